@@ -25,15 +25,23 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 from throughput import benching, missed, say
-from tickwork.cluster.worker_gateway import Switchboard
-from tickwork.protocol.worker_messages import Beats, Call, Profile, Reply, beats_decoder, encoder, reply_decoder
+from tickwork.cluster.worker_gateway import WorkerGateway
+from tickwork.protocol.worker_messages import (
+    Call,
+    Heartbeats,
+    Reply,
+    WorkerProfile,
+    beats_decoder,
+    encoder,
+    reply_decoder,
+)
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.workers.sessions import LOST_AFTER_MS
 from tickwork.sim.loop import VirtualLoop
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.worker.exchange import BEAT_MS
-from tickwork.worker.http1 import Poster
+from tickwork.worker.http1 import PostClient
 from tickwork.worker.http_link import MSGPACK
 
 WORKERS, BEHIND = 100_000, 20_000
@@ -117,7 +125,7 @@ class Beating:
     async def worker(self, number: int) -> None:
         await asyncio.sleep(number / self.count * BEAT_MS / 1000)
         name, seq = f"w{number}", 1
-        reply = await self._exchange(Call(name, "s", seq, 1, held=(), profile=Profile(slots=1)))
+        reply = await self._exchange(Call(name, "s", seq, 1, held=(), profile=WorkerProfile(slots=1)))
         self.seated += not (reply.resync or reply.refused)
         while not (name == self.victim and self.silence.is_set()):
             seq += 1
@@ -134,16 +142,16 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     await engine.start()
     lost: list[str] = []
     engine.on_alarm = lambda alarm: lost.append(alarm.text) if alarm.kind == "worker_lost" else None
-    board: Switchboard | None = None
+    board: WorkerGateway | None = None
     exchange: Callable[[Call], Awaitable[Reply]] = engine.exchange
 
     async def beat(workers: Sequence[str]) -> None:
         """As over the wire: it is put into bytes and read again."""
-        told = beats_decoder.decode(encoder.encode(Beats("n2", tuple(workers))))
+        told = beats_decoder.decode(encoder.encode(Heartbeats("n2", tuple(workers))))
         engine.floor.hear(told.via, told.workers)
 
     if behind:
-        board = Switchboard(
+        board = WorkerGateway(
             way=lambda _, call: engine.exchange(call),
             beat=beat,
             session="n2",
@@ -198,7 +206,7 @@ async def over_http(rounds: int) -> dict[str, float]:
     async with benching() as (bench, client):
         bench.add_worker()
         await bench.ready(client)
-        poster = Poster(bench.url, headers=MSGPACK)
+        poster = PostClient(bench.url, headers=MSGPACK)
         seqs = [0] * HTTP_WORKERS
 
         async def beat(number: int, **first: Any) -> None:
@@ -217,7 +225,7 @@ async def over_http(rounds: int) -> dict[str, float]:
 
             await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
-        await all_beat(held=(), profile=Profile(queues=("nobody's",), slots=1))
+        await all_beat(held=(), profile=WorkerProfile(queues=("nobody's",), slots=1))
         await asyncio.sleep(0.5)
         before = (await client.get("/v1/status")).json()["seq"]
         cpu = bench.server.cpu_s()

@@ -26,7 +26,7 @@ import wheel
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import Dispatch
-from tickwork.journal.record import GENESIS, Sealed
+from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.journal.replay import Recorder, replay
 
 TENANTS = ("acme", "beta", "coop", "dune")
@@ -117,7 +117,7 @@ class Partition:
 
     def __init__(self, *, credit: int = 50_000) -> None:
         self.machine, self.recorder, self.tick = Machine(), Recorder(), 0
-        self.rows: list[Sealed] = []
+        self.rows: list[SealedRow] = []
         self.running: list[inp.Input] = []
         self.submitted = 0
         self.took = 0.0  # seconds of CPU in the last tick
@@ -219,10 +219,10 @@ def steady(partition: Partition, ticks: Ticks) -> float:
     return max(took)
 
 
-class NoRows(list[Sealed]):
+class NoRows(list[SealedRow]):
     """Where the journal goes when only its cost is of interest."""
 
-    def append(self, row: Sealed) -> None:
+    def append(self, row: SealedRow) -> None:
         pass
 
 

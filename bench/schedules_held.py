@@ -15,12 +15,12 @@ from time import perf_counter, perf_counter_ns, thread_time
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__file__).resolve().parent)]
 
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.machine import Machine, rules_of
-from tickwork.core.snapshot.dirty_rows import Touched
+from tickwork.core.snapshot.dirty_rows import DirtyRows
 from tickwork.core.snapshot.snapshot import capture, encode_header, restore
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.state import Clock, Settings
+from tickwork.core.state.state import LogicalClock, Settings
 from tickwork.journal.replay import Recorder
 from tickwork.system.zone_data import load_zones
 
@@ -68,7 +68,7 @@ class Holder:
 
     def __init__(self) -> None:
         zones = load_zones()
-        self.machine = Machine(settings=Settings(clock=Clock(ORIGIN_MS, TICK_MS)), zones=zones)
+        self.machine = Machine(settings=Settings(clock=LogicalClock(ORIGIN_MS, TICK_MS)), zones=zones)
         self.recorder = Recorder(rules=rules_of(zones))
         self.tick, self.took = 0, 0.0
         set_up: list[inp.Input] = [
@@ -97,7 +97,7 @@ class Holder:
                 gc.freeze()
 
     def put(self, number: int, description: str = "") -> inp.Input:
-        when = When(cron=expression(number), zone=ZONES[number % len(ZONES)])
+        when = ScheduleSpec(cron=expression(number), zone=ZONES[number % len(ZONES)])
         return inp.PutSchedule("api", "acme", f"schedule-{number:07}", "one", when, description=description)
 
 
@@ -140,7 +140,7 @@ def idle(holder: Holder) -> float:
 def changed(holder: Holder) -> tuple[float, int, int]:
     """One schedule is edited: microseconds to say which rows to write, how many, and the bytes of the header."""
     state, found, rows = holder.machine.state, [], 0
-    touched = Touched(state)
+    touched = DirtyRows(state)
     for turn in range(50):
         asked = [holder.put(turn, description=f"edited {turn} beside {len(state.schedules)}")]
         holder.tick += 1
@@ -157,7 +157,7 @@ def firing(count: int, minutes: int) -> float:
     """CPU microseconds of the core for a scheduled run, from due to done, journal row included."""
     found = []
     holder = Holder()
-    minute = When(cron="* * * * *")
+    minute = ScheduleSpec(cron="* * * * *")
     for first in range(0, count, PER_TICK):
         names = (f"minute-{number}" for number in range(first, min(first + PER_TICK, count)))
         holder.apply([inp.PutSchedule("api", "acme", name, "one", minute) for name in names])

@@ -22,9 +22,9 @@ import msgspec
 import peer_servers
 from throughput import JSON, Process, family, free_port, say
 from tickwork.core.state import events as ev
-from tickwork.journal.record import GENESIS, Sealed, unseal
+from tickwork.journal.record import GENESIS, SealedRow, unseal
 from tickwork.stores.run_blocks import rows_of
-from tickwork.worker.http1 import Poster
+from tickwork.worker.http1 import PostClient
 
 APP = Path(__file__).with_name("soak_app.py")
 COMPLETED = 4
@@ -44,7 +44,7 @@ class Site:
         shutil.copy(APP, folder / "soak_app.py")
         self.url = f"http://127.0.0.1:{free_port()}"
         self.client = httpx2.AsyncClient(base_url=self.url, timeout=60, trust_env=False)
-        self.poster = Poster(self.url, headers=JSON)
+        self.poster = PostClient(self.url, headers=JSON)
         self.server: Process | None = None
         self.worker: Process | None = None
 
@@ -226,7 +226,7 @@ async def _results(site: Site) -> tuple[int, int]:
     try:
         while page := await connection.fetch(asked, seq, PAGE):
             for row in page:
-                sealed = Sealed(*row)
+                sealed = SealedRow(*row)
                 for event in unseal(sealed, before).events:
                     if isinstance(event, ev.TaskSucceeded):
                         doubled += event.task in tasks

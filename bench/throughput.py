@@ -31,7 +31,7 @@ sys.path[:0] = [str(SOURCE), str(Path(__file__).resolve().parent)]
 import httpx2
 import msgspec
 
-from tickwork.worker.http1 import Poster
+from tickwork.worker.http1 import PostClient
 
 APP = Path(__file__).resolve().parent / "noop_app.py"
 GATES: dict[str, tuple[str, float]] = {
@@ -125,11 +125,13 @@ class Bench:
         place = ("--data", str(folder / "data"), "--port", str(self.port))
         self.server = Process("server", *place, *words, log=folder / "server")
         self.workers: list[Process] = []
-        self.poster = Poster(self.url, headers=JSON)  # the client of the workers: lean, so that the server is measured
+        self.poster = PostClient(
+            self.url, headers=JSON
+        )  # the client of the workers: lean, so that the server is measured
 
     def connect_anew(self) -> None:
         self.poster.close()
-        self.poster = Poster(self.url, headers=JSON)
+        self.poster = PostClient(self.url, headers=JSON)
 
     def add_worker(self, *words: str) -> Process:
         log = self.folder / f"worker{len(self.workers)}"

@@ -29,12 +29,12 @@ import uvloop
 
 from tickwork.executors.process import ProcessExecutor
 from tickwork.protocol.worker_messages import (
+    AttemptJob,
     Call,
     Catalog,
     LogPiece,
+    NodeSpec,
     Reply,
-    Spec,
-    Work,
     call_decoder,
     encoder,
     reply_decoder,
@@ -49,7 +49,7 @@ WORDS = {
     "child_median_us": "the same, median of slices",
     "tasks_per_s": "tasks per second, best slice",
 }
-SPEC = Spec(1, "task", "flow", "node", "sha256:0", "noop", attempts_max=3, running_ms=60_000)
+SPEC = NodeSpec(1, "task", "flow", "node", "sha256:0", "noop", attempts_max=3, running_ms=60_000)
 APP = "from tickwork.sdk.authoring.tasks import task\n\n\n@task(name='noop')\ndef noop() -> None:\n    pass\n"
 
 
@@ -71,7 +71,7 @@ class Here:
         room = max(0, call.credit - self.held)
         self.most = max(self.most, call.credit)
         works = tuple(
-            Work(self.task + one, 1, 1, "acme", f"018f2c4e-7a1b-7000-8000-{self.task + one:012x}", b"\x80")
+            AttemptJob(self.task + one, 1, 1, "acme", f"018f2c4e-7a1b-7000-8000-{self.task + one:012x}", b"\x80")
             for one in range(room)
         )
         self.task += room

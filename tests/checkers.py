@@ -68,11 +68,11 @@ def _set_too_soon(ledger: Ledger, tick: int, asked: list[Any], event: Any) -> Fo
         least = tick + ledger.ticks(wait_ms)
         set_to = event.until
     elif isinstance(event, ev.RunSubmitted | ev.RunDebounced) and isinstance(asked[event.input], inp.Submit):
-        terms = asked[event.input].terms or inp.Terms()
+        terms = asked[event.input].terms or inp.SubmitOptions()
         wait_ms = terms.delay_ms or max(0, (terms.start_at_ms or 0) - ledger.now_ms())
         least = tick + ledger.ticks(wait_ms) if wait_ms else 0
         set_to = event.start_at
-    elif isinstance(event, ev.TurnDelayed):
+    elif isinstance(event, ev.IterationDelayed):
         task = ledger.tasks.get(event.task)
         least = tick + ledger.ticks(task.step.node.delay_ms if task and isinstance(task.step.node, RepeatNode) else 0)
         set_to = event.due
@@ -116,7 +116,7 @@ def scheduled_ids(settings: Settings, rows: list[Row]) -> Found:
     made: set[tuple[str, str, int]] = set()
     again = {
         event.backfill for _, asked, events in rows for event in events
-        if isinstance(event, ev.BackfillBegun) and asked[event.input].forced
+        if isinstance(event, ev.BackfillStarted) and asked[event.input].forced
     }  # fmt: skip
     for ledger, (tick, _, event) in walk(settings, rows):
         if not isinstance(event, ev.RunScheduled) or event.way not in ("due", "buffered", "backfill"):
@@ -149,7 +149,7 @@ def one_run_per_key(settings: Settings, rows: list[Row]) -> Found:
         put = asked[event.input] if event.input < len(asked) else None
         if not isinstance(put, inp.Submit):
             continue
-        terms = put.terms or inp.Terms()
+        terms = put.terms or inp.SubmitOptions()
         holders = _holders(ledger, put, terms, tick, window)
         bodies = dict(holders)
         match event:
@@ -163,7 +163,9 @@ def one_run_per_key(settings: Settings, rows: list[Row]) -> Found:
                 yield f"tick {tick}: {put.run_id} is refused for a body that is the same"
 
 
-def _holders(ledger: Ledger, put: inp.Submit, terms: inp.Terms, tick: int, window: int) -> list[tuple[str, str]]:
+def _holders(
+    ledger: Ledger, put: inp.Submit, terms: inp.SubmitOptions, tick: int, window: int
+) -> list[tuple[str, str]]:
     """Who has the id or the key now: (run id, body), live ones and the one that the shell found."""
     found: list[tuple[str, str]] = []
     for run in ledger.runs.values():
@@ -195,7 +197,7 @@ def nothing_from_nowhere(settings: Settings, rows: list[Row]) -> Found:
             yield f"tick {tick}: {event} of no schedule"
         if isinstance(event, ev.RunRestored) and event.run not in ledger.past:
             yield f"tick {tick}: {event} brings back what never was"
-        if isinstance(event, ev.RunSpawned | ev.ChildDispatched | ev.ChildBegun):
+        if isinstance(event, ev.RunSpawned | ev.ChildDispatched | ev.IterationStarted):
             parent = ledger.tasks.get(event.task if isinstance(event, ev.RunSpawned) else event.parent)
             if parent is None or parent.phase != Phase.WAITING:
                 yield f"tick {tick}: {event} has no waiting parent"
@@ -219,8 +221,8 @@ _OF_TASKS = (
     ev.TaskFailed,
     ev.WaitElapsed,
     ev.TaskAnswered,
-    ev.FanEnded,
-    ev.Checkpoint,
+    ev.FanOutEnded,
+    ev.AttemptCheckpointed,
 )
 _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.RunSubmitted: (inp.Submit,),
@@ -230,8 +232,8 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.RunRestored: (inp.Resolve, inp.Redrive),
     ev.StepAccepted: (inp.Resolve,),
     ev.TaskSucceeded: (inp.Succeeded, inp.CacheAnswered),
-    ev.Checkpoint: (inp.Checkpointed,),
-    ev.EventKept: (inp.Ingest,),
+    ev.AttemptCheckpointed: (inp.Checkpointed,),
+    ev.EventStored: (inp.Ingest,),
     ev.ExtractKept: (inp.Extracted,),
     ev.WorkerOffered: (inp.Offer,),
     ev.TaskTaken: (inp.Taken,),
@@ -244,7 +246,7 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.ScheduleRemoved: (inp.RemoveSchedule, inp.ApplySchedules, inp.RegisterVersion, inp.SetLatestVersion),
     ev.ScopePaused: (inp.Pause,),
     ev.ScopeResumed: (inp.Resume,),
-    ev.GapNoted: (inp.ClockGap,),
+    ev.ClockGapRecorded: (inp.ClockGap,),
     ev.TimersHeld: (inp.HoldTimers,),
 }
 
@@ -295,7 +297,10 @@ def one_result(settings: Settings, rows: list[Row]) -> Found:
     """I29, I5: a result counts once, and only from the attempt that is the task's current one."""
     for ledger, (tick, asked, event) in walk(settings, rows):
         place = getattr(event, "input", -1)
-        if not isinstance(event, ev.TaskSucceeded | ev.TaskRetrying | ev.TaskFailed | ev.Checkpoint) or place < 0:
+        if (
+            not isinstance(event, ev.TaskSucceeded | ev.TaskRetrying | ev.TaskFailed | ev.AttemptCheckpointed)
+            or place < 0
+        ):
             continue
         report, task = asked[place], ledger.tasks.get(event.task)
         if isinstance(report, inp.Decide):
@@ -519,7 +524,7 @@ def approvals(settings: Settings, rows: list[Row]) -> Found:
                     yield from _entitled(task.run, task.step.node, put.by, tick)
             case ev.WaitElapsed() if task.step.node.on_timeout != "continue":
                 yield f"tick {tick}: {task.run.id}/{task.step.id} goes on without an answer"
-            case ev.TaskSucceeded() | ev.FanEnded():
+            case ev.TaskSucceeded() | ev.FanOutEnded():
                 yield f"tick {tick}: {event} of an approval"
 
 
@@ -533,17 +538,19 @@ def fan_counts(settings: Settings, rows: list[Row]) -> Found:
     for ledger, (tick, _, event) in walk(settings, rows):
         if isinstance(event, ev.TaskWaiting):
             yield from _fan_width(ledger, tick, event)
-        number = event.parent if isinstance(event, ev.ChildDispatched | ev.ChildBegun) else getattr(event, "task", -1)
+        number = (
+            event.parent if isinstance(event, ev.ChildDispatched | ev.IterationStarted) else getattr(event, "task", -1)
+        )
         task = ledger.tasks.get(number)
         if task is None:
             continue
         node = task.step.node
-        if isinstance(event, ev.ChildDispatched | ev.ChildBegun | ev.RunSpawned):
+        if isinstance(event, ev.ChildDispatched | ev.IterationStarted | ev.RunSpawned):
             yield from _fan_grows(tick, task, event)
-        elif isinstance(event, ev.FanEnded) and isinstance(node, MapNode):
+        elif isinstance(event, ev.FanOutEnded) and isinstance(node, MapNode):
             if task.begun != task.total or task.running or task.failed > node.tolerate:
                 yield f"tick {tick}: {event} after {task.begun} of {task.total}, {task.failed} failed"
-        elif isinstance(event, ev.FanEnded) and (task.running or not task.begun):
+        elif isinstance(event, ev.FanOutEnded) and (task.running or not task.begun):
             yield f"tick {tick}: {event} while {task.running} of {task.begun} run"
 
 

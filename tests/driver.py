@@ -18,13 +18,22 @@ from tickwork.core.evolve import output_of, record_of_run
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.effects import Alert, Answer, Dispatch, FindRuns, Keep, LookUp, ReadExtract, Stop
+from tickwork.core.state.effects import (
+    Alert,
+    CancelAttempt,
+    CommandResult,
+    Dispatch,
+    FindRuns,
+    LookUpCache,
+    ReadExtract,
+    StoreCached,
+)
 from tickwork.core.state.evaluation_context import OF_CHECK, need_of, value_at
 from tickwork.core.state.lifecycle import Phase, RunState, RunTrigger
-from tickwork.core.state.schedule import Range
-from tickwork.core.state.state import Clock, Run, Settings, State, Task, Tenant
-from tickwork.runtime.partition.task_assignment import Assigner, BadArgument, Source
-from tickwork.runtime.storage.payloads import Vault
+from tickwork.core.state.schedule import FateRange
+from tickwork.core.state.state import LogicalClock, Run, Settings, State, Task, Tenant
+from tickwork.runtime.partition.task_assignment import ArgumentSource, AssignmentBuilder, BadArgument
+from tickwork.runtime.storage.payloads import PayloadStore
 
 T, BY = "acme", "alice"
 
@@ -37,7 +46,7 @@ def document(name: str, *nodes: dict[str, Any], **fields: Any) -> bytes:
     return json.dumps({"name": name, "nodes": list(nodes), **fields}).encode()
 
 
-class AtHand(Vault):
+class AtHand(PayloadStore):
     """Payloads of a test: none of them has to be waited for."""
 
     def __init__(self, driver: "Driver") -> None:
@@ -49,7 +58,7 @@ class AtHand(Vault):
 
 class Driver:
     def __init__(self, *, set_up: bool = True, credit: int = 1_000, zones: Zones = UTC_ONLY, **settings: Any) -> None:
-        clock = settings.pop("clock", Clock(origin_ms=1_800_000_000_000))
+        clock = settings.pop("clock", LogicalClock(origin_ms=1_800_000_000_000))
         self.settings = Settings(clock=clock, **settings)
         self.machine = Machine(settings=self.settings, zones=zones)
         self.state = self.machine.state
@@ -58,18 +67,18 @@ class Driver:
         self.records: dict[str, inp.RunRecord] = {}
         self.running: dict[int, Dispatch] = {}
         self.started: list[Dispatch] = []
-        self.stopped: list[Stop] = []
+        self.stopped: list[CancelAttempt] = []
         self.alerts: list[Alert] = []
-        self.answers: list[Answer] = []
-        self.lookups: list[LookUp] = []
+        self.answers: list[CommandResult] = []
+        self.lookups: list[LookUpCache] = []
         self.searches: list[FindRuns] = []
         self.reads: list[ReadExtract] = []
         self.payloads: dict[str, Any] = {}  # plain values by the digest of their reference
         self.gathered: dict[tuple[int, int], dict[int, Value]] = {}  # results of map children, by run and step
-        self._assigner = Assigner(AtHand(self), clock)
+        self._assigner = AssignmentBuilder(AtHand(self), clock)
         self._unmade: set[str] = set()  # inputs of child runs that name a part which is not there
         self._map_children: dict[int, tuple[int, int, int]] = {}  # run, step and index of each child that runs
-        self.spans: list[Range] = []
+        self.spans: list[FateRange] = []
         self.cache: dict[str, Any] = {}
         self.last_run = 0
         if set_up:
@@ -129,7 +138,7 @@ class Driver:
         """The arguments that a worker is given for a task that it holds."""
         return self._assembled(self._assigner.order(self.state.tasks[number]).sources)
 
-    def _assembled(self, sources: list[Source]) -> Any:
+    def _assembled(self, sources: list[ArgumentSource]) -> Any:
         """Arguments, put together by the code that the runtime uses for them."""
         making = self._assigner.assemble(sources)
         try:
@@ -158,20 +167,20 @@ class Driver:
                 child = self.state.tasks[effect.task]
                 if child.parent and child.run.plan.steps[child.step.index].kind is Kind.MAP:
                     self._map_children[effect.task] = (child.run.number, child.step.index, child.child)
-            case Stop():
+            case CancelAttempt():
                 self.stopped.append(effect)
                 self.running.pop(effect.task, None)
             case Alert():
                 self.alerts.append(effect)
-            case Answer():
+            case CommandResult():
                 self.answers.append(effect)
-            case LookUp():
+            case LookUpCache():
                 self.lookups.append(effect)
             case FindRuns():
                 self.searches.append(effect)
             case ReadExtract():
                 self.reads.append(effect)
-            case Keep():
+            case StoreCached():
                 self.cache[effect.key] = asked[effect.input].value
 
     def quiet(self, ticks: int = 10_000) -> None:
@@ -264,7 +273,7 @@ class Driver:
     def submit(self, workflow: str, run_id: str = "", *, tenant: str = T, inputs: Any = None, **terms: Any) -> str:
         self.last_run += 1
         run_id = run_id or f"r{self.last_run:04}"
-        extra = inp.Terms(**terms) if terms else None
+        extra = inp.SubmitOptions(**terms) if terms else None
         value = pack(inputs) if inputs is not None else None
         self.expect(inp.Submit(BY, tenant, run_id, workflow, value, extra))
         self.quiet()

@@ -14,7 +14,7 @@ from driver import BY, Driver, document, task
 from overlaps import Overlaps
 from tickwork.core.base.values import Ref, pack
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.definition.model import ApprovalNode
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.versions import declared_puts
@@ -22,7 +22,7 @@ from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.snapshot.invariants import violations
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import Phase, RunState
-from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, Governing, Terms
+from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, GovernorLimits, SchedulePolicy
 from tickwork.system.zone_data import load_zones
 
 TENANTS = ("acme", "beta", "coop")
@@ -254,12 +254,12 @@ class History:
             key = rng.choice(["", "", f"k{rng.randrange(6)}"])
             body = rng.choice(["x", "x", "x", "y"]) if key else ""
             holder = next((r for r in self.driver.records.values() if key and r.key == key), None)
-            known = inp.Known(holder.run_id, holder.body, holder.submitted) if holder else None
-            terms = inp.Terms(
+            known = inp.KnownRun(holder.run_id, holder.body, holder.submitted) if holder else None
+            terms = inp.SubmitOptions(
                 key, body, None, rng.choice([None, None, 500, 5_000]), "", rng.choice([None, 0, 9]), "", known
             )
             if terms.delay_ms and rng.random() < 0.5:
-                terms = inp.Terms(key, body, None, terms.delay_ms, "quiet", None, "", known)
+                terms = inp.SubmitOptions(key, body, None, terms.delay_ms, "quiet", None, "", known)
         self.known_runs.append((tenant, run_id))
         return [
             inp.Submit(rng.choice([BY, "bob"]), tenant, run_id, workflow, None if plain is None else pack(plain), terms)
@@ -430,23 +430,23 @@ class History:
             return [rng.choice(self.schedule_deeds(tenant, name))]
         when = rng.choice(
             [
-                When(cron="* * * * *"),
-                When(cron="*/7 * * * * *"),
-                When(every_ms=1_000),
-                When(every_ms=3_000),
-                When(),
-                When(cron="*/9 * * * * *", holidays=("feasts",)),
+                ScheduleSpec(cron="* * * * *"),
+                ScheduleSpec(cron="*/7 * * * * *"),
+                ScheduleSpec(every_ms=1_000),
+                ScheduleSpec(every_ms=3_000),
+                ScheduleSpec(),
+                ScheduleSpec(cron="*/9 * * * * *", holidays=("feasts",)),
             ]
         )
         overlap, catch_up = rng.choice(OVERLAPS), rng.choice(CATCH_UPS)
-        terms = Terms(
+        terms = SchedulePolicy(
             queue=rng.choice(["", "", "gpu"]), overlap=overlap, catch_up=catch_up,
             catch_up_ms=9_000 if catch_up in ("window", "spread") else 0, catch_up_cap=rng.choice([1, 3, 50]),
             grace_ms=rng.choice([0, 500, 60_000]), jitter=rng.random() < 0.3, pause_after=rng.choice([0, 0, 2]),
             priority=rng.choice([-1, 4]), runs_max=rng.choice([0, 0, 5]), group=rng.choice(["", "g"]),
             automatic_backfill=catch_up == "all" and rng.random() < 0.5,
         )  # fmt: skip
-        governing = Governing(*rng.choice([(None, None), (2_000, 9_000)])) if rng.random() < 0.3 else None
+        governing = GovernorLimits(*rng.choice([(None, None), (2_000, 9_000)])) if rng.random() < 0.3 else None
         return [inp.PutSchedule(BY, tenant, name, rng.choice(["one", "fan"]), when, terms, governing=governing)]
 
     def some_backfill(self, tenant: str) -> tuple[str, str, int]:
@@ -479,7 +479,7 @@ class History:
             inp.Resume(BY, "group", tenant, "g"),
             inp.SteerSchedule(BY, tenant, name, rng.choice(["archive", "restore", "reset_failures"])),
             inp.ApplySchedules(BY, tenant, "app", [
-                inp.PutSchedule(BY, tenant, f"a{number}", "one", When(every_ms=2_000), owner="app")
+                inp.PutSchedule(BY, tenant, f"a{number}", "one", ScheduleSpec(every_ms=2_000), owner="app")
                 for number in range(rng.randrange(3))
             ]),
             inp.PutHolidays(BY, tenant, "feasts", rng.choice([("2027-01-15",), ("2027-01-16",), None])),
@@ -494,7 +494,7 @@ class History:
         """A version of an application, new or known; some name a definition that nobody put."""
         rng, plans = self.rng, self.driver.state.tenants[tenant].plans
         name = f"b{rng.randrange(2)}"
-        puts = [inp.PutSchedule(BY, tenant, name, "one", When(every_ms=3_000), owner="shop")] * rng.randrange(2)
+        puts = [inp.PutSchedule(BY, tenant, name, "one", ScheduleSpec(every_ms=3_000), owner="shop")] * rng.randrange(2)
         plan = plans["one"].hash if "one" in plans and rng.random() < 0.9 else "none"
         return inp.RegisterVersion(BY, tenant, "shop", f"v{rng.randrange(30)}", {"one": plan}, puts, rng.random() < 0.2)
 
@@ -509,20 +509,21 @@ class History:
         """Everything that can happen to schedules, in one fixed order: chance alone would take long to find it all."""
         driver, tenant = self.driver, "gold"
         driver.send(inp.PutTenant(BY, tenant), inp.PutDefinition(BY, tenant, DOCUMENTS["one"]))
-        later = inp.Terms(delay_ms=5_000, debounce="quiet")
+        later = inp.SubmitOptions(delay_ms=5_000, debounce="quiet")
         driver.send(*(inp.Submit(BY, tenant, f"d{number}", "one", terms=later) for number in range(2)))
         driver.send(inp.PutHolidays(BY, tenant, "feasts", ("2027-12-24",)))
 
-        def put(name: str, when: When, **terms: Any) -> inp.PutSchedule:
-            return inp.PutSchedule(BY, tenant, name, "one", when, Terms(**terms))
+        def put(name: str, when: ScheduleSpec, **terms: Any) -> inp.PutSchedule:
+            return inp.PutSchedule(BY, tenant, name, "one", when, SchedulePolicy(**terms))
 
-        minutely, now_ms = When(cron="* * * * *"), driver.now_ms
+        minutely, now_ms = ScheduleSpec(cron="* * * * *"), driver.now_ms
         driver.send(
-            put("moved", When(cron="0 0 * * *", holidays=("feasts",))), put("buffered", minutely, overlap="buffer_all"),
+            put("moved", ScheduleSpec(cron="0 0 * * *", holidays=("feasts",))), put("buffered", minutely,
+            overlap="buffer_all"),
             put("late", minutely, catch_up="last", pause_after=1), put("walked", minutely),
-            inp.PutSchedule(BY, tenant, "governed", "one", When(every_ms=60_000), governing=Governing()),
+            inp.PutSchedule(BY, tenant, "governed", "one", ScheduleSpec(every_ms=60_000), governing=GovernorLimits()),
             inp.ApplySchedules(
-                BY, tenant, "app", [inp.PutSchedule(BY, tenant, "a", "one", When(every_ms=2_000), owner="app")]
+                BY, tenant, "app", [inp.PutSchedule(BY, tenant, "a", "one", ScheduleSpec(every_ms=2_000), owner="app")]
             ),
         )  # fmt: skip
         tomorrow = instant_text(now_ms + 86_400_000)[:10]
@@ -597,13 +598,16 @@ class ScheduleHistory(History):
 
     def schedule(self) -> list[inp.Input]:
         [asked] = super().schedule()
-        if isinstance(asked, inp.PutSchedule) and asked.when != When() and self.rng.random() < 0.7:
+        if isinstance(asked, inp.PutSchedule) and asked.when != ScheduleSpec() and self.rng.random() < 0.7:
             when = self.rng.choice([
-                When(cron="30 2 * * *", zone="America/New_York"), When(cron="0 * * * *", zone="Australia/Lord_Howe"),
-                When(cron="*/30 * * * *", zone="Asia/Kathmandu"), When(every_ms=3_600_000), When(every_ms=90_000),
-                When(rrule="FREQ=HOURLY;INTERVAL=5", zone="Europe/Berlin"), When(at_ms=self.driver.now_ms + 70_000),
-                When(cron="*/5 * * * *", holidays=("feasts",)),
-                When(cron="*/7 * * * *", end_ms=self.driver.now_ms + 7_200_000),
+                ScheduleSpec(cron="30 2 * * *", zone="America/New_York"), ScheduleSpec(cron="0 * * * *",
+                zone="Australia/Lord_Howe"),
+                ScheduleSpec(cron="*/30 * * * *", zone="Asia/Kathmandu"), ScheduleSpec(every_ms=3_600_000),
+                ScheduleSpec(every_ms=90_000),
+                ScheduleSpec(rrule="FREQ=HOURLY;INTERVAL=5", zone="Europe/Berlin"),
+                ScheduleSpec(at_ms=self.driver.now_ms + 70_000),
+                ScheduleSpec(cron="*/5 * * * *", holidays=("feasts",)),
+                ScheduleSpec(cron="*/7 * * * *", end_ms=self.driver.now_ms + 7_200_000),
             ])  # fmt: skip
             governing = asked.governing if when.cron or when.every_ms else None
             return [msgspec.structs.replace(asked, when=when, governing=governing)]

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from histories import History
 from tickwork.core.state.state import Settings
-from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
+from tickwork.journal.record import GENESIS, Row, SealedRow, seal, unseal
 from tickwork.journal.replay import Recorder
 
 
@@ -16,7 +16,7 @@ def lived(seed: int = 5, steps: int = 40) -> History:
 
 
 @lru_cache(maxsize=8)
-def journal(seed: int = 5, steps: int = 40) -> tuple[Sealed, ...]:
+def journal(seed: int = 5, steps: int = 40) -> tuple[SealedRow, ...]:
     recorder = Recorder()
     return tuple(recorder.row(tick, asked, events) for tick, asked, events in lived(seed, steps).driver.rows)
 
@@ -34,7 +34,7 @@ def read(rows) -> list[Row]:
     return found
 
 
-def resealed(rows: list[Row]) -> list[Sealed]:
+def resealed(rows: list[Row]) -> list[SealedRow]:
     """A chain that verifies, around whatever these rows say."""
     before, found = GENESIS, []
     for row in rows:

@@ -173,7 +173,7 @@ class Ledger:
         return task.run if task is not None else None
 
     def task_of(self, event: Any) -> Task | None:
-        if type(event) is ev.ChildDispatched or type(event) is ev.ChildBegun:
+        if type(event) is ev.ChildDispatched or type(event) is ev.IterationStarted:
             return self.tasks.get(event.parent)
         return self.tasks.get(getattr(event, "task", -1))
 
@@ -338,7 +338,7 @@ class Ledger:
         if not 0 <= event.input < len(asked) or not isinstance(asked[event.input], inp.Submit):
             return
         put: inp.Submit = asked[event.input]
-        plan, terms = self.plan_for(put), put.terms or inp.Terms()
+        plan, terms = self.plan_for(put), put.terms or inp.SubmitOptions()
         if plan is None:
             return
         run = Run(event.run, put.run_id, put.tenant, plan, put.by, self.tick, put.inputs)
@@ -373,7 +373,7 @@ class Ledger:
             run.priority = self.backfills[event.backfill]
         self._arrive(run)
 
-    def _backfill(self, event: ev.BackfillBegun, asked: list[Any]) -> None:
+    def _backfill(self, event: ev.BackfillStarted, asked: list[Any]) -> None:
         put = asked[event.input]
         number = next(number for number, one in self.schedules.items() if (one.tenant, one.schedule) == (
             put.tenant, put.schedule))  # fmt: skip
@@ -494,7 +494,7 @@ class Ledger:
             if number in self.runs:
                 self.runs[number].wanted = self.runs[number].visited
 
-    def _kept(self, event: ev.EventKept | ev.ExtractKept, _asked: list[Any]) -> None:
+    def _kept(self, event: ev.EventStored | ev.ExtractKept, _asked: list[Any]) -> None:
         self._want(self.runs[event.run])
 
     def _sla(self, event: ev.SlaReached, _asked: list[Any]) -> None:
@@ -592,7 +592,7 @@ class Ledger:
         self._line_up_children(parent)
         self._start(child, event.worker)
 
-    def _child_begun(self, event: ev.ChildBegun, _asked: list[Any]) -> None:
+    def _child_begun(self, event: ev.IterationStarted, _asked: list[Any]) -> None:
         parent = self.tasks.get(event.parent)
         if parent is None or parent.step.body is None:
             return
@@ -655,10 +655,10 @@ class Ledger:
         parent = self.tasks.get(task.parent)
         if parent is not None:
             self._child_ends(parent, task.child, ok=task.phase == Phase.SUCCEEDED)
-        if not isinstance(event, ev.FanEnded):  # decided in a visit, which goes on by itself
+        if not isinstance(event, ev.FanOutEnded):  # decided in a visit, which goes on by itself
             self._want(task.run)
 
-    def _delayed(self, event: ev.TurnDelayed, _asked: list[Any]) -> None:
+    def _delayed(self, event: ev.IterationDelayed, _asked: list[Any]) -> None:
         task = self.tasks.get(event.task)
         if task is not None:
             task.due = event.due
@@ -691,7 +691,7 @@ _CAUSES: dict[type, Cause] = {
     ev.TaskWaiting: Cause.WAIT,
     ev.WaitElapsed: Cause.SUCCEED,
     ev.TaskAnswered: Cause.SUCCEED,
-    ev.FanEnded: Cause.SUCCEED,
+    ev.FanOutEnded: Cause.SUCCEED,
     ev.StepReset: Cause.RESET,
 }
 _PHASE_CAUSES: dict[int, Cause] = {
@@ -722,9 +722,9 @@ _HANDLERS: dict[type, Any] = {
     ev.RunDebounced: Ledger._debounced,
     ev.RunDue: Ledger._run_due,
     ev.RunScheduled: Ledger._scheduled,
-    ev.BackfillBegun: Ledger._backfill,
+    ev.BackfillStarted: Ledger._backfill,
     ev.ScheduleDecided: Ledger._schedule_decided,
-    ev.OccurrencesPassed: Ledger._schedule_told,
+    ev.OccurrencesSettled: Ledger._schedule_told,
     ev.OccurrenceBuffered: Ledger._schedule_told,
     ev.ScheduleMoved: Ledger._schedule_told,
     ev.RunSpawned: Ledger._spawned,
@@ -735,7 +735,7 @@ _HANDLERS: dict[type, Any] = {
     ev.RunMoved: Ledger._moved,
     ev.Visited: Ledger._visited,
     ev.Deferred: Ledger._deferred,
-    ev.EventKept: Ledger._kept,
+    ev.EventStored: Ledger._kept,
     ev.ExtractKept: Ledger._kept,
     ev.SlaReached: Ledger._sla,
     ev.RunOverdue: Ledger._overdue,
@@ -747,10 +747,10 @@ _HANDLERS: dict[type, Any] = {
     ev.StepAccepted: Ledger._node,
     ev.TaskDispatched: Ledger._dispatched,
     ev.ChildDispatched: Ledger._child_dispatched,
-    ev.ChildBegun: Ledger._child_begun,
+    ev.IterationStarted: Ledger._child_begun,
     ev.TaskTaken: Ledger._taken,
     ev.AttemptStarted: Ledger._heard,
-    ev.Checkpoint: Ledger._heard,
+    ev.AttemptCheckpointed: Ledger._heard,
     ev.TaskRetrying: Ledger._again,
     ev.TaskRequeued: Ledger._again,
     ev.TaskDue: Ledger._again,
@@ -759,8 +759,8 @@ _HANDLERS: dict[type, Any] = {
     ev.TaskFailed: Ledger._ended,
     ev.WaitElapsed: Ledger._ended,
     ev.TaskAnswered: Ledger._ended,
-    ev.FanEnded: Ledger._ended,
-    ev.TurnDelayed: Ledger._delayed,
+    ev.FanOutEnded: Ledger._ended,
+    ev.IterationDelayed: Ledger._delayed,
     ev.WorkerOffered: Ledger._offered,
     ev.WorkerGone: Ledger._gone,
     ev.LoadShed: Ledger._shed,

@@ -12,19 +12,19 @@ from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.base.values import pack
 from tickwork.core.machine import Machine
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.effects import Answer
+from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.events import RunSubmitted
-from tickwork.core.state.state import Clock, Settings
+from tickwork.core.state.state import LogicalClock, Settings
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import Recorder, fold
 from tickwork.ports.store import Fenced, OutcomeUnknown
 from tickwork.protocol.http_models import Owners
-from tickwork.protocol.worker_messages import Call, Done, Profile, Reply, Spec, Work
+from tickwork.protocol.worker_messages import AttemptJob, Call, NodeSpec, Reply, Succeeded, WorkerProfile
 from tickwork.sim.cluster import Alive, ClientSeat, Cluster, NodeSeat, Options, Programs, WorkerSeat
 from tickwork.sim.executor import Handler, SimExecutor
 from tickwork.sim.world import ORIGIN_MS
 
-SETTINGS = Settings(clock=Clock(origin_ms=ORIGIN_MS - 86_400_000))
+SETTINGS = Settings(clock=LogicalClock(origin_ms=ORIGIN_MS - 86_400_000))
 TENANT, WORKFLOW = "acme", "pair"
 LOST_S, CLOSED_S, STANDBY_S, BEAT_S = 25.0, 3.0, 15.0, 5.0
 DOCUMENT = json.dumps({
@@ -150,7 +150,7 @@ class SmallNode:
             self.inbox += taken  # `_drop` tells them
             raise
         self.seq = row.seq
-        answers = {effect.input: effect for effect in outcome.effects if isinstance(effect, Answer)}
+        answers = {effect.input: effect for effect in outcome.effects if isinstance(effect, CommandResult)}
         for event in outcome.events:
             if isinstance(event, RunSubmitted):
                 self.known[asked[event.input].run_id] = None
@@ -173,7 +173,7 @@ class SmallNode:
             except Unavailable as error:
                 await asyncio.sleep(error.retry_after_ms / 1000)
 
-    async def _ask(self, *asked: inp.Input) -> list[Answer | None]:
+    async def _ask(self, *asked: inp.Input) -> list[CommandResult | None]:
         if self.machine is None:
             raise Unavailable("not the owner", retry_after_ms=100)
         loop = asyncio.get_running_loop()
@@ -212,7 +212,7 @@ class SmallNode:
             raise Unavailable("not the owner", retry_after_ms=100)
         reports = [
             inp.Succeeded(item.task, item.attempt, item.value)
-            if isinstance(item, Done)
+            if isinstance(item, Succeeded)
             else inp.Failed(item.task, item.attempt, item.error)
             for item in call.reports
         ]
@@ -232,7 +232,7 @@ class SmallNode:
         self.heard[call.worker] = self._now()
         stop = tuple(name for name in call.held if not self._is_current(call.worker, *name))
         return Reply(
-            call.seq, tuple(work), tuple(Spec(n, "task", WORKFLOW, _NODES[n], "", _NODES[n]) for n in (0, 1)), stop
+            call.seq, tuple(work), tuple(NodeSpec(n, "task", WORKFLOW, _NODES[n], "", _NODES[n]) for n in (0, 1)), stop
         )
 
     def _is_current(self, worker: str, number: int, attempt: int) -> bool:
@@ -244,13 +244,13 @@ class SmallNode:
         known = self.machine.state.workers[number] if number is not None else None
         return known is not None and (known.credit, known.start) == (call.credit, call.session)
 
-    def _work(self, call: Call) -> list[Work]:
+    def _work(self, call: Call) -> list[AttemptJob]:
         state = self.machine.state
         number = state.worker_numbers.get(call.worker)
         tasks = state.workers[number].tasks.values() if number is not None else ()
         held = {*call.held, *((item.task, item.attempt) for item in call.reports)}
         return [
-            Work(task.number, task.attempt, task.step.index, TENANT, task.run.id, b"\x80")
+            AttemptJob(task.number, task.attempt, task.step.index, TENANT, task.run.id, b"\x80")
             for task in tasks
             if (task.number, task.attempt) not in held
         ]
@@ -303,7 +303,7 @@ class SmallWorker:
             seq += 1
             self.wake.clear()
             sent = tuple(self.reports)
-            call = Call(name, session, seq, 4, 0 if sent else 5_000, sent, tuple(self.held), Profile())
+            call = Call(name, session, seq, 4, 0 if sent else 5_000, sent, tuple(self.held), WorkerProfile())
             try:
                 reply = await self._exchange(call)
             except Unavailable as error:

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tickwork.cli.command_table import entries
-from tickwork.compose.ephemeral_server import PrivateServer
+from tickwork.compose.ephemeral_server import EphemeralServer
 from tickwork.compose.settings import Settings
-from tickwork.core.state.governor import Source
+from tickwork.core.state.governor import SignalSource
 from tickwork.protocol import http_models as wire
 from tickwork.sdk.authoring.app_loader import load_app
 
@@ -56,7 +56,7 @@ def test_the_clients_of_a_page_do_what_they_say(tmp_path, monkeypatch, name, cou
     app = application(page, tmp_path)
     clients = [one for one in blocks(page) if one.startswith(CLIENT)]
     monkeypatch.syspath_prepend(str(tmp_path))
-    with PrivateServer(Settings(data=str(tmp_path / "data"), grace_s=2.0), str(app)) as server:
+    with EphemeralServer(Settings(data=str(tmp_path / "data"), grace_s=2.0), str(app)) as server:
         monkeypatch.setenv("TICKWORK_URL", server.address)
         monkeypatch.setenv("TICKWORK_TOKEN", server.token)
         for number, text in enumerate(clients):
@@ -127,7 +127,7 @@ def test_there_are_pages_on_architecture_configuration_and_adaptation():
     assert {"Configuration and constraints", "Hints", "What to return, and what is kept", "Recovery"} <= set(titles)
     fields = {one.name for one in msgspec.structs.fields(wire.EndpointRequest)}
     assert sorted(name for name in fields if f"`{name}`" not in text) == []
-    assert [str(one) for one in Source if f"`{one}`" not in text] == []
+    assert [str(one) for one in SignalSource if f"`{one}`" not in text] == []
 
 
 def named_files(text: str) -> list[str]:

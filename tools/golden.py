@@ -18,9 +18,9 @@ from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state.events import Event
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.state import Settings
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.journal.replay import Recorder, fold
-from tickwork.journal.stream import Reader, write
+from tickwork.journal.stream import RowReader, write
 
 RULES = rules_of(UTC_ONLY)
 
@@ -40,8 +40,8 @@ class End(msgspec.Struct, frozen=True):
     digest: str
 
 
-def load(file: Path) -> tuple[list[Sealed], End]:
-    reader = Reader()
+def load(file: Path) -> tuple[list[SealedRow], End]:
+    reader = RowReader()
     rows = reader.feed(file.read_bytes())
     assert not reader.torn, f"{file.name} is torn"
     return rows, msgspec.json.decode(file.with_suffix(".json").read_bytes(), type=End)

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tickwork.api.app import make_app
-from tickwork.api.http.request import Closing
+from tickwork.api.http.request import ShutdownSignal
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
@@ -29,8 +29,8 @@ async def engine(tmp_path) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-def closing() -> Closing:
-    return Closing()
+def closing() -> ShutdownSignal:
+    return ShutdownSignal()
 
 
 @pytest.fixture

@@ -2,7 +2,16 @@
 
 import msgspec
 
-from tickwork.protocol.worker_messages import Begun, Broke, Call, Done, Profile, Reply, encoder, reply_decoder
+from tickwork.protocol.worker_messages import (
+    Call,
+    Failed,
+    Reply,
+    Started,
+    Succeeded,
+    WorkerProfile,
+    encoder,
+    reply_decoder,
+)
 
 MSGPACK = {"content-type": "application/msgpack"}
 
@@ -39,7 +48,7 @@ class Worker:
     async def call(self, *reports, wait_ms=0, **fields) -> Reply:
         self.seq += 1
         if self.seq == 1:
-            fields = {"profile": Profile(queues=("default",), host="here", pid=7), "held": (), **fields}
+            fields = {"profile": WorkerProfile(queues=("default",), host="here", pid=7), "held": (), **fields}
         call = Call(self.name, self.session, self.seq, self.credit, wait_ms, reports, **fields)
         answer = await self.http.post(
             f"/v1/workers/{self.name}/exchange", content=encoder.encode(call), headers=MSGPACK, timeout=30
@@ -60,10 +69,10 @@ class Worker:
         raise AssertionError(f"{len(found)} of {count} attempts came")
 
     async def finish(self, *works, value=None):
-        await self.call(*[Done(work.task, work.attempt, msgspec.msgpack.encode(value)) for work in works])
+        await self.call(*[Succeeded(work.task, work.attempt, msgspec.msgpack.encode(value)) for work in works])
 
     async def fail(self, *works, error="Boom", message="it broke", permanent=True):
-        await self.call(*[Broke(work.task, work.attempt, error, message, permanent) for work in works])
+        await self.call(*[Failed(work.task, work.attempt, error, message, permanent) for work in works])
 
     @property
     def sender(self):
@@ -75,4 +84,4 @@ class Worker:
         }
 
     async def begin(self, work):
-        await self.call(Begun(work.task, work.attempt, 1))
+        await self.call(Started(work.task, work.attempt, 1))

@@ -5,7 +5,7 @@ import msgspec
 from api.helpers import flow, log_line, task
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.worker_messages import Call, Catalog, Done, LogPiece, Profile, Timetable
+from tickwork.protocol.worker_messages import Call, Catalog, DeclaredSchedule, LogPiece, Succeeded, WorkerProfile
 from tickwork.sdk.client.client import AsyncClient
 from tickwork.worker.http_link import HttpLink
 
@@ -13,11 +13,11 @@ from tickwork.worker.http_link import HttpLink
 async def test_link_and_client_do_their_work_through_the_server(server):  # noqa: F811
     link, client = HttpLink(server.address), AsyncClient(server.address)
     document = msgspec.json.encode(flow("greet", task("hello"), output="nodes.hello"))
-    often = Timetable("often", wire.ScheduleRequest(workflow="greet", every="1h"))
+    often = DeclaredSchedule("often", wire.ScheduleRequest(workflow="greet", every="1h"))
     await link.publish(Catalog(documents=(document,), schedules=(often,)))
     handle = await client.submit("greet", key="once")
     again = await client.submit("greet", key="once")
-    reply = await link.call(Call("w1", "s", 1, 4, profile=Profile(), held=()))
+    reply = await link.call(Call("w1", "s", 1, 4, profile=WorkerProfile(), held=()))
     seq, works = 2, list(reply.work)
     while not works:
         works += (await link.call(Call("w1", "s", seq, 4, wait_ms=1_000))).work
@@ -25,7 +25,9 @@ async def test_link_and_client_do_their_work_through_the_server(server):  # noqa
     [work] = works
     digest = await link.store(b"\xa5large")
     await link.log(LogPiece(work.task, work.attempt, 0, 0, log_line(1, "stdout", "hi"), work.run_id, "w1", "s"))
-    await link.call(Call("w1", "s", seq, 4, reports=(Done(work.task, work.attempt, msgspec.msgpack.encode("hi")),)))
+    await link.call(
+        Call("w1", "s", seq, 4, reports=(Succeeded(work.task, work.attempt, msgspec.msgpack.encode("hi")),))
+    )
 
     assert (again.id, again.duplicate) == (handle.id, True)
     assert await client.result(handle, timeout=10) == "hi"

@@ -7,7 +7,7 @@ import pytest
 
 from api.helpers import flow, publish
 from tickwork.api import http_protocol as protocol
-from tickwork.api.app import Front, make_app
+from tickwork.api.app import FastRouter, make_app
 from tickwork.api.server import HttpServer
 
 TOKEN = "a-token-of-the-test"
@@ -57,13 +57,13 @@ async def line(engine, http, monkeypatch):
     reader, writer = await asyncio.open_connection(host, int(port))
     one = Line(reader, writer)
     one.shorts = 0
-    made = protocol.Short.__init__
+    made = protocol.FastRequest.__init__
 
     def counted(self, scope, body):
         one.shorts += 1
         made(self, scope, body)
 
-    monkeypatch.setattr(protocol.Short, "__init__", counted)
+    monkeypatch.setattr(protocol.FastRequest, "__init__", counted)
     yield one
     writer.close()
     await server.stop()
@@ -182,8 +182,8 @@ async def test_only_so_many_heads_are_remembered(line):
 async def test_the_guard_looks_at_a_head_once(line, monkeypatch):
     await line.ask(request())
     looked = []
-    true = Front.knows
-    monkeypatch.setattr(Front, "knows", lambda self, scope: looked.append(scope) or true(self, scope))
+    true = FastRouter.knows
+    monkeypatch.setattr(FastRouter, "knows", lambda self, scope: looked.append(scope) or true(self, scope))
     for _ in range(3):
         await line.ask(request())
 

@@ -7,7 +7,7 @@ import pytest
 
 from api.helpers import Worker, flow, log_line, publish, submit
 from tickwork.api.app import make_app
-from tickwork.protocol.worker_messages import Profile
+from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
@@ -52,7 +52,7 @@ async def test_lines_of_an_attempt_are_refused_from_whoever_does_not_hold_it(htt
 
 async def test_a_stranger_that_claims_or_reports_an_attempt_may_not_write_its_log_either(http, held):
     run_id, work, holder, stranger = held
-    await stranger.call(profile=Profile(), held=((work.task, work.attempt),))
+    await stranger.call(profile=WorkerProfile(), held=((work.task, work.attempt),))
     await stranger.finish(work)
     assert await send(http, work, "forged", stranger.sender) == (403, "not_holder")
     await holder.finish(work)
@@ -149,7 +149,7 @@ async def test_a_session_goes_on_delivering_lines_after_a_restart_of_the_server(
         assert await send(http, work, "x", stranger.sender, run=run_id) == (403, "not_holder")
     worker.http = http
     await worker.call(
-        profile=Profile(), held=tuple((work.task, work.attempt) for work in (*of[open_run], of[mapped][1]))
+        profile=WorkerProfile(), held=tuple((work.task, work.attempt) for work in (*of[open_run], of[mapped][1]))
     )
     for run_id in (ended, open_run, mapped):
         assert (await send(http, of[run_id][0], "later", worker.sender, run=run_id, chunk=1))[0] == 204
@@ -164,7 +164,7 @@ async def test_a_worker_that_was_lost_for_a_moment_is_asked_to_send_its_lines_ag
         while "w1" in engine.state.worker_numbers:
             await asyncio.sleep(0.01)
     assert (await send(http, work, "late", holder.sender))[0] == 503
-    await holder.call(profile=Profile(), held=())
+    await holder.call(profile=WorkerProfile(), held=())
 
     assert (await send(http, work, "late", holder.sender))[0] == 204
     assert await texts(http, run_id) == ["late"]

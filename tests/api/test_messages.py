@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from helpers import MSGPACK, Worker, flow, publish, submit, task
 
-from tickwork.protocol.worker_messages import Begun, Call, Done, Saved, encoder
+from tickwork.protocol.worker_messages import Call, Checkpointed, Started, Succeeded, encoder
 
 pytestmark = pytest.mark.proves("B24")
 
@@ -42,7 +42,7 @@ async def test_what_is_no_call_is_refused_by_name_and_the_worker_goes_on(http, b
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.json()["detail"]
 
-    await worker.call(Done(work.task, work.attempt, b"\x01"))
+    await worker.call(Succeeded(work.task, work.attempt, b"\x01"))
     assert (await http.get(f"/v1/runs/{run}")).json()["state"] == "completed"
 
 
@@ -52,7 +52,7 @@ async def test_ten_megabytes_in_one_message_arrive_whole(http):
     run = await submit(http)
     (work,) = await worker.work()
     value = msgspec.msgpack.encode("x" * 10_000_000)
-    await worker.call(Done(work.task, work.attempt, value))
+    await worker.call(Succeeded(work.task, work.attempt, value))
 
     answer = await http.get(f"/v1/runs/{run}/output", headers={"accept": "application/msgpack"})
     assert answer.status_code == 200 and answer.content == value
@@ -63,7 +63,7 @@ async def test_an_old_message_again_changes_nothing(http):
     worker = Worker(http)
     run = await submit(http, "two")
     (first,) = await worker.work()
-    done = encoder.encode(Call("w1", worker.session, worker.seq + 1, 10, 0, (Done(first.task, 1, b"\x01"),)))
+    done = encoder.encode(Call("w1", worker.session, worker.seq + 1, 10, 0, (Succeeded(first.task, 1, b"\x01"),)))
     worker.seq += 1
     answers = [await http.post("/v1/workers/w1/exchange", content=done, headers=MSGPACK) for _ in range(2)]
     assert [one.status_code for one in answers] == [200, 200]
@@ -76,7 +76,8 @@ async def test_an_old_message_again_changes_nothing(http):
 
 
 @pytest.mark.parametrize(
-    "report", [Done(10**9, 1), Begun(10**9, 1), Saved(10**9, 1, b"\x01"), Done(-1, 1), Done(1, 77)]
+    "report",
+    [Succeeded(10**9, 1), Started(10**9, 1), Checkpointed(10**9, 1, b"\x01"), Succeeded(-1, 1), Succeeded(1, 77)],
 )
 async def test_a_report_about_something_else_is_told_apart(http, report):
     await publish(http, flow())

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.helpers import Worker, flow, log_line, publish, submit, task
-from tickwork.protocol.worker_messages import Broke, Profile
+from tickwork.protocol.worker_messages import Failed, WorkerProfile
 
 NOON = {"workflow": "greet", "cron": "0 12 * * *"}
 
@@ -70,7 +70,7 @@ async def test_an_attempt_has_its_task_worker_times_exit_code_and_logs(http):
     line = log_line(1000, "stderr", "no such file")
     await http.post(path, params={"chunk": 0, "first": 0}, content=line, headers=worker.sender)
     began_ms, ended_ms = 1_800_000_000_000, 1_800_000_001_500
-    await worker.call(Broke(work.task, 1, "Boom", "it broke", True, 3, began_ms, ended_ms))
+    await worker.call(Failed(work.task, 1, "Boom", "it broke", True, 3, began_ms, ended_ms))
     [shown] = (await http.get(f"/v1/runs/{run_id}")).json()["tasks"]
     [attempt] = shown["attempts"]
 
@@ -84,7 +84,7 @@ async def test_an_attempt_has_its_task_worker_times_exit_code_and_logs(http):
 @pytest.mark.proves("S001-110")
 async def test_a_worker_has_its_labels_last_beat_and_capacity(http, engine):
     worker = Worker(http, "gpu-1", credit=7)
-    await worker.call(profile=Profile(queues=("default",), labels={"gpu": "true"}, slots=7))
+    await worker.call(profile=WorkerProfile(queues=("default",), labels={"gpu": "true"}, slots=7))
     before = (await http.get("/v1/workers")).json()["workers"][0]
     engine.floor.seats["gpu-1"].heard_ms -= 5_000
     later = (await http.get("/v1/workers")).json()["workers"][0]

@@ -9,7 +9,7 @@ from tickwork.core.snapshot.snapshot import digest
 from tickwork.journal.export import read
 from tickwork.journal.replay import replay
 from tickwork.ports.artifacts import digest_of
-from tickwork.protocol.worker_messages import Call, Done, Profile, encoder
+from tickwork.protocol.worker_messages import Call, Succeeded, WorkerProfile, encoder
 
 NDJSON = {"content-type": "application/x-ndjson"}
 OCTETS = {"content-type": "application/octet-stream"}
@@ -105,7 +105,7 @@ async def test_workers_are_listed(http):
 
 
 async def test_a_call_that_names_another_worker_is_refused(http):
-    call = encoder.encode(Call("other", "s", 1, profile=Profile(), held=()))
+    call = encoder.encode(Call("other", "s", 1, profile=WorkerProfile(), held=()))
     answer = await http.post("/v1/workers/w1/exchange", content=call, headers=MSGPACK)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "wrong_worker")
@@ -360,7 +360,7 @@ async def test_what_a_worker_returns_is_shown_whatever_it_is(http):
         run_id = await submit(http)
         worker = Worker(http, f"w{value[0]}")
         [work] = await worker.work()
-        await worker.call(Done(work.task, work.attempt, value))
+        await worker.call(Succeeded(work.task, work.attempt, value))
 
         shown, output = await http.get(f"/v1/runs/{run_id}"), await http.get(f"/v1/runs/{run_id}/output")
         assert (shown.status_code, output.status_code in (200, 406)) == (200, True), (shown.text, output.text)

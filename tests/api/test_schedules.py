@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from api.helpers import Worker, flow, publish
-from tickwork.protocol.worker_messages import Profile
+from tickwork.protocol.worker_messages import WorkerProfile
 
 NEVER = {"workflow": "greet", "cron": "0 0 1 1 *"}
 CONTEXT = {"scheduled_time": {"type": "datetime", "required": False}, "context": {"type": "any", "required": False}}
@@ -266,7 +266,7 @@ async def test_a_trigger_begins_a_run_of_its_own_on_the_schedules_queue(http):
     worker = Worker(http)
     works = []
     async with asyncio.timeout(10):  # a worker of this queue alone
-        profile = {"profile": Profile(queues=("reports",)), "held": ()}
+        profile = {"profile": WorkerProfile(queues=("reports",)), "held": ()}
         while len(works) < 2:
             works += (await worker.call(wait_ms=200, **profile)).work
             profile = {}

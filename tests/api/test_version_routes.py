@@ -4,7 +4,7 @@ import pytest
 from helpers import Worker, flow, submit, task
 
 from tickwork.core.state.ready_queues import PIN_LABEL
-from tickwork.protocol.worker_messages import Profile
+from tickwork.protocol.worker_messages import WorkerProfile
 
 
 async def publish(http, version, node, *schedules, application="shop", **fields):
@@ -68,7 +68,7 @@ async def test_a_pinned_run_waits_for_a_worker_of_its_version_and_that_is_said(h
     await publish(http, "v1", "one")
     await publish(http, "v2", "two")
     new = Worker(http, "new")
-    await new.call(profile=Profile(labels={PIN_LABEL: "shop@v2"}), held=())
+    await new.call(profile=WorkerProfile(labels={PIN_LABEL: "shop@v2"}), held=())
     run = await submit(http, version="v1")
     reply = await new.call()
 
@@ -85,7 +85,7 @@ async def test_a_pinned_run_waits_for_a_worker_of_its_version_and_that_is_said(h
     ]
 
     old = Worker(http, "old")
-    reply = await old.call(profile=Profile(labels={PIN_LABEL: "shop@v1"}), held=(), wait_ms=1_000)
+    reply = await old.call(profile=WorkerProfile(labels={PIN_LABEL: "shop@v1"}), held=(), wait_ms=1_000)
 
     assert [work.run_id for work in reply.work] == [run]
     alerts = (await http.get("/v1/status")).json().get("alerts", [])

@@ -18,7 +18,7 @@ from tickwork.core.machine import Machine
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import HandedBack
 from tickwork.core.state.state import Settings
-from tickwork.journal.record import GENESIS, Sealed, unseal
+from tickwork.journal.record import GENESIS, SealedRow, unseal
 from tickwork.journal.replay import replay
 from tickwork.system.zone_data import load_zones
 
@@ -140,7 +140,7 @@ async def check_journals(stage: Stage, epochs: Epochs, load: Load, tally: Counte
         machine = Machine(settings=await _settings(stage, partition), zones=zones)
         seq, epoch, head = 0, 0, GENESIS
         while page := await _page(stage, partition, seq):
-            sealed = [Sealed(row["seq"], row["tick"], row["hash"], row["data"]) for row in page]
+            sealed = [SealedRow(row["seq"], row["tick"], row["hash"], row["data"]) for row in page]
             before = head
             try:
                 head = replay(sealed, machine, head=head, seq=seq)

@@ -20,7 +20,7 @@ from tickwork.ports.store import Fenced
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance import backup as moving
-from tickwork.runtime.maintenance.retention import DAY_MS, Keep
+from tickwork.runtime.maintenance.retention import DAY_MS, RetentionPolicy
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.clock import FolderArtifacts
@@ -42,7 +42,7 @@ class FolderHouse(House):
 
     async def open(self):
         self.store = SqliteStore(self.folder / DATABASE, synchronous="OFF")
-        keep = Keep(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS)
+        keep = RetentionPolicy(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS)
         self.engine = Engine(
             store=self.store, artifacts=self.artifacts, clock=self.clock, ids=self.ids, owner="n1", keep=keep
         )

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import tickwork as tw
-from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.exit_codes import CommandExit, Exit
 from tickwork.cli.input_values import read_inputs, read_payload
 
 
@@ -68,7 +68,7 @@ def test_all_inputs_as_a_document(tmp_path, monkeypatch):
 )
 def test_what_is_no_input_is_wrong_usage(pairs, document, stdin, monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-    with pytest.raises(Ended) as ended:
+    with pytest.raises(CommandExit) as ended:
         read_inputs(pairs, document, None)
 
     assert ended.value.code == Exit.USAGE
@@ -85,6 +85,6 @@ def test_the_payload_of_an_event_is_a_value_or_a_document(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(("text", "document"), [("1", "2"), (None, "text"), (None, "@/no/such/file")])
 def test_a_payload_that_cannot_be_read_says_which_option(text, document):
-    with pytest.raises(Ended, match="--payload-json") as ended:
+    with pytest.raises(CommandExit, match="--payload-json") as ended:
         read_payload(text, document)
     assert ended.value.code == Exit.USAGE

@@ -12,7 +12,7 @@ from tickwork.cli.main import main
 from tickwork.compose.server import DATABASE
 from tickwork.core.machine import rules_of
 from tickwork.journal import stream
-from tickwork.journal.export import Head, write_head
+from tickwork.journal.export import ExportHead, write_head
 from tickwork.journal.record import GENESIS, seal, unseal
 from tickwork.runtime.partition.recovery import settings_of
 from tickwork.stores.sqlite.store import SqliteStore
@@ -50,7 +50,7 @@ def sealed_again(rows, change):
 
 def exported(path, settings, rows, *, last=None):
     last = last or rows[-1]
-    path.write_bytes(write_head(Head(settings, 0, GENESIS, last.seq, last.hash)) + b"".join(stream.write(rows)))
+    path.write_bytes(write_head(ExportHead(settings, 0, GENESIS, last.seq, last.hash)) + b"".join(stream.write(rows)))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_an_export_that_was_cut_at_the_end_of_a_row_is_not_equal(tmp_path, journ
 
     assert main(["replay", "--from", "cut"]) == 65
     assert f"names seq {len(rows)} as its last row" in capsys.readouterr().err
-    (tmp_path / "old").write_bytes(write_head(Head(settings)) + b"".join(stream.write(rows)))
+    (tmp_path / "old").write_bytes(write_head(ExportHead(settings)) + b"".join(stream.write(rows)))
     assert main(["replay", "--from", "old"]) == 4
     assert "does not name its end" in capsys.readouterr().err
 

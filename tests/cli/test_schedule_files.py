@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from tickwork.cli.commands.schedule_file import read_schedules
-from tickwork.cli.exit_codes import Ended
+from tickwork.cli.exit_codes import CommandExit
 from tickwork.cli.main import main
 
 MONDAY = "2026-03-23T00:00:00Z"  # the week in which Berlin changes its clocks
@@ -62,7 +62,7 @@ def test_a_set_is_a_mapping_with_or_without_a_frame_and_dates_stay_texts(tmp_pat
     ],
 )
 def test_a_file_that_is_not_a_set_is_refused_in_one_line(tmp_path, name, text, words):
-    with pytest.raises(Ended) as refused:
+    with pytest.raises(CommandExit) as refused:
         read_schedules(written(tmp_path / name, text))
 
     assert words in refused.value.text

@@ -13,7 +13,7 @@ from terminal import ROOT, Terminal
 from tickwork.cli.command_table import commands, entries
 from tickwork.cli.exit_codes import MEANINGS, Exit, code_of, report, tell
 from tickwork.cli.main import main, make_app
-from tickwork.cli.options import To
+from tickwork.cli.options import ClientOptions
 from tickwork.compose.settings import BadSettings
 from tickwork.core.base.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
 from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable
@@ -23,7 +23,7 @@ from tickwork.system.clock import SystemClock
 @pytest.fixture(autouse=True)
 def alone(monkeypatch, tmp_path):
     """No setting of whoever runs the tests, and no server at the address, which is not waited for here."""
-    monkeypatch.setitem(To.client.__kwdefaults__, "deadline_s", 0.1)
+    monkeypatch.setitem(ClientOptions.client.__kwdefaults__, "deadline_s", 0.1)
     for name in [name for name in os.environ if name.startswith("TICKWORK_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("TICKWORK_PORT", "1")  # nobody listens there, whatever runs beside this

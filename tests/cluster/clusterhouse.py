@@ -11,12 +11,12 @@ import msgspec
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
-from tickwork.cluster.direct_link import DirectLink, Reach
+from tickwork.cluster.direct_link import OwnerConnections, OwnerLink
 from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.base.values import pack
-from tickwork.protocol.worker_messages import Catalog, Done
+from tickwork.protocol.worker_messages import Catalog, Succeeded
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.leases.memory import MemoryLeases
@@ -52,7 +52,7 @@ class Doing:
 
     def _done(self, work):
         del self._running[work.task, work.attempt]
-        self._sink.report(Done(work.task, work.attempt, pack("done"), 1, 2))
+        self._sink.report(Succeeded(work.task, work.attempt, pack("done"), 1, 2))
 
     def saved(self, task, attempt): ...
 
@@ -182,8 +182,8 @@ class Mute:
             writer.close()
 
 
-class Direct(DirectLink):
-    def __init__(self, given: HttpLink, reach: Reach) -> None:
+class Direct(OwnerLink):
+    def __init__(self, given: HttpLink, reach: OwnerConnections) -> None:
         super().__init__(given, reach, clock=SystemClock())
         self.given = given
 
@@ -214,7 +214,9 @@ class TestCluster:
         self.houses.append(house)
         return await house.start()
 
-    async def work(self, house: House, name: str, executor, *, reach: Reach | None = None, **options) -> Agent:
+    async def work(
+        self, house: House, name: str, executor, *, reach: OwnerConnections | None = None, **options
+    ) -> Agent:
         """With `reach`, it speaks to every owner by itself."""
         given = HttpLink(house.server.address)
         link = given if reach is None else Direct(given, reach)

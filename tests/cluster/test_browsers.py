@@ -5,7 +5,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import DOCUMENT, TestCluster
-from tickwork.api.http.browser_sessions import Sessions
+from tickwork.api.http.browser_sessions import BrowserSessions
 
 TOKEN = "a token that the nodes share"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -37,7 +37,7 @@ async def test_a_page_changes_and_reads_what_another_node_owns(cluster, token):
         address = house.server.address
         async with httpx2.AsyncClient(base_url=address, timeout=20.0, trust_env=False) as browser:
             if token:
-                opened = await browser.get(Sessions(TOKEN).link(address))
+                opened = await browser.get(BrowserSessions(TOKEN).link(address))
                 assert opened.status_code == 303 and browser.cookies
             page = {
                 "origin": address,

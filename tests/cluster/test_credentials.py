@@ -8,13 +8,13 @@ import pytest_asyncio
 
 from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
 from tickwork.cluster import node as module
-from tickwork.cluster.direct_link import HttpReach
-from tickwork.cluster.multiplexed_connection import Trunk
+from tickwork.cluster.direct_link import HttpOwnerConnections
+from tickwork.cluster.multiplexed_connection import MultiplexedConnection
 from tickwork.cluster.node_credentials import KEPT_MS, Credentials
 from tickwork.cluster.peers import HttpPeers
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.leases import Member
-from tickwork.protocol.worker_messages import Beats, Call, Profile, encoder
+from tickwork.protocol.worker_messages import Call, Heartbeats, WorkerProfile, encoder
 
 MSGPACK = {"content-type": "application/msgpack"}
 GUESSED = {"x-tickwork-node": "0" * 64}
@@ -65,7 +65,7 @@ async def test_what_nodes_say_to_each_other_is_refused_to_clients(cluster, house
             for path in ("announce", "give", "published"):
                 url = f"{house.server.address}/v1/cluster/{path}?partition={partition}"
                 assert await refused(cluster.client.post(url, headers=proof))
-        beats = encoder.encode(Beats("n1~1", ("w1",)))
+        beats = encoder.encode(Heartbeats("n1~1", ("w1",)))
         url = f"{house.server.address}/v1/cluster/beats"
         assert await refused(cluster.client.post(url, content=beats, headers=proof | MSGPACK))
     await asyncio.sleep(0.3)
@@ -74,7 +74,7 @@ async def test_what_nodes_say_to_each_other_is_refused_to_clients(cluster, house
 
 async def test_only_a_node_stands_for_a_worker(cluster, houses):
     address = houses[0].node.member.address
-    call = Call("w1", "s@1.n1", 1, 1, held=(), profile=Profile(slots=1), via="n2~1")
+    call = Call("w1", "s@1.n1", 1, 1, held=(), profile=WorkerProfile(slots=1), via="n2~1")
     for query in ("", "?partition=0"):
         url = f"{address}/v1/workers/w1/exchange{query}"
         assert await refused(cluster.client.post(url, content=encoder.encode(call), headers=MSGPACK))
@@ -82,7 +82,7 @@ async def test_only_a_node_stands_for_a_worker(cluster, houses):
     with pytest.raises(Unavailable):
         await stranger.exchange(address, 0, call)
     await stranger.close()
-    worker = Trunk(address, headers={}, path="/v1/workers/trunk")
+    worker = MultiplexedConnection(address, headers={}, path="/v1/workers/trunk")
     (place, *_) = houses[0].node.engines
     with pytest.raises(Refused, match="only a node stands for a worker"):
         await worker.ask(place, call, timeout_s=5)
@@ -94,7 +94,7 @@ async def test_only_a_node_stands_for_a_worker(cluster, houses):
 async def test_workers_need_no_proof_whether_a_node_stands_for_them_or_not(cluster, houses):
     doing = Doing()
     await cluster.work(houses[0], "w1", doing)
-    await cluster.work(houses[1], "w2", doing, reach=HttpReach())
+    await cluster.work(houses[1], "w2", doing, reach=HttpOwnerConnections())
     runs = await cluster.ended(houses[0], await cluster.submit(houses[0], 20) + await cluster.submit(houses[1], 20))
 
     assert {run["state"] for run in runs} == {"completed"}

@@ -9,14 +9,14 @@ import pytest_asyncio
 
 from cluster.clusterhouse import Doing, Mute, TestCluster
 from tickwork.cluster import direct_link as direct
-from tickwork.cluster.direct_link import HttpReach, Unreached
-from tickwork.cluster.multiplexed_connection import NotSpoken
+from tickwork.cluster.direct_link import HttpOwnerConnections, OwnerUnreachable
+from tickwork.cluster.multiplexed_connection import UpgradeRefused
 from tickwork.core.state.state import NUMBER_BITS
 
 SLOTS = 10
 
 
-class Blocked(HttpReach):
+class Blocked(HttpOwnerConnections):
     """Some addresses lead nowhere, as behind a firewall."""
 
     def __init__(self, *addresses: str) -> None:
@@ -25,7 +25,7 @@ class Blocked(HttpReach):
 
     def _trunk(self, address):
         if address in self.blocked:
-            raise Unreached(f"{address} is blocked", retry_after_ms=50)
+            raise OwnerUnreachable(f"{address} is blocked", retry_after_ms=50)
         return super()._trunk(address)
 
 
@@ -59,7 +59,7 @@ def seats(houses, worker):
 
 async def test_it_sits_at_every_owner_and_no_node_stands_for_it(cluster, houses):
     doing = Doing(slots=SLOTS)
-    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    await cluster.work(houses[0], "w1", doing, reach=HttpOwnerConnections())
     ids = await cluster.submit(houses[0], 60) + await cluster.submit(houses[1], 60)
     runs = await cluster.ended(houses[0], ids)
 
@@ -73,7 +73,7 @@ async def test_it_sits_at_every_owner_and_no_node_stands_for_it(cluster, houses)
 
 async def test_its_credit_is_one_for_all_owners(cluster, houses):
     doing = Doing(seconds=0.2, slots=SLOTS)
-    agent = await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    agent = await cluster.work(houses[0], "w1", doing, reach=HttpOwnerConnections())
     ids = await cluster.submit(houses[0], 40) + await cluster.submit(houses[1], 40)
     most = 0
     ended = asyncio.create_task(cluster.ended(houses[0], ids))
@@ -96,7 +96,7 @@ async def test_its_credit_is_one_for_all_owners(cluster, houses):
 @pytest.mark.proves("F16")
 async def test_a_partition_that_moves_is_followed_and_nothing_begins_twice(cluster, houses):
     doing = Doing(seconds=0.01, slots=SLOTS)
-    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    await cluster.work(houses[0], "w1", doing, reach=HttpOwnerConnections())
     ids: list[str] = []
 
     async def submitting():
@@ -118,7 +118,7 @@ async def test_a_partition_that_moves_is_followed_and_nothing_begins_twice(clust
 
 async def test_an_owner_that_dies_is_followed_also_where_it_was_the_given_server(cluster, houses):
     doing = Doing(slots=SLOTS)
-    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    await cluster.work(houses[0], "w1", doing, reach=HttpOwnerConnections())
     await cluster.ended(houses[1], await cluster.submit(houses[1], 10))
     await houses[0].crash()
     await cluster.until(lambda: len(houses[1].node.engines) == 2)
@@ -131,10 +131,10 @@ async def test_an_owner_that_dies_is_followed_also_where_it_was_the_given_server
 
 async def test_one_that_is_gone_is_noticed_by_its_connection_at_every_owner(cluster, houses):
     stuck, doing = Doing(seconds=60, slots=4), Doing(slots=SLOTS)
-    await cluster.work(houses[0], "w1", stuck, reach=HttpReach())
+    await cluster.work(houses[0], "w1", stuck, reach=HttpOwnerConnections())
     ids = await cluster.submit(houses[0], 2) + await cluster.submit(houses[1], 2)
     await cluster.until(lambda: len(stuck.begun) == 4)
-    await cluster.work(houses[1], "w2", doing, reach=HttpReach())
+    await cluster.work(houses[1], "w2", doing, reach=HttpOwnerConnections())
     _, task, link = cluster.agents.pop(0)
     begin = time.monotonic()
     task.cancel()
@@ -148,7 +148,7 @@ async def test_one_that_is_gone_is_noticed_by_its_connection_at_every_owner(clus
 
 
 async def test_one_that_says_goodbye_is_known_nowhere(cluster, houses):
-    await cluster.work(houses[0], "w1", Doing(), reach=HttpReach())
+    await cluster.work(houses[0], "w1", Doing(), reach=HttpOwnerConnections())
     await cluster.until(lambda: seats(houses, "w1") == {0: "", 1: ""})
     agent, task, link = cluster.agents.pop(0)
     await agent.drain(grace_s=1.0)
@@ -162,7 +162,7 @@ async def test_one_that_says_goodbye_is_known_nowhere(cluster, houses):
 
 @pytest.mark.parametrize("secure", [False, True], ids=["an owner behind a firewall", "a token that needs TLS"])
 async def test_where_an_owner_cannot_be_reached_the_given_server_stands_for_it(cluster, houses, secure):
-    blocked = HttpReach(secure=True) if secure else Blocked(houses[1].node.member.address)
+    blocked = HttpOwnerConnections(secure=True) if secure else Blocked(houses[1].node.member.address)
     doing = Doing(slots=SLOTS)
     await cluster.work(houses[0], "w1", doing, reach=blocked)
     runs = await cluster.ended(houses[0], await cluster.submit(houses[0], 20) + await cluster.submit(houses[1], 20))
@@ -203,7 +203,7 @@ async def test_it_goes_from_one_way_to_the_other_with_what_it_holds(cluster, hou
 async def test_a_cluster_that_forms_after_its_worker_came_is_found(cluster):
     first = await cluster.add(partitions=2)
     doing = Doing()
-    await cluster.work(first, "w1", doing, reach=HttpReach(), beat_ms=200)
+    await cluster.work(first, "w1", doing, reach=HttpOwnerConnections(), beat_ms=200)
     assert not link_of(cluster).direct
 
     await cluster.add(partitions=2)
@@ -215,10 +215,10 @@ async def test_a_cluster_that_forms_after_its_worker_came_is_found(cluster):
 
 async def test_a_node_that_does_not_know_the_way_is_not_asked_twice(cluster, houses, monkeypatch):
     async def not_spoken(self, address):
-        raise NotSpoken
+        raise UpgradeRefused
 
-    monkeypatch.setattr(HttpReach, "open", not_spoken)
-    await cluster.work(houses[0], "w1", Doing(), reach=HttpReach())
+    monkeypatch.setattr(HttpOwnerConnections, "open", not_spoken)
+    await cluster.work(houses[0], "w1", Doing(), reach=HttpOwnerConnections())
     await cluster.ended(houses[0], await cluster.submit(houses[0], 5))
 
     assert not link_of(cluster).direct
@@ -231,7 +231,7 @@ async def test_a_worker_finds_back_to_every_partition_when_two_of_three_owners_h
     houses = [await cluster.add(partitions=6) for _ in range(3)]
     await cluster.until(lambda: Counter(cluster.owners().values()) == dict.fromkeys(("n1", "n2", "n3"), 2))
     await cluster.spread(houses[0], 6)
-    await cluster.work(houses[0], "w1", Doing(slots=SLOTS), reach=HttpReach())
+    await cluster.work(houses[0], "w1", Doing(slots=SLOTS), reach=HttpOwnerConnections())
     await cluster.until(lambda: seats(houses, "w1") == dict.fromkeys(range(6), ""))
     hung = []
     for house in houses[1:]:
@@ -254,7 +254,7 @@ async def test_a_worker_finds_back_to_every_partition_when_two_of_three_owners_h
 async def test_a_call_that_something_else_cancels_does_not_end_the_way_to_its_partition(cluster, houses):
     """Whatever the cause: reports that were under way are sent again, and the next call waits for work."""
     doing = Doing(seconds=0.3, slots=SLOTS)
-    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    await cluster.work(houses[0], "w1", doing, reach=HttpOwnerConnections())
     ids = await cluster.submit(houses[0], 10) + await cluster.submit(houses[1], 10)
     (guest,) = link_of(cluster)._board.guests.values()
     for _ in range(30):
@@ -282,7 +282,7 @@ class Talking(Doing):
         super()._done(work)
 
 
-@pytest.mark.parametrize("reach", [HttpReach, lambda: None], ids=["direct", "by a node"])
+@pytest.mark.parametrize("reach", [HttpOwnerConnections, lambda: None], ids=["direct", "by a node"])
 async def test_its_log_lines_reach_the_owner_of_each_task_and_those_of_others_are_refused(cluster, houses, reach):
     doing = Talking(slots=SLOTS)
     agent = await cluster.work(houses[0], "w1", doing, reach=reach())

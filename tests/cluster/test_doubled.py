@@ -5,7 +5,7 @@ import pytest
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
 from tickwork.stores.leases.memory import MemoryLeases
-from tickwork.stores.leases.mirrored import DoubledLeases
+from tickwork.stores.leases.mirrored import MirroredLeases
 
 ANN, BOB = Member("a~1", "a", "http://a"), Member("b~1", "b", "http://b")
 
@@ -30,7 +30,7 @@ def both():
     now = [0]
     chosen, store = Shaky(MemoryLeases(lambda: now[0])), MemoryLeases(lambda: now[0])
     alarms: list = []
-    return DoubledLeases(chosen, store, on_alarm=lambda *words: alarms.append(words)), chosen, store, alarms, now
+    return MirroredLeases(chosen, store, on_alarm=lambda *words: alarms.append(words)), chosen, store, alarms, now
 
 
 async def test_while_both_are_there_they_say_the_same(both):

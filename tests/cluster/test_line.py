@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tickwork.cluster.owner_session import Line
-from tickwork.protocol.worker_messages import Profile, Reply
+from tickwork.cluster.owner_session import OwnerSession
+from tickwork.protocol.worker_messages import Reply, WorkerProfile
 
 
 class Worker:
@@ -22,7 +22,7 @@ async def test_the_reply_to_a_call_that_waited_does_not_say_what_the_owner_belie
             await next(left)
         return Reply(call.seq)
 
-    line = Line(Worker(), 3, way=way, name="w1", session="s", profile=Profile(), via="n1")
+    line = OwnerSession(Worker(), 3, way=way, name="w1", session="s", profile=WorkerProfile(), via="n1")
     line.share = 10
     line.start(())
     async with asyncio.timeout(5):

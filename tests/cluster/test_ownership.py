@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from tickwork.cluster.ownership import Duties, Ownership
+from tickwork.cluster.ownership import Ownership, OwnershipCallbacks
 from tickwork.core.base.errors import Conflict, Unavailable
 from tickwork.ports.leases import Member
 from tickwork.sim.loop import VirtualLoop
@@ -36,7 +36,7 @@ class Place:
             member=member,
             partitions=PARTITIONS,
             clock=hall,
-            duties=Duties(
+            duties=OwnershipCallbacks(
                 self.own,
                 self.announce,
                 self.finish,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.cluster.dealing import deal
+from tickwork.cluster.dealing import split_credit
 from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of, partitions_of_run, place
 from tickwork.core.base.stable_hash import stable_hash
 from tickwork.ports.store import Route
@@ -103,7 +103,7 @@ lists = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, 
 @given(st.integers(0, 200), lists)
 def test_shares_never_exceed_the_credit_and_never_take_back_what_is_held(credit, lines):
     held, wanted = [one for one, _ in lines], [one for _, one in lines]
-    shares = deal(credit, held, wanted)
+    shares = split_credit(credit, held, wanted)
 
     assert sum(shares) == max(credit, sum(held))
     assert all(share >= has for share, has in zip(shares, held, strict=True))
@@ -112,7 +112,7 @@ def test_shares_never_exceed_the_credit_and_never_take_back_what_is_held(credit,
 @given(st.integers(1, 200), lists)
 def test_who_wants_is_served_before_who_does_not(credit, lines):
     held, wanted = [one for one, _ in lines], [one for _, one in lines]
-    shares = deal(credit, held, wanted)
+    shares = split_credit(credit, held, wanted)
     free = max(0, credit - sum(held))
     given = sum(share - has for share, has, want in zip(shares, held, wanted, strict=True) if want)
     assert given >= min(free, sum(wanted))

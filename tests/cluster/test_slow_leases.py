@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from tickwork.cluster.ownership import MARGIN, Duties, Ownership
+from tickwork.cluster.ownership import MARGIN, Ownership, OwnershipCallbacks
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
 from tickwork.sim.loop import VirtualLoop
@@ -54,7 +54,7 @@ class Owner:
         self.leases = leases(self.clock)
         self.dropped: dict[int, int] = {}
         self.alarms: list[tuple[str, str]] = []
-        duties = Duties(
+        duties = OwnershipCallbacks(
             own=self._nothing,
             announce=self._nothing,
             finish=self._nothing,

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
-from tickwork.api.forwarding import Ways
+from tickwork.api.forwarding import ClusterRouter
 from tickwork.cluster import node as module
 from tickwork.cluster.placement import drawn_ms, fitted_to, partition_of_run, partitions_of_run
 from tickwork.core.base.errors import Refused
@@ -73,13 +73,13 @@ async def test_an_owner_that_does_not_know_the_question_yet_is_asked_in_another_
     await spread(cluster, houses, 4)
     asked = []
 
-    async def older(ways, partition, method, path, value=None, ask=Ways.ask):
+    async def older(ways, partition, method, path, value=None, ask=ClusterRouter.ask):
         if path.endswith("/known"):
             asked.append(partition)
             raise Refused("unknown_path", f"there is nothing at {path}")
         return await ask(ways, partition, method, path, value)
 
-    monkeypatch.setattr(Ways, "ask", older)
+    monkeypatch.setattr(ClusterRouter, "ask", older)
     for house in houses:
         again = await sent(cluster, house, wanted(*ids, f"new-{house.name}"))
         assert [one for one, duplicate in again.items() if not duplicate] == [f"new-{house.name}"]

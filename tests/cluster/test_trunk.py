@@ -7,10 +7,10 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Mute, TestCluster
-from tickwork.cluster.multiplexed_connection import NotSpoken, Trunk, TrunkEnd, frame
+from tickwork.cluster.multiplexed_connection import MultiplexedConnection, MultiplexedServer, UpgradeRefused, frame
 from tickwork.cluster.peers import HttpPeers
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.protocol.worker_messages import Call, Profile
+from tickwork.protocol.worker_messages import Call, WorkerProfile
 
 WORKERS = 50
 
@@ -30,7 +30,7 @@ async def peers():
 
 
 def first_call(number: int) -> Call:
-    return Call(f"w{number}", f"s@1.n{number}", 1, 1, held=(), profile=Profile(slots=1), via="n2~1")
+    return Call(f"w{number}", f"s@1.n{number}", 1, 1, held=(), profile=WorkerProfile(slots=1), via="n2~1")
 
 
 def waiting_call(number: int, *, seq: int = 2) -> Call:
@@ -53,8 +53,8 @@ async def until(condition) -> None:
 
 async def test_one_connection_carries_the_calls_of_all_workers_in_few_frames(house, peers, monkeypatch):
     frames = []
-    heard = TrunkEnd._heard
-    monkeypatch.setattr(TrunkEnd, "_heard", lambda end, whole: (frames.append(len(whole)), heard(end, whole)))
+    heard = MultiplexedServer._heard
+    monkeypatch.setattr(MultiplexedServer, "_heard", lambda end, whole: (frames.append(len(whole)), heard(end, whole)))
     await introduced(house, peers)
 
     assert len(house.node._trunks) == 1
@@ -114,9 +114,9 @@ async def test_where_no_trunk_is_spoken_each_call_is_a_request(house, peers, mon
 
     async def refuse(self, *_args, **_fields):
         tried.append(self)
-        raise NotSpoken
+        raise UpgradeRefused
 
-    monkeypatch.setattr(Trunk, "ask", refuse)
+    monkeypatch.setattr(MultiplexedConnection, "ask", refuse)
     await introduced(house, peers)
 
     assert len(house.node.engines[0].floor.seats) == WORKERS
@@ -143,7 +143,7 @@ async def test_one_that_comes_back_while_it_is_said_to_be_lost_keeps_its_seat(ho
     await floor.exchange(first_call(1))
     lost = asyncio.create_task(floor.exchange(Call("w1", "s@1.n1", 2, via="n2~1", lost=True)))
     await asyncio.sleep(0)
-    back = Call("w1", "s@2.n1", 1, 1, held=(), profile=Profile(slots=1), via="n2~1")
+    back = Call("w1", "s@2.n1", 1, 1, held=(), profile=WorkerProfile(slots=1), via="n2~1")
     await asyncio.gather(lost, floor.exchange(back))
 
     assert floor.seats["w1"].session == "s@2.n1"
@@ -161,7 +161,7 @@ async def mute():
 
 
 async def test_closing_a_connection_that_is_being_opened_is_a_connection_error_to_its_waiters(mute):
-    trunk = Trunk(await mute.start(), headers={})
+    trunk = MultiplexedConnection(await mute.start(), headers={})
     waiting = [asyncio.create_task(trunk.ask(0, first_call(number), timeout_s=5)) for number in range(3)]
     await until(lambda: mute.heard)
     trunk.close()
@@ -175,7 +175,7 @@ async def test_closing_a_connection_that_is_being_opened_is_a_connection_error_t
 async def test_a_connection_whose_peer_hangs_ends_before_its_calls_would(mute, monkeypatch):
     monkeypatch.setattr("tickwork.cluster.multiplexed_connection.PING_S", 0.05)
     mute.first = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + frame(())  # it answers the first ping, then hangs
-    trunk = Trunk(await mute.start(), headers={})
+    trunk = MultiplexedConnection(await mute.start(), headers={})
     begin = time.monotonic()
     with pytest.raises(ConnectionError, match="answers nothing"):
         await trunk.ask(0, waiting_call(1), timeout_s=60)

@@ -10,7 +10,7 @@ from cluster.clusterhouse import RETRY_MS, Doing, TestCluster
 from tickwork.cluster.placement import place
 from tickwork.core.base.errors import Newer, Refused
 from tickwork.core.machine import MACHINE
-from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Profile, unspoken
+from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, WorkerProfile, protocol_mismatch
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import check_rules, recover
 from tickwork.sim.net import MemoryArtifacts
@@ -213,7 +213,9 @@ async def attend(cluster, link, name, doing):
 async def test_a_worker_of_an_unknown_protocol_is_told_what_to_do(cluster, speaks, advice):
     house = await cluster.add()
     link = HttpLink(house.server.address)
-    agent = Agent(link, [Doing()], clock=SystemClock(), ids=SystemIds(), name="w1", profile=Profile(protocol=speaks))
+    agent = Agent(
+        link, [Doing()], clock=SystemClock(), ids=SystemIds(), name="w1", profile=WorkerProfile(protocol=speaks)
+    )
 
     with pytest.raises(Refused, match=f"speaks protocol {speaks}.*{advice}"):
         await asyncio.wait_for(agent.run(), 10)
@@ -222,13 +224,13 @@ async def test_a_worker_of_an_unknown_protocol_is_told_what_to_do(cluster, speak
 
 def test_the_protocol_before_is_still_spoken():
     assert (
-        unspoken(PROTOCOL)
-        == unspoken(OLDEST)
-        == unspoken(4, oldest=4, latest=5)
-        == unspoken(5, oldest=4, latest=5)
+        protocol_mismatch(PROTOCOL)
+        == protocol_mismatch(OLDEST)
+        == protocol_mismatch(4, oldest=4, latest=5)
+        == protocol_mismatch(5, oldest=4, latest=5)
         == ""
     )
-    assert unspoken(3, oldest=4, latest=5) and unspoken(6, oldest=4, latest=5)
+    assert protocol_mismatch(3, oldest=4, latest=5) and protocol_mismatch(6, oldest=4, latest=5)
 
 
 @pytest.mark.parametrize(

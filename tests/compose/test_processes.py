@@ -5,7 +5,7 @@ import sys
 import msgspec
 import pytest
 
-from tickwork.compose.cluster import Processes, child_environment
+from tickwork.compose.cluster import NodeProcesses, child_environment
 from tickwork.compose.settings import Settings, load
 
 
@@ -34,7 +34,7 @@ def test_processes_that_cannot_start_as_set_are_told_by_the_exit_code(monkeypatc
     monkeypatch.setattr("signal.signal", lambda *_: None)
     said = []
     program = f"import sys, time; time.sleep({0 if code else 0.3}); sys.exit({code})"
-    found = Processes([sys.executable, "-c", program], 2, env={}, tell=said.append)
+    found = NodeProcesses([sys.executable, "-c", program], 2, env={}, tell=said.append)
     if not code:
         said.clear()
         found._end()

@@ -9,7 +9,7 @@ import tickwork as tw
 from executors.sites import plain, site
 from tickwork.compose.settings import BadSettings, Settings, load, passed
 from tickwork.compose.worker import executors_of, http_executor_of
-from tickwork.compose.worker_process import ChildWorker
+from tickwork.compose.worker_process import WorkerProcess
 from tickwork.core.base.errors import TickworkError
 from tickwork.executors.egress_policy import AddressRefused
 
@@ -66,7 +66,7 @@ def test_a_worker_of_dev_may_reach_its_own_machine_and_gets_the_keys(monkeypatch
     monkeypatch.setenv("TICKWORK_SECRET_SHOP_KEY", "s3cret")
     monkeypatch.setenv("TICKWORK_DATA", "elsewhere")
     settings = Settings(allow_networks="10.1.0.0/16", allow_ports="8080", secrets="keys")
-    env = ChildWorker(settings, "app.py", url="http://127.0.0.1:1")._environment()
+    env = WorkerProcess(settings, "app.py", url="http://127.0.0.1:1")._environment()
 
     assert env["TICKWORK_ALLOW_NETWORKS"] == "127.0.0.0/8,::1/128,10.1.0.0/16"
     assert (env["TICKWORK_ALLOW_PORTS"], env["TICKWORK_SECRETS"]) == ("8080", "keys")
@@ -84,7 +84,7 @@ def test_tasks_get_the_variables_that_are_named_and_never_ours():
     for wrong in ("TICKWORK_TOKEN", "TICKWORK_*", "A=b", "A*B"):
         with pytest.raises(BadSettings, match="pass_env: "):
             passed(env, wrong, path="pass_env")
-    assert ChildWorker(Settings(pass_env="A"), "app.py", url="")._environment()["TICKWORK_PASS_ENV"] == "A"
+    assert WorkerProcess(Settings(pass_env="A"), "app.py", url="")._environment()["TICKWORK_PASS_ENV"] == "A"
 
 
 @pytest.mark.parametrize(("more", "reaches"), [({}, True), ({"allow_networks": ()}, False)])

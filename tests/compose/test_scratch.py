@@ -11,13 +11,14 @@ import pytest
 
 from terminal import ROOT, Terminal
 from tickwork.system import private_files as places
-from tickwork.system.private_files import SCRATCH, Scratch, _remove_left
+from tickwork.system.private_files import SCRATCH, ScratchDirectory, _remove_left
 
 
 def made_by_another(folder: Path) -> tuple[Path, subprocess.Popen[bytes]]:
     """A scratch folder with something in it, and the process that lives there."""
     code = (
-        "import sys, time; from pathlib import Path; from tickwork.system.private_files import Scratch; s = Scratch(); "
+        "import sys, time; from pathlib import Path; from tickwork.system.private_files import ScratchDirectory; "
+        "s = ScratchDirectory(); "
         "Path(s.path, 'value').write_text('x'); print(s.path, flush=True); time.sleep(600)"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder)}
@@ -65,7 +66,7 @@ def test_a_link_is_not_followed(tmp_path):
 
 
 def test_removing_twice_is_once():
-    scratch = Scratch()
+    scratch = ScratchDirectory()
     scratch.remove()
     scratch.remove()
 

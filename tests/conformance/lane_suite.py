@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.broker import DELIVERIES_MAX, Envelope, Seal, labels_token
+from tickwork.ports.broker import DELIVERIES_MAX, Envelope, EnvelopeCodec, labels_token
 
 KEY = "a token that server and workers share"
 WAIT_MS = 5_000
@@ -61,12 +61,12 @@ class LaneSuite:
 
     @pytest.fixture
     async def lane(self, make):
-        async with opened(make(seal=Seal(KEY), redeliver_ms=self.redeliver_ms)) as lane:
+        async with opened(make(seal=EnvelopeCodec(KEY), redeliver_ms=self.redeliver_ms)) as lane:
             yield lane
 
     @pytest.fixture
     async def other(self, make):
-        async with opened(make(seal=Seal(KEY), redeliver_ms=self.redeliver_ms)) as lane:
+        async with opened(make(seal=EnvelopeCodec(KEY), redeliver_ms=self.redeliver_ms)) as lane:
             yield lane
 
     async def test_what_is_published_is_received_whole_and_gone_once_accepted(self, lane):
@@ -135,12 +135,12 @@ class LaneSuite:
 
     @pytest.mark.proves("B24", "F28", "S001-75")
     async def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(self, lane, garbage):
-        good = Seal(KEY).wrap(envelope(7))
+        good = EnvelopeCodec(KEY).wrap(envelope(7))
         reasons = {
             b"hello": "no message of tickwork",
             b"TW9" + good[3:]: "its format is",
             good[:-1] + b"?": "its seal is broken",
-            Seal("another").wrap(envelope(8)): "its seal is broken",
+            EnvelopeCodec("another").wrap(envelope(8)): "its seal is broken",
         }
         for data in reasons:
             await garbage(data, "default", labels_token(()))
@@ -164,12 +164,12 @@ class LaneSuite:
         await lane.accept([second])
 
         [dead] = await lane.dead_letters(10)
-        assert dead.reason == "its work cannot be decoded" and Seal(KEY).unwrap(dead.data) == first.envelope
+        assert dead.reason == "its work cannot be decoded" and EnvelopeCodec(KEY).unwrap(dead.data) == first.envelope
         assert (await lane.depth()).waiting == 0
 
     @pytest.mark.proves("P15", "S001-75")
     async def test_a_poison_message_does_not_come_for_ever(self, make):
-        async with opened(make(seal=Seal(KEY), redeliver_ms=1, deliveries_max=3)) as lane:
+        async with opened(make(seal=EnvelopeCodec(KEY), redeliver_ms=1, deliveries_max=3)) as lane:
             await lane.publish([envelope(1)])
             came = 0
 
@@ -209,7 +209,7 @@ class LaneSuite:
     async def test_a_lane_opens_while_its_broker_is_away(self, make, down, up):
         await down()
         try:
-            async with opened(make(seal=Seal(KEY))) as lane:
+            async with opened(make(seal=EnvelopeCodec(KEY))) as lane:
                 with pytest.raises(Unavailable):
                     await lane.publish([envelope(1)])
         finally:

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.leases import Holding, Member
+from tickwork.ports.leases import HeldLease, Member
 
 LONG_MS = 60_000
 A = Member("s-a", "node-a", "http://a:1", version="1.0", protocol=2, started_ms=5)
 B = Member("s-b", "node-b", "http://b:1", engine=False)
 
 
-def held(partition: int, member: Member) -> Holding:
-    return Holding(partition, member.session, member.node, member.address)
+def held(partition: int, member: Member) -> HeldLease:
+    return HeldLease(partition, member.session, member.node, member.address)
 
 
 async def until(ask, *, seconds: float = 8.0):

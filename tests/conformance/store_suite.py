@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from tickwork.core.base.errors import Corrupt, Unavailable
-from tickwork.journal.record import GENESIS, Row, Sealed, seal
+from tickwork.journal.record import GENESIS, Row, SealedRow, seal
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     CacheRow,
     ChildRow,
+    ClusterIdentity,
     DefinitionRow,
     Fenced,
-    Founded,
     Head,
     InboxRow,
     LogChunk,
@@ -28,7 +28,7 @@ N, M = P << BITS, P + 1 << BITS  # where the numbers of two partitions begin
 COMPLETED, FAILED, CANCELLED = 4, 5, 6
 
 
-def rows_of_journal(count: int, *, before: bytes = GENESIS, first: int = 1) -> list[Sealed]:
+def rows_of_journal(count: int, *, before: bytes = GENESIS, first: int = 1) -> list[SealedRow]:
     rows = []
     for seq in range(first, first + count):
         rows.append(seal(Row(seq, seq * 10, "rules", [], []), before))
@@ -196,7 +196,7 @@ class StoreSuite:
         await committed(store, 2, epoch=1)
 
         with pytest.raises(Fenced):
-            await store.commit(P, Sealed(seq, 99, b"h" * 32, b"data"), [payload(b"x")], epoch=1)
+            await store.commit(P, SealedRow(seq, 99, b"h" * 32, b"data"), [payload(b"x")], epoch=1)
         assert await store.read_head(P) == Head(1, 2, J[1].tick, J[1].hash)
         assert await store.journal(P, after=0, limit=9) == J[:2]
         assert await store.read_payloads([X]) == {}
@@ -576,7 +576,7 @@ class StoreSuite:
         first = await store.found(cluster="c1", partitions=16)
         store = await reopen()
 
-        assert first == Founded("c1", 16)
+        assert first == ClusterIdentity("c1", 16)
         assert await store.found(cluster="c2", partitions=4) == first
 
     async def test_a_route_is_put_only_in_place_of_what_was_read(self, store, reopen):

@@ -9,11 +9,11 @@ from campaign import LONG
 from conformance.lane_suite import LaneSuite, envelope, numbers, receive_all, until_reached
 from servers import postgres_server  # noqa: F401
 from servers_brokers import Cable, kafka_server, nats_server, rabbit_server  # noqa: F401
-from tickwork.brokers.kafka import KafkaLane
-from tickwork.brokers.memory import MemoryBroker, MemoryLane
-from tickwork.brokers.nats import NatsLane
-from tickwork.brokers.postgres import PostgresLane
-from tickwork.brokers.rabbitmq import RabbitLane
+from tickwork.brokers.kafka import KafkaBroker
+from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
+from tickwork.brokers.nats import NatsBroker
+from tickwork.brokers.postgres import PostgresBroker
+from tickwork.brokers.rabbitmq import RabbitBroker
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.broker import labels_token
 
@@ -41,11 +41,11 @@ class TestMemory(LaneSuite):
 
     @pytest.fixture
     def broker(self):
-        return MemoryBroker()
+        return MemoryBrokerState()
 
     @pytest.fixture
     def make(self, broker):
-        return lambda **options: MemoryLane(broker, **options)
+        return lambda **options: MemoryBroker(broker, **options)
 
     @pytest.fixture
     def garbage(self, broker):
@@ -78,7 +78,7 @@ class TestNats(LaneSuite):
 
     @pytest.fixture
     def make(self, nats_server, name):  # noqa: F811
-        return lambda **options: NatsLane(nats_server.url(name), **options)
+        return lambda **options: NatsBroker(nats_server.url(name), **options)
 
     @pytest.fixture
     def garbage(self, nats_server, name, lane):  # noqa: F811
@@ -129,7 +129,7 @@ class TestPostgres(LaneSuite):
 
     @pytest.fixture
     def make(self, url):
-        return lambda **options: PostgresLane(url, **options)
+        return lambda **options: PostgresBroker(url, **options)
 
     @pytest.fixture
     def garbage(self, lane):
@@ -175,7 +175,7 @@ class TestRabbit(LaneSuite):
 
     @pytest.fixture
     def make(self, rabbit_server, cable, name):  # noqa: F811
-        return lambda **options: RabbitLane(rabbit_server.url(name, cable.port), **options)
+        return lambda **options: RabbitBroker(rabbit_server.url(name, cable.port), **options)
 
     @pytest.fixture
     def garbage(self, lane):
@@ -255,7 +255,7 @@ class TestKafka(LaneSuite):
 
     @pytest.fixture
     def make(self, kafka_server, name):  # noqa: F811
-        return lambda **options: KafkaLane(kafka_server.url(name), **options)
+        return lambda **options: KafkaBroker(kafka_server.url(name), **options)
 
     @pytest.fixture
     def garbage(self, lane):

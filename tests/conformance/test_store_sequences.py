@@ -15,8 +15,8 @@ import pytest
 from conformance.store_suite import BITS, P, run
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.core.base.errors import TickworkError
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import GENESIS, Sealed
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     BackfillRow,
@@ -83,7 +83,7 @@ class Sequence:
 
     def _commit(self, partition):
         seq = len(self.hashes[partition]) + self.random.choice([0] * 9 + [1, -1])
-        row = Sealed(seq, seq * 7, self.random.randbytes(32), self._bytes(60))
+        row = SealedRow(seq, seq * 7, self.random.randbytes(32), self._bytes(60))
         values = [b"%d-%d" % (self.place, self._small()) for _ in range(self.random.choice([0, 0, 3]))]
         payloads = [Payload(digest_of(value), value) for value in values]
         return {"partition": partition, "row": row, "payloads": payloads, "epoch": self._stale(self.epoch[partition])}
@@ -122,7 +122,7 @@ class Sequence:
 
     def _fate(self, partition, n):
         number = self._number(partition, n)
-        return Range(self._tenant(), "s", number, 1, n * 10, n * 10 + self._small(), 1, 2, "cause", n % 2)
+        return FateRange(self._tenant(), "s", number, 1, n * 10, n * 10 + self._small(), 1, 2, "cause", n % 2)
 
     def _run(self, partition, n):
         # A number has one id for good. One id under two numbers is the rare mix-up that a store must refuse.

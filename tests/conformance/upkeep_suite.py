@@ -4,16 +4,16 @@ import pytest
 
 from conformance.store_suite import J, P, claimed, committed, run, written
 from tickwork.core.base.errors import Corrupt
-from tickwork.core.state.schedule import Range
+from tickwork.core.state.schedule import FateRange
 from tickwork.journal.record import GENESIS
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
     ChildRow,
+    ClusterIdentity,
     DefinitionRow,
     Fenced,
-    Founded,
     InboxRow,
     LogChunk,
     Payload,
@@ -21,14 +21,23 @@ from tickwork.ports.store import (
     Rows,
     RunFilter,
 )
-from tickwork.ports.store_maintenance import COLUMNS, JOURNAL, LOGS, RUNS, Archive, ArchivedRun, Batch, NotEmpty
+from tickwork.ports.store_maintenance import (
+    COLUMNS,
+    JOURNAL,
+    LOGS,
+    RUNS,
+    ArchivedRun,
+    ArchiveObject,
+    StoreNotEmpty,
+    TableBatch,
+)
 
 FIRST = P << 44  # numbers of this partition begin here
 
 
 def archive(object_="obj-1", *, kind=RUNS, first=1, last=9, to_ms=500, **more):
     fields = {"before": b"", "hash": b"", "tick": 0} | more
-    return Archive(object_, kind, P, first, last, 2, 300, *fields.values(), 100, to_ms, 900)
+    return ArchiveObject(object_, kind, P, first, last, 2, 300, *fields.values(), 100, to_ms, 900)
 
 
 def rows_archive(first, last, *, to_ms=500):
@@ -53,7 +62,7 @@ async def exported(store):
 
 async def streamed(tables):
     for table, rows in tables.items():
-        yield Batch(table, rows)
+        yield TableBatch(table, rows)
 
 
 async def filled(store):
@@ -69,7 +78,7 @@ async def filled(store):
         live_runs=[(FIRST + 40, b"live")],
         live_tasks=[(FIRST + 41, b"task")],
         schedules=[(FIRST + 50, b"schedule")],
-        fates=[Range("acme", "nightly", FIRST + 50, 1, 1_000, 2_000, 3, 1, "")],
+        fates=[FateRange("acme", "nightly", FIRST + 50, 1, 1_000, 2_000, 3, 1, "")],
         backfills=[BackfillRow(FIRST + 60, "acme", "nightly", b"backfill")],
         definitions=[DefinitionRow("h1", "acme", "flow", b"{}", 5)],
         runs=[run(FIRST + 1), run(FIRST + 5), run(FIRST + 9)],
@@ -216,7 +225,7 @@ class UpkeepSuite:
         await store.add_log_chunks(chunks)
         places = [(one.task, one.attempt, one.chunk) for one in chunks]
         first, last = FIRST + 1, FIRST + 4
-        archive = Archive("logs-1", "logs", P, first, last, 2, 99, b"", b"", 0, 100, 900, 1_000)
+        archive = ArchiveObject("logs-1", "logs", P, first, last, 2, 99, b"", b"", 0, 100, 900, 1_000)
 
         for _ in range(2):  # again, as after a crash
             await store.drop_log_chunks(places[:2], archive=archive)
@@ -283,7 +292,7 @@ class UpkeepSuite:
 
         assert set(before) == set(COLUMNS)
         assert all(len(row) == len(COLUMNS[table]) for table, rows in before.items() for row in rows)
-        with pytest.raises(NotEmpty):
+        with pytest.raises(StoreNotEmpty):
             await store.bring_in(streamed(before))
         other = self.elsewhere(make)
         await other.open()
@@ -292,7 +301,7 @@ class UpkeepSuite:
             assert await exported(other) == before
             assert await other.load(P) == loaded
             assert await other.read_attempts(FIRST + 1) == [b"first", b"second"]
-            assert await other.found(cluster="x", partitions=1) == Founded("c1", 4)
+            assert await other.found(cluster="x", partitions=1) == ClusterIdentity("c1", 4)
             head = await other.claim(P, owner="n3", settings=b"")
             assert (head.epoch, head.seq) == (epoch + 1, 6)
             await committed(other, 1, epoch=head.epoch)

@@ -9,9 +9,9 @@ from typing import Any
 import tickwork.core.machine as machine_module
 from driver import Driver
 from tickwork.core.decide.admission import admit
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.state.effects import Dispatch
-from tickwork.core.state.events import LaneHeld
+from tickwork.core.state.events import QueueHeld
 from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, START_CHARGE_MS
 from tickwork.core.state.state import State
 
@@ -140,7 +140,7 @@ class Watched(Driver):
         self.check_idle()
         return outcome
 
-    def _admit(self, turn: Turn) -> None:
+    def _admit(self, turn: TickContext) -> None:
         if self.state.wheel.first(self.state.tick) is not None:
             admit(turn)  # some timers did not fit into this tick: what they set free is not known yet
             return
@@ -162,7 +162,7 @@ class Watched(Driver):
 
     def _check_reasons(self, events: list[Any], before: dict[int, Any], oracle: Oracle) -> None:
         for event in events:
-            if isinstance(event, LaneHeld):
+            if isinstance(event, QueueHeld):
                 now = (event.reason, event.by)
                 assert now != before.get(event.lane), "nothing has changed, so there is nothing to record"
                 before[event.lane] = now

@@ -10,7 +10,7 @@ from driver import BY, Driver, T, task
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import LaneHeld, RateDue
+from tickwork.core.state.events import QueueHeld, RateDue
 
 GPU = {"labels": {"gpu": "true"}}
 
@@ -23,7 +23,7 @@ def with_runs(driver, count, *, node=None, tenant=T, name="flow", **fields):
 
 
 def submit(driver, name, count, *, tenant=T, **terms):
-    extra = inp.Terms(**terms) if terms else None
+    extra = inp.SubmitOptions(**terms) if terms else None
     first = driver.last_run + 1
     driver.last_run += count
     made = [inp.Submit(BY, tenant, f"r{number:04}", name, None, extra) for number in range(first, first + count)]
@@ -32,7 +32,7 @@ def submit(driver, name, count, *, tenant=T, **terms):
 
 
 def holds(driver):
-    return [(event.reason, event.by) for event in driver.events(LaneHeld)]
+    return [(event.reason, event.by) for event in driver.events(QueueHeld)]
 
 
 def end(driver, count):

@@ -52,7 +52,7 @@ class Traffic:
             run_id = f"r{len(self.runs):05}"
             self.runs.append((tenant, run_id))
             priority = self.dice.choice([None, None, 0, 5, 9])
-            terms = inp.Terms(priority=priority) if priority is not None else None
+            terms = inp.SubmitOptions(priority=priority) if priority is not None else None
             made.append(inp.Submit(BY, tenant, run_id, workflow, None, terms))
         return made
 

@@ -10,7 +10,7 @@ from driver import BY, Driver, T, task
 from tickwork.core.base.values import pack, unpack
 from tickwork.core.definition.model import Retry
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.effects import Stop
+from tickwork.core.state.effects import CancelAttempt
 from tickwork.core.state.events import StaleReport, TaskFailed, TaskRetrying, TaskSucceeded
 from tickwork.core.state.retry import backoff_bounds_ms
 
@@ -131,7 +131,7 @@ def test_an_attempt_that_takes_too_long_is_stopped_and_tried_again(timeout, erro
 
     assert driver.stopped == []
     driver.advance(1)
-    assert driver.stopped == [Stop(0, driver.started[0].task, 1)]
+    assert driver.stopped == [CancelAttempt(0, driver.started[0].task, 1)]
     assert [(event.cause, event.due) for event in driver.events(TaskRetrying)] == [(error, begun + 150)]
     driver.advance(200)
     assert driver.state_of("r") == "FAILED" and len(driver.stopped) == 2

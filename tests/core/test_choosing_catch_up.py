@@ -7,11 +7,11 @@ from test_schedule_state import MINUTE, cron, fates, minutes, scheduled
 
 from driver import BY, T
 from tickwork.core.base.errors import Refused
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.explain.catch_up_preview import late_ones, read_policy
 from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.schedule import Fate, Governing, Terms
+from tickwork.core.state.schedule import Fate, GovernorLimits, SchedulePolicy
 
 SKIPPED, RAN, COALESCED = int(Fate.SKIPPED), int(Fate.RAN), int(Fate.COALESCED)
 
@@ -75,8 +75,8 @@ def test_what_was_paused_at_the_choice_is_no_part_of_it():
 
 @pytest.mark.parametrize(("own", "policy", "first"), [("none", "all", RAN), ("last", "none", SKIPPED)])
 def test_a_governed_schedule_runs_or_leaves_out_its_late_occurrence_as_chosen(own, policy, first):
-    when, terms = When(every_ms=5 * MINUTE), Terms(catch_up=own)
-    driver = scheduled(inp.PutSchedule(BY, T, "s", "flow", when, terms, governing=Governing()))
+    when, terms = ScheduleSpec(every_ms=5 * MINUTE), SchedulePolicy(catch_up=own)
+    driver = scheduled(inp.PutSchedule(BY, T, "s", "flow", when, terms, governing=GovernorLimits()))
     choose(driver, policy)
 
     assert fates(driver)[0][0] == first

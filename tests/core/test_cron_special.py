@@ -14,7 +14,7 @@ from when_oracle import zone_info
 
 from tickwork.core.calendar.cron import Cron
 from tickwork.core.calendar.cron_parser import InvalidCron
-from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.system.zone_data import load_zones
 
 DAY = 86_400
@@ -141,7 +141,7 @@ def test_in_a_zone_cronsim_agrees_where_a_time_in_a_gap_runs_at_its_end(zone, mi
     moment = start.replace(microsecond=0, tzinfo=UTC).astimezone(zone_info(zone))
     assume(moment.fold == 0)
     simulated = [int(one.timestamp()) for one in islice(CronSim(text, moment), 300)]
-    rhythm = compile_when(When(cron=text, zone=zone, gap="end", overlap="first"), load_zones())
+    rhythm = compile_when(ScheduleSpec(cron=text, zone=zone, gap="end", overlap="first"), load_zones())
 
     ours = list(islice(rhythm.between(int(moment.timestamp()) * 1000 + 1, 2**50), 300))
     assert [at // 1000 for at in ours] == simulated

@@ -304,7 +304,7 @@ def test_an_answer_to_a_run_that_has_ended_is_told_from_one_to_a_run_that_never_
 def test_whoever_changed_a_debounced_run_cannot_approve_it():
     driver = approving(four_eyes=True)
     run = driver.submit("flow", delay_ms=1_000, debounce="d")
-    driver.send(inp.Submit("bob", T, "again", "flow", None, inp.Terms(delay_ms=1_000, debounce="d")))
+    driver.send(inp.Submit("bob", T, "again", "flow", None, inp.SubmitOptions(delay_ms=1_000, debounce="d")))
     driver.advance(2_000)
 
     assert driver.refusal(inp.Decide("bob", T, run, "ok", True)) == "four_eyes"

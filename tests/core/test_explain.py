@@ -5,8 +5,8 @@ import pytest
 from driver import BY, Driver, T, task
 from histories import History
 from tickwork.core.decide.admission import what_holds
-from tickwork.core.explain.blockers import NOTHING_HOLDS, Held, Obstacle
-from tickwork.core.explain.why_not import NodeHeld, WhyNot, why_not
+from tickwork.core.explain.blockers import NOTHING_HOLDS, BlockKind, BlockReason
+from tickwork.core.explain.why_not import BlockedNode, WhyNot, why_not
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import Phase
@@ -20,12 +20,12 @@ def asked(driver: Driver, run_id: str, tenant: str = T) -> WhyNot:
     return answer
 
 
-def node_of(driver: Driver, run_id: str, node: str, child: int = -1) -> NodeHeld:
+def node_of(driver: Driver, run_id: str, node: str, child: int = -1) -> BlockedNode:
     [found] = [one for one in asked(driver, run_id).nodes if (one.node, one.child) == (node, child)]
     return found
 
 
-def only(driver: Driver, run_id: str, node: str = "a") -> Obstacle:
+def only(driver: Driver, run_id: str, node: str = "a") -> BlockReason:
     [obstacle] = node_of(driver, run_id, node).obstacles
     return obstacle
 
@@ -65,7 +65,7 @@ def test_the_first_obstacle_in_a_lane_is_the_one_that_admission_would_name(seed)
             if holds is not None:
                 assert (first.held, first.by, first.needs.at) == holds
             else:
-                assert first.held in (Held.TURN, Held.RESOURCES)
+                assert first.held in (BlockKind.TURN, BlockKind.RESOURCES)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -214,7 +214,7 @@ def start_two(driver, node=None, **fields):
     return driver.submit("flow")
 
 
-def apply_remedy(driver: Driver, run_id: str, obstacle: Obstacle) -> None:
+def apply_remedy(driver: Driver, run_id: str, obstacle: BlockReason) -> None:
     """Do what `needs` says, knowing nothing else."""
     need = obstacle.needs
     scope, _, name = need.subject.partition(":")
@@ -259,28 +259,28 @@ LISTENS = {"kind": "event", "event": "paid"}
 ASKS = {"kind": "approval", "approvers": [BY, "bob"], "four_eyes": True}
 
 HELD = [
-    (held_by_a_tenants_limit, Held.LIMIT, "tenant:acme"),
-    (held_by_a_queues_limit, Held.LIMIT, "queue:default"),
-    (held_by_a_labels_limit, Held.LIMIT, "label:gpu=true"),
-    (held_by_a_rate, Held.RATE, "queue:default"),
-    (held_by_a_paused_scope("queue", "default"), Held.PAUSED, "queue:default"),
-    (held_by_a_paused_scope("workflow", "flow"), Held.PAUSED, "workflow:flow"),
-    (held_by_a_paused_scope("tenant", T), Held.PAUSED, "tenant:acme"),
-    (held_by_a_paused_scope("partition", "0"), Held.PAUSED, "partition:0"),
-    (held_by_a_busy_worker, Held.CREDIT, "queue:default"),
-    (held_because_nobody_serves_it, Held.CREDIT, "queue:default"),
-    (held_by_resources, Held.RESOURCES, "queue:default"),
-    (held_by_load, Held.LOAD, "load"),
-    (held_by_a_key, Held.KEY, "key:"),
-    (held_by_a_delay, Held.DELAY, "run:r0001"),
-    (held_by_a_debounce, Held.DEBOUNCE, "run:r0001"),
-    (held_by_its_backoff, Held.BACKOFF, "node:a"),
-    (held_by_a_pause, Held.PAUSED, "run:r0001"),
-    (held_by_its_parent(WAITS), Held.PARENTS, "node:first"),
-    (held_by_its_parent(LISTENS), Held.PARENTS, "node:first"),
-    (held_by_its_parent(ASKS), Held.PARENTS, "node:first"),
-    (held_by_another_task, Held.PARENTS, "node:first"),
-    (held_by_children, Held.PARENTS, "node:first"),
+    (held_by_a_tenants_limit, BlockKind.LIMIT, "tenant:acme"),
+    (held_by_a_queues_limit, BlockKind.LIMIT, "queue:default"),
+    (held_by_a_labels_limit, BlockKind.LIMIT, "label:gpu=true"),
+    (held_by_a_rate, BlockKind.RATE, "queue:default"),
+    (held_by_a_paused_scope("queue", "default"), BlockKind.PAUSED, "queue:default"),
+    (held_by_a_paused_scope("workflow", "flow"), BlockKind.PAUSED, "workflow:flow"),
+    (held_by_a_paused_scope("tenant", T), BlockKind.PAUSED, "tenant:acme"),
+    (held_by_a_paused_scope("partition", "0"), BlockKind.PAUSED, "partition:0"),
+    (held_by_a_busy_worker, BlockKind.CREDIT, "queue:default"),
+    (held_because_nobody_serves_it, BlockKind.CREDIT, "queue:default"),
+    (held_by_resources, BlockKind.RESOURCES, "queue:default"),
+    (held_by_load, BlockKind.LOAD, "load"),
+    (held_by_a_key, BlockKind.KEY, "key:"),
+    (held_by_a_delay, BlockKind.DELAY, "run:r0001"),
+    (held_by_a_debounce, BlockKind.DEBOUNCE, "run:r0001"),
+    (held_by_its_backoff, BlockKind.BACKOFF, "node:a"),
+    (held_by_a_pause, BlockKind.PAUSED, "run:r0001"),
+    (held_by_its_parent(WAITS), BlockKind.PARENTS, "node:first"),
+    (held_by_its_parent(LISTENS), BlockKind.PARENTS, "node:first"),
+    (held_by_its_parent(ASKS), BlockKind.PARENTS, "node:first"),
+    (held_by_another_task, BlockKind.PARENTS, "node:first"),
+    (held_by_children, BlockKind.PARENTS, "node:first"),
 ]
 
 
@@ -305,7 +305,7 @@ def test_without_its_remedy_it_stays_where_it_is(hold, held, by):
     obstacle = only(driver, run_id)
     if obstacle.until:
         driver.advance(driver.settings.clock.ms_of(obstacle.until) - driver.now_ms - 1)
-    elif obstacle.held is not Held.PARENTS:
+    elif obstacle.held is not BlockKind.PARENTS:
         driver.advance(60_000)
 
     assert (only(driver, run_id).held, only(driver, run_id).by) == (held, by)
@@ -319,9 +319,9 @@ def test_all_obstacles_are_named_in_the_order_in_which_they_are_asked():
     run_id = driver.submit("flow")
 
     assert [(one.held, one.needs.kind) for one in node_of(driver, run_id, "a").obstacles] == [
-        (Held.LIMIT, "limit"),
-        (Held.PAUSED, "resume"),
-        (Held.CREDIT, "worker"),
+        (BlockKind.LIMIT, "limit"),
+        (BlockKind.PAUSED, "resume"),
+        (BlockKind.CREDIT, "worker"),
     ]
     assert [one.since > 0 for one in node_of(driver, run_id, "a").obstacles] == [True, False, False]
     for one in node_of(driver, run_id, "a").obstacles:
@@ -382,7 +382,7 @@ def test_a_running_attempt_names_its_worker_and_its_limits():
     driver.advance(100)
     obstacle = only(driver, run_id)
 
-    assert (obstacle.held, obstacle.by) == (Held.RUNNING, "worker:w1")
+    assert (obstacle.held, obstacle.by) == (BlockKind.RUNNING, "worker:w1")
     assert obstacle.held_ms >= 100
     assert obstacle.until == obstacle.since + 5_000
 
@@ -452,7 +452,7 @@ def test_a_map_counts_its_children_and_each_of_them_answers_for_itself():
     children = only(driver, run_id, "first").facts
 
     assert (children["total"], children["begun"], children["running"], children["max_parallel"]) == (2, 1, 1, 1)
-    assert node_of(driver, run_id, "first", 0).obstacles[0].held is Held.RUNNING
+    assert node_of(driver, run_id, "first", 0).obstacles[0].held is BlockKind.RUNNING
 
 
 def test_a_map_that_could_begin_more_says_what_keeps_it():
@@ -464,7 +464,7 @@ def test_a_map_that_could_begin_more_says_what_keeps_it():
     )
     run_id = driver.submit("flow", inputs={"n": [1, 2, 3]})
 
-    assert [one.held for one in node_of(driver, run_id, "m").obstacles] == [Held.CHILDREN, Held.CREDIT]
+    assert [one.held for one in node_of(driver, run_id, "m").obstacles] == [BlockKind.CHILDREN, BlockKind.CREDIT]
 
 
 def test_a_child_run_is_named():
@@ -475,7 +475,7 @@ def test_a_child_run_is_named():
     obstacle = only(driver, run_id, "c")
 
     assert obstacle.needs.subject == driver.id_of_child(run_id, "c")
-    assert only(driver, obstacle.needs.subject).held is Held.RUNNING
+    assert only(driver, obstacle.needs.subject).held is BlockKind.RUNNING
 
 
 def test_a_result_that_is_looked_up_says_so():
@@ -483,7 +483,7 @@ def test_a_result_that_is_looked_up_says_so():
     driver.define("flow", task("a", cache={"ttl": "1h"}, handler_version="1"))
     driver.send(inp.Submit(BY, T, "r", "flow"))
 
-    assert only(driver, "r").held is Held.LOOKUP
+    assert only(driver, "r").held is BlockKind.LOOKUP
 
 
 def test_only_nodes_that_are_next_are_listed():
@@ -502,7 +502,7 @@ def test_a_redriven_run_says_when_it_is_brought_back():
     answer = asked(driver, run_id)
 
     assert answer.state == "FAILED"
-    assert answer.obstacles[0].held is Held.DELAY
+    assert answer.obstacles[0].held is BlockKind.DELAY
     assert answer.nodes[0].obstacles == answer.obstacles
 
 
@@ -512,5 +512,5 @@ def test_in_a_full_tick_nothing_holds_what_comes_next():
     driver.send(*(inp.Submit(BY, T, f"r{number}", "flow") for number in range(4)))
     answer = asked(driver, "r3")
 
-    assert [one.held for one in answer.obstacles] == [Held.VISIT]
+    assert [one.held for one in answer.obstacles] == [BlockKind.VISIT]
     assert driver.machine.next_tick() == driver.tick + 1

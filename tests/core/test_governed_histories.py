@@ -11,12 +11,12 @@ from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import RunScheduled
 from tickwork.core.state.governor import BACKOFF_FAILURES_MAX
-from tickwork.core.state.schedule import Governing
+from tickwork.core.state.schedule import GovernorLimits
 
 LONGEST = 10 * MINUTE  # of the intervals below
 
 edits = st.builds(
-    lambda every_ms, limits, group: put(every_ms=every_ms, governing=Governing(*limits), group=group),
+    lambda every_ms, limits, group: put(every_ms=every_ms, governing=GovernorLimits(*limits), group=group),
     st.sampled_from([MINUTE, 3 * MINUTE, LONGEST]),
     st.sampled_from([(None, None), (2 * MINUTE, None), (None, 5 * MINUTE)]),
     st.sampled_from(["", "g"]),
@@ -76,7 +76,7 @@ def watched():
 @given(st.lists(steps, min_size=10, max_size=30))
 def test_an_endpoint_keeps_its_promises_and_is_called_again_whatever_was_asked_of_it(asked):
     driver = watched()
-    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=5 * MINUTE, governing=GovernorLimits()))
     for step in asked:
         take(driver, step)
     one = driver.state.tenants[T].schedules.get("s")

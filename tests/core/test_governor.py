@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.cron import Cron
-from tickwork.core.calendar.recurrence import Interval, Rhythm
+from tickwork.core.calendar.recurrence import Interval, Recurrence
 from tickwork.core.state.governor import (
     Candidate,
-    Course,
-    Source,
+    GovernorState,
+    SignalSource,
     after_run,
     arrives,
     backoff_interval_ms,
@@ -30,7 +30,7 @@ FIVE = Cron.parse("*/5 * * * *", path="cron")
 HOURLY = Cron.parse("0 * * * *", path="cron")
 
 
-class Over(Rhythm):
+class Over(Recurrence):
     """A cron without a further occurrence."""
 
     def next_ms(self, after_ms: int) -> int | None:
@@ -40,11 +40,13 @@ class Over(Rhythm):
         return None
 
 
-def every(interval_ms: int = 5 * MINUTE, **more) -> Course:
-    return Course(interval_ms=interval_ms, **more)
+def every(interval_ms: int = 5 * MINUTE, **more) -> GovernorState:
+    return GovernorState(interval_ms=interval_ms, **more)
 
 
-def hinted(course: Course, *, interval: int | None = None, at: int | None = None, expires: int = FOREVER) -> Course:
+def hinted(
+    course: GovernorState, *, interval: int | None = None, at: int | None = None, expires: int = FOREVER
+) -> GovernorState:
     return msgspec.structs.replace(course, hint_interval_ms=interval, hint_at_ms=at, hint_expires_ms=expires)
 
 
@@ -59,7 +61,7 @@ def case(words: str, proves: pytest.MarkDecorator, *values):
 CASES = [
     # ---- candidates
     case("cron: the next after now", mark.proves("S003-26", "S003-27", "S003-29", "S003-69"),
-         Course(), FIVE, 5 * MINUTE, "baseline-cron"),
+         GovernorState(), FIVE, 5 * MINUTE, "baseline-cron"),
     case("interval: now plus interval", mark.proves("S003-30", "S003-70"),
          every(), None, 5 * MINUTE, "baseline-interval"),
     case("no failure: once", mark.proves("S003-66"),
@@ -79,7 +81,7 @@ CASES = [
     case("a million failures: 32 times", mark.proves("S003-66"),
          every(failures=10 ** 6), None, 160 * MINUTE, "baseline-interval"),
     case("a cron has no backoff", mark.proves("S003-32"),
-         Course(failures=5), FIVE, 5 * MINUTE, "baseline-cron"),
+         GovernorState(failures=5), FIVE, 5 * MINUTE, "baseline-cron"),
     case("nor has a hint", mark.proves("S003-32", "S003-33"),
          hinted(every(failures=5), interval=MINUTE), None, MINUTE, "ai-interval"),
     case("interval hint", mark.proves("S003-33", "S003-71"),
@@ -104,13 +106,13 @@ CASES = [
     case("an interval hint relaxes", mark.proves("S003-37", "S003-40"),
          hinted(every(), interval=HOUR), None, HOUR, "ai-interval"),
     case("an interval hint relaxes a cron", mark.proves("S003-37", "S003-40"),
-         hinted(Course(), interval=HOUR), FIVE, HOUR, "ai-interval"),
+         hinted(GovernorState(), interval=HOUR), FIVE, HOUR, "ai-interval"),
     case("one-shot before the baseline", mark.proves("S003-38", "S003-41"),
          hinted(every(), at=NOW + 4 * MINUTE), None, 4 * MINUTE, "ai-oneshot"),
     case("baseline before the one-shot", mark.proves("S003-38"),
          hinted(every(), at=NOW + 6 * MINUTE), None, 5 * MINUTE, "baseline-interval"),
     case("cron before the one-shot", mark.proves("S003-38"),
-         hinted(Course(), at=NOW + 6 * MINUTE), FIVE, 5 * MINUTE, "baseline-cron"),
+         hinted(GovernorState(), at=NOW + 6 * MINUTE), FIVE, 5 * MINUTE, "baseline-cron"),
     case("at one instant the one-shot is named", mark.proves("S003-38"),
          hinted(every(), at=NOW + 5 * MINUTE), None, 5 * MINUTE, "ai-oneshot"),
     case("no hints: the baseline", mark.proves("S003-39", "S003-42"),
@@ -146,7 +148,7 @@ CASES = [
     case("the maximum is above the backoff", mark.proves("S003-49"),
          every(failures=5, max_ms=HOUR), None, HOUR, "clamped-max"),
     case("the maximum is above a cron", mark.proves("S003-49"),
-         Course(max_ms=MINUTE), HOURLY, MINUTE, "clamped-max"),
+         GovernorState(max_ms=MINUTE), HOURLY, MINUTE, "clamped-max"),
     # ---- pause
     case("paused", mark.proves("S003-51", "S003-75"),
          every(paused_until_ms=NOW + HOUR), None, HOUR, "paused"),
@@ -164,15 +166,15 @@ CASES = [
          every(min_ms=2 * HOUR, paused_until_ms=NOW + HOUR), None, HOUR, "paused"),
     # ---- a cron that is over
     case("no further occurrence", mark.proves("S003-29"),
-         Course(), Over(), None, "baseline-cron"),
+         GovernorState(), Over(), None, "baseline-cron"),
     case("the maximum does not revive it", mark.proves("S003-29"),
-         Course(max_ms=MINUTE), Over(), None, "baseline-cron"),
+         GovernorState(max_ms=MINUTE), Over(), None, "baseline-cron"),
     case("nor does a pause", mark.proves("S003-29"),
-         Course(paused_until_ms=NOW + HOUR), Over(), None, "paused"),
+         GovernorState(paused_until_ms=NOW + HOUR), Over(), None, "paused"),
     case("a one-shot does", mark.proves("S003-38"),
-         hinted(Course(), at=NOW + HOUR), Over(), HOUR, "ai-oneshot"),
+         hinted(GovernorState(), at=NOW + HOUR), Over(), HOUR, "ai-oneshot"),
     case("an interval hint does", mark.proves("S003-37"),
-         hinted(Course(), interval=HOUR), Over(), HOUR, "ai-interval"),
+         hinted(GovernorState(), interval=HOUR), Over(), HOUR, "ai-interval"),
 ]
 # fmt: on
 
@@ -188,7 +190,7 @@ def test_the_next_time_and_its_source(course, rhythm, after_ms, source):
 
 @pytest.mark.proves("S003-68", "S003-69", "S003-70", "S003-71", "S003-72", "S003-73", "S003-74", "S003-75")
 def test_there_are_seven_sources_and_no_other():
-    assert [str(one) for one in Source] == [
+    assert [str(one) for one in SignalSource] == [
         "baseline-cron", "baseline-interval", "ai-interval", "ai-oneshot", "clamped-min", "clamped-max", "paused",
     ]  # fmt: skip
 
@@ -197,7 +199,7 @@ def test_there_are_seven_sources_and_no_other():
 
 
 courses = st.builds(
-    Course,
+    GovernorState,
     interval_ms=st.one_of(st.none(), st.integers(1_000, 100 * HOUR)),
     failures=st.integers(0, 100),
     hint_interval_ms=st.one_of(st.none(), st.integers(1_000, 100 * HOUR)),
@@ -218,16 +220,16 @@ def test_it_is_a_pure_function_and_every_answer_keeps_the_limits(now_ms, course,
     written = msgspec.json.encode(course)
     decision = decide(now_ms, course, rhythm)
 
-    assert decision == decide(now_ms, msgspec.json.decode(written, type=Course), rhythm)
+    assert decision == decide(now_ms, msgspec.json.decode(written, type=GovernorState), rhythm)
     assert msgspec.json.encode(course) == written
     paused = course.paused_until_ms is not None and course.paused_until_ms > now_ms
-    assert (decision.source is Source.PAUSED) == paused
+    assert (decision.source is SignalSource.PAUSED) == paused
     if decision.next_ms is None:
         assert decision.candidates == ()
     elif paused:
         assert decision.next_ms == course.paused_until_ms
     else:
-        assert decision.next_ms > now_ms or (decision.chosen is Source.AI_ONESHOT and decision.next_ms == now_ms)
+        assert decision.next_ms > now_ms or (decision.chosen is SignalSource.AI_ONESHOT and decision.next_ms == now_ms)
         assert now_ms + (course.min_ms or 0) <= decision.next_ms <= now_ms + (course.max_ms or 10**15)
     assert decision.next_ms is None or decision.chosen in [one.source for one in decision.candidates]
 
@@ -256,7 +258,7 @@ def test_a_change_of_hints_alone_never_moves_the_next_time_back(now_ms, course, 
 )
 def test_what_could_never_be_kept_is_refused(fields, code, path):
     with pytest.raises(Refused) as refused:
-        check_course(Course(**fields), path="endpoint")
+        check_course(GovernorState(**fields), path="endpoint")
 
     assert (refused.value.code, refused.value.path) == (code, path)
 
@@ -266,8 +268,8 @@ def test_a_decision_keeps_its_candidates():
     decision = decide(NOW, course, None)
 
     assert decision.candidates == (
-        Candidate(Source.BASELINE_INTERVAL, NOW + 5 * MINUTE, 5 * MINUTE),
-        Candidate(Source.AI_INTERVAL, NOW + MINUTE, MINUTE),
+        Candidate(SignalSource.BASELINE_INTERVAL, NOW + 5 * MINUTE, 5 * MINUTE),
+        Candidate(SignalSource.AI_INTERVAL, NOW + MINUTE, MINUTE),
     )
 
 
@@ -367,7 +369,9 @@ def test_clearing_a_relaxing_hint_brings_the_baseline_back_at_once():
 
 
 def test_a_hint_revives_an_endpoint_whose_cron_is_over():
-    decision = arrives(NOW, Course(), decide(NOW, Course(), Over()), hinted(Course(), at=NOW + 9), Over())
+    decision = arrives(
+        NOW, GovernorState(), decide(NOW, GovernorState(), Over()), hinted(GovernorState(), at=NOW + 9), Over()
+    )
 
     assert decision.next_ms == NOW + 9
 
@@ -398,7 +402,7 @@ def test_a_stale_last_run_time_does_not_shorten_an_interval():
 @pytest.mark.parametrize("duration_ms", [0, 1, MINUTE, 5 * MINUTE, 7 * MINUTE, 100 * HOUR])
 @pytest.mark.parametrize("rhythm", [None, FIVE])
 def test_a_slow_run_does_not_leave_the_next_time_in_the_past(duration_ms, rhythm):
-    course, now_ms = every() if rhythm is None else Course(), NOW + duration_ms
+    course, now_ms = every() if rhythm is None else GovernorState(), NOW + duration_ms
     _, decision = after_run(course, rhythm, started_ms=NOW, now_ms=now_ms, succeeded=True)
 
     assert now_ms <= decision.next_ms <= now_ms + 5 * MINUTE
@@ -413,8 +417,8 @@ def test_a_slow_run_does_not_leave_the_next_time_in_the_past(duration_ms, rhythm
         (every(), None, 7 * MINUTE, 12 * MINUTE, "baseline-interval"),
         (hinted(every(), interval=2 * MINUTE), None, MINUTE, 2 * MINUTE, "ai-interval"),
         (hinted(every(), interval=2 * MINUTE), None, 3 * MINUTE, 5 * MINUTE, "ai-interval"),
-        (Course(), FIVE, MINUTE, 5 * MINUTE, "baseline-cron"),
-        (Course(), FIVE, 7 * MINUTE, 10 * MINUTE, "baseline-cron"),
+        (GovernorState(), FIVE, MINUTE, 5 * MINUTE, "baseline-cron"),
+        (GovernorState(), FIVE, 7 * MINUTE, 10 * MINUTE, "baseline-cron"),
         (hinted(every(), at=NOW + 2 * MINUTE), None, 3 * MINUTE, 3 * MINUTE, "ai-oneshot"),
         (hinted(every(), at=NOW + 10 * MINUTE), None, 7 * MINUTE, 10 * MINUTE, "ai-oneshot"),  # before 12 minutes
         (every(MINUTE, min_ms=3 * MINUTE), None, 2 * MINUTE, 3 * MINUTE, "clamped-min"),

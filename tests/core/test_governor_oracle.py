@@ -7,10 +7,10 @@ from governor_oracle import MINUTE, Endpoint
 
 from campaign import seeds
 from driver import BY, Driver, T, task
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.schedule import Governing
+from tickwork.core.state.schedule import GovernorLimits
 
 LIVES, STEPS = 16, 40  # of each seed
 LENGTHS = [30_000, MINUTE, 2 * MINUTE, 3 * MINUTE, 5 * MINUTE, 20 * MINUTE, 180 * MINUTE]
@@ -58,8 +58,8 @@ class Life:
         every, minutes = (chance.choice(LENGTHS[:6]), None) if chance.random() < 0.6 else (None, chance.randint(2, 9))
         least = chance.choice([None, None, 45_000, 4 * MINUTE])
         most = chance.choice([None, None, 6 * MINUTE, 30 * MINUTE])
-        when = When(every_ms=every) if every else When(cron=f"*/{minutes} * * * *")
-        asked = inp.PutSchedule(BY, T, "s", "call", when, governing=Governing(least, most))
+        when = ScheduleSpec(every_ms=every) if every else ScheduleSpec(cron=f"*/{minutes} * * * *")
+        asked = inp.PutSchedule(BY, T, "s", "call", when, governing=GovernorLimits(least, most))
         self.do(asked, lambda now: self.oracle.put(now, every, minutes, least, most))
 
     def end(self):

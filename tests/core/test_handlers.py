@@ -11,7 +11,7 @@ from tickwork.core.snapshot.invariants import violations
 from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import TaskFailed
-from tickwork.core.state.ready_queues import CARRIER, PIN_LABEL
+from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, PIN_LABEL
 from tickwork.core.state.retry import HANDLER_MISSING
 
 
@@ -172,7 +172,7 @@ def test_a_broker_carries_what_some_lack_as_it_carries_anything():
         shop.submit("do-f")
         shop.work()
     shop.expect(inp.Offer("lacks", 0, labels={PIN_LABEL: "app@1"}), inp.Offer("has", 0, labels={PIN_LABEL: "other@1"}))
-    shop.expect(inp.Offer(f"{CARRIER}default", 9))
+    shop.expect(inp.Offer(f"{BROKER_WORKER_PREFIX}default", 9))
     run = shop.submit("do-f")
     [number] = shop.running
 

@@ -6,13 +6,13 @@ from campaign import seeds
 from histories import History
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, digest, restore
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.journal.replay import Recorder, fold, replay
 
 SEEDS = seeds(0, few=30, many=60)
 
 
-def journal_of(history: History) -> list[Sealed]:
+def journal_of(history: History) -> list[SealedRow]:
     recorder = Recorder()
     return [recorder.row(tick, asked, events) for tick, asked, events in history.driver.rows]
 

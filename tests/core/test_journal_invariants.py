@@ -215,7 +215,7 @@ PLANTS: dict[str, list[Plant]] = {
         altered(ev.TaskWaiting, lambda event: event.until, until=1),
         altered(ev.RunSubmitted, lambda event: event.start_at, start_at=1),
         dropped(ev.RunDue),
-        altered(ev.TurnDelayed, due=1),
+        altered(ev.IterationDelayed, due=1),
     ],
     "I19": [
         altered(ev.Visited, lambda event: len(event.runs) > 1, runs=lambda event: event.runs[::-1]),
@@ -357,7 +357,7 @@ PLANTS: dict[str, list[Plant]] = {
             ev.ChildDispatched, lambda _: True, lambda e: [e, *(change(e, task=10**6 + i) for i in range(9))]
         ),
         altered(ev.RunSpawned, child=lambda event: event.child + 1),
-        replaced(ev.TaskWaiting, lambda e: e.total > 1, lambda e: [e, ev.FanEnded(e.run + e.step)]),
+        replaced(ev.TaskWaiting, lambda e: e.total > 1, lambda e: [e, ev.FanOutEnded(e.run + e.step)]),
     ],
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 from campaign import seeds
 from driver import BY, Driver, T, task
 from histories import History, ScheduleHistory
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.decide import schedule_firing as occurrences
 from tickwork.core.explain import occurrence_ledger as module
 from tickwork.core.explain.occurrence_ledger import Ledger
@@ -18,21 +18,23 @@ from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, restore
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.schedule import Fate, Governing, Terms
+from tickwork.core.state.schedule import Fate, GovernorLimits, SchedulePolicy
 
 MINUTE = 60_000
 change = msgspec.structs.replace
 
 
 def put(name="s", every_ms=5 * MINUTE, governing=None, **terms):
-    return inp.PutSchedule(BY, T, name, "flow", When(every_ms=every_ms), Terms(**terms), governing=governing)
+    return inp.PutSchedule(
+        BY, T, name, "flow", ScheduleSpec(every_ms=every_ms), SchedulePolicy(**terms), governing=governing
+    )
 
 
 def story():
     """Runs, a stop that is caught up with, a buffer, a pause, an edit, a removal: each kind of event is in it."""
     driver = Driver()
     driver.define("flow", task("a"))
-    driver.expect(put(), put("b", overlap="buffer_all"), put("g", governing=Governing()), put("gone"))
+    driver.expect(put(), put("b", overlap="buffer_all"), put("g", governing=GovernorLimits()), put("gone"))
     driver.advance(6 * MINUTE)
     driver.finish_all()
     driver.send(at=driver.tick + 33 * MINUTE)
@@ -113,16 +115,16 @@ def is_due(event):
     pytest.param(once(ev.RunScheduled, lambda e: [change(e, next_ms=e.due_ms)], 3, is_due), id="the same again"),
     pytest.param(once(ev.RunScheduled, lambda e: [change(e, way="buffered")], 3, is_due), id="it never waited"),
     pytest.param(once(ev.RunScheduled, nothing, 1, lambda e: e.way == "buffered"), id="a turn is not told"),
-    pytest.param(once(ev.OccurrencesPassed, nothing), id="a range is not told"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [e, e]), id="a range is told twice"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, from_ms=e.from_ms + MINUTE)]), id="it begins late"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, from_ms=e.from_ms - MINUTE)]), id="it begins early"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, count=e.count + 1)]), id="one more"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, count=0)]), id="none at all"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, fate=Fate.MISSED)]), id="another fate"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, fate=9)]), id="no fate"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, to_ms=e.to_ms + 10**9)]), id="into the future"),
-    pytest.param(once(ev.OccurrencesPassed, lambda e: [change(e, next_ms=0)]), id="nothing more is expected"),
+    pytest.param(once(ev.OccurrencesSettled, nothing), id="a range is not told"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [e, e]), id="a range is told twice"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, from_ms=e.from_ms + MINUTE)]), id="it begins late"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, from_ms=e.from_ms - MINUTE)]), id="it begins early"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, count=e.count + 1)]), id="one more"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, count=0)]), id="none at all"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, fate=Fate.MISSED)]), id="another fate"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, fate=9)]), id="no fate"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, to_ms=e.to_ms + 10**9)]), id="into the future"),
+    pytest.param(once(ev.OccurrencesSettled, lambda e: [change(e, next_ms=0)]), id="nothing more is expected"),
     pytest.param(once(ev.OccurrenceBuffered, nothing), id="a wait is not told"),
     pytest.param(once(ev.OccurrenceBuffered, lambda e: [e, e]), id="a wait is told twice"),
     pytest.param(once(ev.OccurrencesCancelled, nothing), id="the end of waiting is not told"),
@@ -230,7 +232,7 @@ def test_a_history_with_a_planted_gap_is_noticed():
     true, dropped = history.ledger.observe, []
 
     def forgetful(asked, events):
-        kept = [event for event in events if dropped or not isinstance(event, ev.RunScheduled | ev.OccurrencesPassed)]
+        kept = [event for event in events if dropped or not isinstance(event, ev.RunScheduled | ev.OccurrencesSettled)]
         dropped.extend(event for event in events if event not in kept)
         true(asked, kept)
 

@@ -6,12 +6,12 @@ import pytest
 from test_schedule_policies import HOUR, MINUTE, ORIGIN, fates, minute, outage, put, schedule_of, scheduled
 
 from driver import BY, T
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.explain.catch_up_preview import late_ones
 from tickwork.core.explain.upcoming import upcoming
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import RunState
-from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, Fate, Governing
+from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, Fate, GovernorLimits
 
 DAY = 24 * HOUR
 
@@ -62,7 +62,9 @@ def test_a_pause_with_an_end_is_followed_by_what_comes_at_its_end_and_after_it()
 
 
 def test_of_an_endpoint_only_the_decided_time_is_known():
-    driver = scheduled(inp.PutSchedule(BY, T, "s", "flow", When(every_ms=5 * MINUTE), governing=Governing()))
+    driver = scheduled(
+        inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec(every_ms=5 * MINUTE), governing=GovernorLimits())
+    )
     driver.quiet()
 
     assert len(ahead(driver)) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.core.calendar.zones import in_zone
 from tickwork.core.explain.schedule_preview import (
     Difference,
@@ -18,7 +18,7 @@ from tickwork.core.explain.schedule_preview import (
     warnings,
     without_pile_up,
 )
-from tickwork.core.state.schedule import Terms
+from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.system.zone_data import load_zones
 
 ZONES = load_zones()
@@ -37,7 +37,7 @@ def codes(**fields):
 
 
 def found(**fields):
-    when = When(**fields)
+    when = ScheduleSpec(**fields)
     return warnings(when, compile_when(when, ZONES, LISTS, "acme/x"), ZONES, NOW)
 
 
@@ -73,7 +73,7 @@ def found(**fields):
     ],
 )  # fmt: skip
 def test_a_schedule_in_words(fields, words):
-    assert describe(When(**fields)) == words
+    assert describe(ScheduleSpec(**fields)) == words
 
 
 @pytest.mark.parametrize(("rule", "words"), [
@@ -97,13 +97,13 @@ def test_a_schedule_in_words(fields, words):
     ("FREQ=SECONDLY;BYMINUTE=0;UNTIL=20260105T100000", "every second in minute 0, until 2026-01-05T10:00:00"),
 ])  # fmt: skip
 def test_a_rule_in_words(rule, words):
-    when = When(rrule=f"DTSTART:20260105T090000\nRRULE:{rule}", business_days=True)
+    when = ScheduleSpec(rrule=f"DTSTART:20260105T090000\nRRULE:{rule}", business_days=True)
 
     assert describe(when, rhythm=compile_when(when, ZONES)) == f"{words}, business days only, UTC"
 
 
 def test_the_words_name_the_place_that_a_seed_gives():
-    when = When(cron="H H * * *")
+    when = ScheduleSpec(cron="H H * * *")
     due = compile_when(when, ZONES, {}, "acme/x").next_ms(0) // 60_000
 
     assert describe(when, seed="acme/x") == f"at {due // 60:02}:{due % 60:02}, UTC"
@@ -111,14 +111,14 @@ def test_the_words_name_the_place_that_a_seed_gives():
 
 def test_next_times_are_shown_in_the_zone():
     zone = ZONES.get("Europe/Berlin")
-    rhythm = compile_when(When(cron="30 2 * * *", zone="Europe/Berlin"), ZONES)
+    rhythm = compile_when(ScheduleSpec(cron="30 2 * * *", zone="Europe/Berlin"), ZONES)
 
     assert next_times(rhythm, zone, at("2026-03-28"), 3) == [
         (at("2026-03-28T01:30"), "2026-03-28T02:30:00+01:00"),
         (at("2026-03-29T01:30"), "2026-03-29T03:30:00+02:00"),
         (at("2026-03-30T00:30"), "2026-03-30T02:30:00+02:00"),
     ]
-    assert next_times(compile_when(When(at_ms=5), ZONES), zone, 5, 10) == []
+    assert next_times(compile_when(ScheduleSpec(at_ms=5), ZONES), zone, 5, 10) == []
     assert in_zone(ZONES.get("UTC"), 1_500) == "1970-01-01T00:00:01.500Z"
     assert in_zone(ZONES.get("America/St_Johns"), NOW) == "2026-06-30T21:30:00-02:30"
 
@@ -191,14 +191,14 @@ def test_a_time_in_a_gap_is_named_with_what_becomes_of_it(gap, words):
     ],
 )
 def test_policies_that_leave_out_more_than_a_person_may_mean_are_said(terms, left, expected):
-    assert [one.code for one in of_terms(Terms(**terms), left)] == expected
+    assert [one.code for one in of_terms(SchedulePolicy(**terms), left)] == expected
 
 
 def test_whoever_has_a_jitter_is_not_told_to_take_one():
     many = found(cron="0 9 * * *")
 
-    assert [one.code for one in without_pile_up(many, Terms())] == ["pile_up"]
-    assert without_pile_up(many, Terms(jitter=True)) == []
+    assert [one.code for one in without_pile_up(many, SchedulePolicy())] == ["pile_up"]
+    assert without_pile_up(many, SchedulePolicy(jitter=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_whoever_has_a_jitter_is_not_told_to_take_one():
     ],
 )
 def test_a_name_that_is_missing_or_not_ones_own_is_said(cron, name, owner, expected):
-    assert [one.code for one in of_name(When(cron=cron), name, owner)] == expected
+    assert [one.code for one in of_name(ScheduleSpec(cron=cron), name, owner)] == expected
 
 
 entries = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), unique=True, max_size=20)

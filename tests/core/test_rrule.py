@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.rrule import parse_rrule
-from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.core.calendar.zones import UTC
 from tickwork.system.zone_data import load_zones
 
@@ -230,7 +230,7 @@ def test_a_start_is_needed_and_may_be_given_beside_the_rule():
 
 
 def test_a_rule_follows_the_clock_of_its_zone():
-    when = When(rrule="DTSTART;TZID=Europe/Berlin:20260327T023000\nRRULE:FREQ=DAILY", zone="Europe/Berlin")
+    when = ScheduleSpec(rrule="DTSTART;TZID=Europe/Berlin:20260327T023000\nRRULE:FREQ=DAILY", zone="Europe/Berlin")
     rhythm = compile_when(when, load_zones())
     dues, at = [], 0
     for _ in range(4):
@@ -241,7 +241,7 @@ def test_a_rule_follows_the_clock_of_its_zone():
 
 
 def test_a_rule_of_hours_goes_on_by_elapsed_time():
-    when = When(rrule="DTSTART:20261025T000000\nRRULE:FREQ=HOURLY;COUNT=5", zone="Europe/Berlin")
+    when = ScheduleSpec(rrule="DTSTART:20261025T000000\nRRULE:FREQ=HOURLY;COUNT=5", zone="Europe/Berlin")
     dues = list(compile_when(when, load_zones()).between(0, 2**45))
 
     # Five times from midnight on: 00:00, 01:00, 02:00 twice, 03:00.
@@ -249,13 +249,13 @@ def test_a_rule_of_hours_goes_on_by_elapsed_time():
 
 
 def test_another_zone_in_the_text_is_refused():
-    when = When(rrule="DTSTART;TZID=Europe/Paris:20260327T023000\nRRULE:FREQ=DAILY", zone="Europe/Berlin")
+    when = ScheduleSpec(rrule="DTSTART;TZID=Europe/Paris:20260327T023000\nRRULE:FREQ=DAILY", zone="Europe/Berlin")
     with pytest.raises(Refused, match="TZID names another zone"):
         compile_when(when, load_zones())
 
 
 def test_an_end_in_utc_is_an_instant():
-    when = When(
+    when = ScheduleSpec(
         rrule="DTSTART:20260601T090000\nRRULE:FREQ=DAILY;UNTIL=20260602T070000Z", zone="Europe/Berlin"
     )  # 09:00 in Berlin
 

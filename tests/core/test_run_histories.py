@@ -68,7 +68,9 @@ class Histories:
         driver, chance = self.driver, self.chance
         match chance.choices(range(12), [6, 14, 4, 2, 3, 1, 2, 2, 6, 2, 1, 1])[0]:
             case 0:
-                terms = inp.Terms(key=chance.choice(["", "k"]), delay_ms=3_000, debounce=chance.choice(["", "d"]))
+                terms = inp.SubmitOptions(
+                    key=chance.choice(["", "k"]), delay_ms=3_000, debounce=chance.choice(["", "d"])
+                )
                 name = chance.choice(["leaf", "graph", "fans"])
                 driver.send(inp.Submit(BY, T, self.new_id(), name, None, terms if chance.random() < 0.3 else None))
             case 1 | 2 as which if driver.running:

@@ -5,7 +5,7 @@ import pytest
 from driver import BY, Driver, T, task
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import RunMoved, TaskFailed, TaskRetrying, Visited
-from tickwork.core.state.state import Clock
+from tickwork.core.state.state import LogicalClock
 
 HOUR_MS = 3_600_000
 
@@ -59,7 +59,7 @@ def test_a_run_is_waiting_while_its_wait_lasts_and_active_when_it_is_over():
     [(1_000, "3d", 259_200), (1_000, "1500ms", 2), (1, "3d", 259_200_000), (5_000, "12s", 3)],
 )
 def test_a_wait_is_counted_in_ticks_rounded_up(resolution_ms, duration, ticks):
-    driver = Driver(clock=Clock(resolution_ms=resolution_ms))
+    driver = Driver(clock=LogicalClock(resolution_ms=resolution_ms))
     driver.define("flow", wait(duration=duration))
     run = driver.submit("flow")
 

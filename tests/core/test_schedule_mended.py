@@ -3,15 +3,15 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.calendar.zones import Zones
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.invariants import violations
 from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import OccurrencesPassed, RunScheduled
-from tickwork.core.state.schedule import Fate, Governing, Terms
+from tickwork.core.state.events import OccurrencesSettled, RunScheduled
+from tickwork.core.state.schedule import Fate, GovernorLimits, SchedulePolicy
 from tickwork.system.zone_data import load_zones
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -36,7 +36,7 @@ def flow(**more):
 
 def put(name="s", governing=None, **more):
     words = {word: more.pop(word) for word in ("cron", "every_ms", "anchor_ms", "zone", "holidays") if word in more}
-    return inp.PutSchedule(BY, T, name, "flow", When(**words), Terms(**more), governing=governing)
+    return inp.PutSchedule(BY, T, name, "flow", ScheduleSpec(**words), SchedulePolicy(**more), governing=governing)
 
 
 def minutes(driver):
@@ -78,7 +78,7 @@ def test_an_occurrence_in_the_very_tick_of_an_edit_or_removal_of_a_paused_schedu
     asked = put(cron="*/7 * * * *") if deed == "edit" else inp.RemoveSchedule(BY, T, "s")
     driver.send(asked, at=5 * MINUTE)
 
-    [passed] = driver.events(OccurrencesPassed)
+    [passed] = driver.events(OccurrencesSettled)
     assert (passed.from_ms, passed.fate, passed.cause) == (ORIGIN + 5 * MINUTE, Fate.SKIPPED, "paused")
 
 
@@ -121,7 +121,7 @@ def test_a_trigger_in_every_tick_does_not_keep_a_schedule_from_its_time():
 
 def test_advice_that_comes_while_a_triggered_run_goes_on_is_heard_when_it_has_ended():
     driver = flow()
-    driver.expect(put(every_ms=HOUR, governing=Governing()), inp.Trigger(BY, T, "s"))
+    driver.expect(put(every_ms=HOUR, governing=GovernorLimits()), inp.Trigger(BY, T, "s"))
     driver.quiet()
     driver.expect(inp.Advise(BY, T, "s", interval_ms=2 * MINUTE, ttl_ms=HOUR, reason="busy"))
     driver.finish_all()
@@ -132,10 +132,10 @@ def test_advice_that_comes_while_a_triggered_run_goes_on_is_heard_when_it_has_en
 
 @pytest.mark.proves("S003-77", "S003-78")
 @pytest.mark.parametrize("deeds", [
-    pytest.param([put(every_ms=2 * MINUTE, governing=Governing())], id="edited"),
-    pytest.param([inp.SteerSchedule(BY, T, "s", "archive"), put(every_ms=2 * MINUTE, governing=Governing()),
+    pytest.param([put(every_ms=2 * MINUTE, governing=GovernorLimits())], id="edited"),
+    pytest.param([inp.SteerSchedule(BY, T, "s", "archive"), put(every_ms=2 * MINUTE, governing=GovernorLimits()),
                   inp.SteerSchedule(BY, T, "s", "restore")], id="edited in the archive"),
-    pytest.param([inp.Pause(BY, "schedule", T, "s"), put(every_ms=2 * MINUTE, governing=Governing()),
+    pytest.param([inp.Pause(BY, "schedule", T, "s"), put(every_ms=2 * MINUTE, governing=GovernorLimits()),
                   inp.Resume(BY, "schedule", T, "s")], id="edited in a pause"),
 ])  # fmt: skip
 def test_an_endpoint_that_is_edited_during_a_run_by_hand_goes_on_by_its_new_times(deeds):
@@ -182,7 +182,7 @@ def test_a_relaxing_hint_that_comes_during_a_run_by_hand_does_not_put_off_what_w
 
 def test_failures_that_are_forgotten_during_a_run_by_hand_lengthen_nothing_more():
     driver = flow()
-    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=MINUTE, governing=GovernorLimits()))
     driver.advance(MINUTE)
     driver.fail(next(iter(driver.state.runs.values())).id, "a")
     driver.expect(inp.Trigger(BY, T, "s"))
@@ -201,7 +201,7 @@ def test_failures_that_are_forgotten_during_a_run_by_hand_lengthen_nothing_more(
 ])  # fmt: skip
 def test_nobody_puts_an_endpoint_off_by_asking_often(asked):
     driver = flow()
-    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=5 * MINUTE, governing=GovernorLimits()))
     for _ in range(6):
         driver.advance(MINUTE)
         driver.expect(asked)
@@ -212,7 +212,7 @@ def test_nobody_puts_an_endpoint_off_by_asking_often(asked):
 @pytest.mark.proves("S003-56")
 def test_a_one_shot_whose_time_comes_during_a_run_gets_a_run_of_its_own_and_only_one():
     driver = flow()
-    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=5 * MINUTE, governing=GovernorLimits()))
     driver.advance(5 * MINUTE)
     driver.expect(inp.Advise(BY, T, "s", at_ms=driver.now_ms + MINUTE, ttl_ms=HOUR))
     driver.advance(2 * MINUTE)
@@ -226,7 +226,7 @@ def test_a_one_shot_whose_time_comes_during_a_run_gets_a_run_of_its_own_and_only
 @pytest.mark.parametrize(("took", "starts"), [(2, [5, 10]), (4, [5, 10]), (7, [5, 17])])
 def test_the_interval_of_an_endpoint_counts_from_the_start_of_its_run(took, starts):
     driver = flow()
-    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=5 * MINUTE, governing=GovernorLimits()))
     driver.advance(5 * MINUTE)
     driver.advance(took * MINUTE)
     driver.finish_all()
@@ -238,7 +238,7 @@ def test_the_interval_of_an_endpoint_counts_from_the_start_of_its_run(took, star
 @pytest.mark.proves("S003-34", "S003-57")
 def test_a_hint_that_has_expired_stays_over_when_the_next_one_comes():
     driver = flow()
-    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=MINUTE, governing=GovernorLimits()))
     driver.expect(inp.Advise(BY, T, "s", interval_ms=3 * HOUR, ttl_ms=HOUR))
     finishing(driver, 120)
     driver.expect(inp.Advise(BY, T, "s", at_ms=driver.now_ms + 30 * MINUTE, ttl_ms=90 * MINUTE))
@@ -250,7 +250,7 @@ def test_a_hint_that_has_expired_stays_over_when_the_next_one_comes():
 @pytest.mark.proves("S003-35", "S003-57")
 def test_a_one_shot_that_has_expired_stays_over_when_the_next_hint_comes():
     driver = flow()
-    driver.expect(put(every_ms=HOUR, governing=Governing()))
+    driver.expect(put(every_ms=HOUR, governing=GovernorLimits()))
     driver.expect(inp.Advise(BY, T, "s", at_ms=driver.now_ms + 10 * MINUTE, ttl_ms=20 * MINUTE))
     driver.expect(inp.Pause(BY, "schedule", T, "s"))
     driver.advance(25 * MINUTE)
@@ -266,7 +266,7 @@ def test_a_one_shot_that_has_expired_stays_over_when_the_next_hint_comes():
 @pytest.mark.parametrize("until", [True, False])
 def test_a_pause_does_not_end_the_backoff_of_an_endpoint(until):
     driver = flow()
-    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=MINUTE, governing=GovernorLimits()))
     driver.advance(MINUTE)
     driver.fail(next(iter(driver.state.runs.values())).id, "a")
     driver.expect(inp.Pause(BY, "schedule", T, "s", "", driver.now_ms + MINUTE if until else None))
@@ -280,7 +280,7 @@ def test_a_pause_does_not_end_the_backoff_of_an_endpoint(until):
 
 def test_failures_that_are_forgotten_in_a_pause_stay_so():
     driver = flow()
-    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=MINUTE, governing=GovernorLimits()))
     driver.advance(MINUTE)
     driver.expect(inp.Pause(BY, "schedule", T, "s"))
     driver.fail(next(iter(driver.state.runs.values())).id, "a")
@@ -299,7 +299,7 @@ def finishing(driver, minutes):
 
 def test_hints_that_are_taken_back_bring_the_baseline_back_where_they_were_the_reason():
     driver = flow()
-    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=5 * MINUTE, governing=GovernorLimits()))
     driver.expect(inp.Advise(BY, T, "s", interval_ms=MINUTE, ttl_ms=HOUR), inp.Advise(BY, T, "s", clear=True))
     driver.advance(6 * MINUTE)
 
@@ -308,7 +308,7 @@ def test_hints_that_are_taken_back_bring_the_baseline_back_where_they_were_the_r
 
 def test_failures_that_are_forgotten_bring_the_next_time_forward_and_never_back():
     driver = flow()
-    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.expect(put(every_ms=MINUTE, governing=GovernorLimits()))
     driver.advance(MINUTE)
     driver.fail(next(iter(driver.state.runs.values())).id, "a")
     driver.advance(MINUTE + 50_000)  # ten seconds are left of the two minutes
@@ -321,20 +321,20 @@ def test_failures_that_are_forgotten_bring_the_next_time_forward_and_never_back(
 def by_hand():
     """An endpoint that is due every five minutes, while a run that somebody asked for goes on."""
     driver = flow()
-    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()), inp.Trigger(BY, T, "s"))
+    driver.expect(put(every_ms=5 * MINUTE, governing=GovernorLimits()), inp.Trigger(BY, T, "s"))
     driver.quiet()
     return driver
 
 
 def test_a_paused_endpoint_that_is_removed_makes_up_no_occurrences():
     driver = flow()
-    driver.expect(put(cron="* * * * *", governing=Governing()))
+    driver.expect(put(cron="* * * * *", governing=GovernorLimits()))
     driver.quiet()
     driver.expect(inp.Pause(BY, "schedule", T, "s"))
     driver.advance(30 * MINUTE)
     driver.expect(inp.RemoveSchedule(BY, T, "s"))
 
-    assert driver.events(OccurrencesPassed) == []
+    assert driver.events(OccurrencesSettled) == []
 
 
 # ---- other zone data

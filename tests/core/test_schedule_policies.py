@@ -4,7 +4,7 @@ import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import unpack
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.evolve.schedules import occurrence_id
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, digest, restore
@@ -12,7 +12,7 @@ from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import RunScheduled
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.retry import jitter_ms_max
-from tickwork.core.state.schedule import Fate, Governing, Terms
+from tickwork.core.state.schedule import Fate, GovernorLimits, SchedulePolicy
 from tickwork.system.zone_data import load_zones
 
 MINUTE = 60_000
@@ -22,7 +22,7 @@ RAN, COALESCED, SKIPPED, MISSED, CANCELLED = Fate
 
 
 def put(name="s", cron="*/5 * * * *", *, when=None, workflow="flow", **terms):
-    return inp.PutSchedule(BY, T, name, workflow, when or When(cron=cron), Terms(**terms))
+    return inp.PutSchedule(BY, T, name, workflow, when or ScheduleSpec(cron=cron), SchedulePolicy(**terms))
 
 
 def scheduled(*asked, **terms):
@@ -338,7 +338,7 @@ def test_its_priority_counts():
 def test_its_times_follow_the_clock_of_its_zone_and_runs_are_told_the_local_time():
     driver = Driver(zones=load_zones())
     driver.define("flow", task("a"), inputs={"scheduled_time": {"type": "datetime"}, "context": {"type": "object"}})
-    when = When(cron="0 9 * * *", zone="America/New_York")
+    when = ScheduleSpec(cron="0 9 * * *", zone="America/New_York")
     driver.expect(inp.PutSchedule(BY, T, "s", "flow", when, context=b"\x81\xa1a\x01"))
     driver.advance(80 * 24 * HOUR)  # the clocks change on 14 March
 
@@ -405,9 +405,9 @@ def test_a_trigger_keeps_to_the_overlap_policy():
 @pytest.mark.proves("S004-65")
 def test_a_set_is_applied_whole_or_not_at_all():
     driver = scheduled(put("old"))
-    mine = [inp.PutSchedule(BY, T, name, "flow", When(cron="*/5 * * * *"), owner="app") for name in ("a", "b")]
+    mine = [inp.PutSchedule(BY, T, name, "flow", ScheduleSpec(cron="*/5 * * * *"), owner="app") for name in ("a", "b")]
     driver.expect(inp.ApplySchedules(BY, T, "app", mine))
-    bad = [mine[0], inp.PutSchedule(BY, T, "c", "flow", When(cron="61 * * * *"), owner="app")]
+    bad = [mine[0], inp.PutSchedule(BY, T, "c", "flow", ScheduleSpec(cron="61 * * * *"), owner="app")]
 
     assert driver.refusal(inp.ApplySchedules(BY, T, "app", bad)) == "invalid_cron"
     assert [name for name, _ in driver.state.tenants[T].schedules.items()] == ["a", "b", "old"]
@@ -600,7 +600,9 @@ def test_a_restored_schedule_goes_on_as_the_original(terms):
 
 
 def endpoint(**fields):
-    return inp.PutSchedule(BY, T, "s", "flow", When(**(fields or {"every_ms": 5 * MINUTE})), governing=Governing())
+    return inp.PutSchedule(
+        BY, T, "s", "flow", ScheduleSpec(**(fields or {"every_ms": 5 * MINUTE})), governing=GovernorLimits()
+    )
 
 
 def advice(**fields):
@@ -706,8 +708,9 @@ def test_a_late_governed_schedule_runs_once_and_at_once():
     (advice(interval_ms=10), "invalid_interval"),
     (advice(interval_ms=MINUTE, ttl_ms=1), "bad_ttl"),
     (advice(interval_ms=MINUTE, reason="x" * 2_000), "too_long"),
-    (inp.PutSchedule(BY, T, "s", "flow", When(every_ms=MINUTE), governing=Governing(9_000, 5_000)), "min_above_max"),
-    (inp.PutSchedule(BY, T, "s", "flow", When(at_ms=ORIGIN + 5), governing=Governing()), "bad_schedule"),
+    (inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec(every_ms=MINUTE), governing=GovernorLimits(9_000, 5_000)),
+    "min_above_max"),
+    (inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec(at_ms=ORIGIN + 5), governing=GovernorLimits()), "bad_schedule"),
 ])  # fmt: skip
 def test_advice_that_makes_no_sense_is_refused(asked, code):
     assert scheduled(endpoint()).refusal(asked) == code
@@ -724,11 +727,11 @@ def test_a_list_of_holidays_that_changes_moves_the_schedules_that_name_it():
     driver = Driver(zones=load_zones())
     driver.define("flow", task("a"))
     driver.expect(inp.PutHolidays(BY, T, "feasts", ("2027-01-16",)))
-    driver.expect(put(when=When(cron="0 12 * * *", holidays=("feasts",))))
+    driver.expect(put(when=ScheduleSpec(cron="0 12 * * *", holidays=("feasts",))))
     driver.expect(inp.PutHolidays(BY, T, "feasts", ("2027-01-15", "2027-01-17")))
     driver.advance(72 * HOUR)
 
     assert [minute(event.due_ms) // 60 for event in driver.events(RunScheduled)] == [28]
     assert driver.refusal(inp.PutHolidays(BY, T, "feasts", None)) == "in_use"
     assert driver.refusal(inp.PutHolidays(BY, T, "feasts", ("2027-02-30",))) == "invalid_date"
-    assert driver.refusal(put(when=When(cron="0 12 * * *", holidays=("none",)))) == "unknown_holidays"
+    assert driver.refusal(put(when=ScheduleSpec(cron="0 12 * * *", holidays=("none",)))) == "unknown_holidays"

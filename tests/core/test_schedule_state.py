@@ -3,11 +3,11 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import RunScheduled
-from tickwork.core.state.schedule import Fate, Terms
-from tickwork.core.state.state import Clock
+from tickwork.core.state.schedule import Fate, SchedulePolicy
+from tickwork.core.state.state import LogicalClock
 
 MINUTE = 60_000
 ORIGIN = 1_800_000_000_000  # 2027-01-15T08:00:00Z
@@ -21,11 +21,11 @@ def scheduled(asked=None, **settings):
 
 
 def cron(text="*/5 * * * *", name="s", **terms):
-    return inp.PutSchedule(BY, T, name, "flow", When(cron=text), Terms(**terms))
+    return inp.PutSchedule(BY, T, name, "flow", ScheduleSpec(cron=text), SchedulePolicy(**terms))
 
 
 def every(ms, name="s", **fields):
-    return inp.PutSchedule(BY, T, name, "flow", When(every_ms=ms, **fields))
+    return inp.PutSchedule(BY, T, name, "flow", ScheduleSpec(every_ms=ms, **fields))
 
 
 def made(driver):
@@ -83,7 +83,7 @@ def test_an_interval_without_an_anchor_counts_from_when_it_was_put():
 
 @pytest.mark.proves("I16")
 def test_a_schedule_between_two_ticks_fires_at_the_later_one():
-    driver = scheduled(every(1_500, anchor_ms=ORIGIN), clock=Clock(origin_ms=ORIGIN, resolution_ms=1_000))
+    driver = scheduled(every(1_500, anchor_ms=ORIGIN), clock=LogicalClock(origin_ms=ORIGIN, resolution_ms=1_000))
     begun = len(driver.rows)
     driver.advance(6_000)
     fired = [(tick * 1_000, event.due_ms - ORIGIN) for tick, _, events in driver.rows[begun:] for event in events
@@ -172,10 +172,10 @@ def test_a_removed_schedule_is_gone_and_its_runs_go_on():
 
 
 @pytest.mark.parametrize(("asked", "code"), [
-    (inp.PutSchedule(BY, T, "s", "nothing", When(cron="* * * * *")), "unknown_workflow"),
-    (inp.PutSchedule(BY, "nobody", "s", "flow", When(cron="* * * * *")), "unknown_tenant"),
-    (inp.PutSchedule(BY, T, "s", "flow", When()), "schedule_kind"),
-    (inp.PutSchedule(BY, T, "s", "flow", When(cron="* * * * *", every_ms=5_000)), "schedule_kind"),
+    (inp.PutSchedule(BY, T, "s", "nothing", ScheduleSpec(cron="* * * * *")), "unknown_workflow"),
+    (inp.PutSchedule(BY, "nobody", "s", "flow", ScheduleSpec(cron="* * * * *")), "unknown_tenant"),
+    (inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec()), "schedule_kind"),
+    (inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec(cron="* * * * *", every_ms=5_000)), "schedule_kind"),
     (cron(queue="nowhere"), "unknown_queue"),
     (cron(overlap="perhaps"), "bad_overlap"),
     (cron(catch_up="perhaps"), "bad_catch_up"),
@@ -222,7 +222,9 @@ def test_schedules_of_two_tenants_share_nothing():
     driver = scheduled()
     driver.expect(inp.PutTenant(BY, "bolt"))
     driver.define("flow", task("a"), tenant="bolt")
-    driver.expect(inp.PutSchedule(BY, "bolt", "s", "flow", When(cron="*/5 * * * *")), inp.Pause(BY, "schedule", T, "s"))
+    driver.expect(
+        inp.PutSchedule(BY, "bolt", "s", "flow", ScheduleSpec(cron="*/5 * * * *")), inp.Pause(BY, "schedule", T, "s")
+    )
     driver.advance(6 * MINUTE)
 
     assert ids(driver) == []

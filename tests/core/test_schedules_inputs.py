@@ -2,10 +2,10 @@
 
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import pack, unpack
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.state import inputs as inp
 
-EVERY_MINUTE = When(every_ms=60_000, anchor_ms=1_800_000_000_000)
+EVERY_MINUTE = ScheduleSpec(every_ms=60_000, anchor_ms=1_800_000_000_000)
 
 
 def test_a_workflow_that_asks_for_its_scheduled_time_gets_the_nominal_one():

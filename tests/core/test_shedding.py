@@ -4,7 +4,7 @@ import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import LaneHeld, LoadShed
+from tickwork.core.state.events import LoadShed, QueueHeld
 
 
 def loaded(**settings):
@@ -24,7 +24,7 @@ def sheds(driver):
 
 
 def held_for_load(driver):
-    return [event for event in driver.events(LaneHeld) if event.reason == "load"]
+    return [event for event in driver.events(QueueHeld) if event.reason == "load"]
 
 
 @pytest.mark.proves("S001-60", "S001-163", "S001-157")

@@ -7,7 +7,7 @@ import pytest
 
 from campaign import LONG
 from driver import BY, Driver, T, task
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.snapshot.invariants import violations
 from tickwork.core.snapshot.snapshot import capture
 from tickwork.core.state import inputs as inp
@@ -30,7 +30,7 @@ def at_the_full_hour() -> Driver:
     driver.expect(inp.PutQueue(BY, "default"), inp.PutQueue(BY, "bulk"), *(inp.PutTenant(BY, one) for one in TENANTS))
     for tenant, count in TENANTS.items():
         driver.define("flow", task("a", queue="bulk" if tenant == "greedy" else "default"), tenant=tenant)
-        noon = When(cron="0 12 * * *")
+        noon = ScheduleSpec(cron="0 12 * * *")
         driver.expect(*(inp.PutSchedule(BY, tenant, f"s{number}", "flow", noon) for number in range(count)))
     driver.send(inp.Offer("w", CREDIT, queues=("default", "bulk")))
     return driver

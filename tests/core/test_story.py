@@ -4,15 +4,15 @@ import pytest
 
 from driver import BY, Driver, T, task
 from histories import History
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.evolve.schedules import occurrence_id
-from tickwork.core.explain.run_history import Entry, Story, why
+from tickwork.core.explain.run_history import HistoryEntry, RunHistory, why
 from tickwork.core.explain.run_history_text import on_first_line, sentence
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, restore
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import LaneHeld, TaskDispatched, Visited
-from tickwork.core.state.schedule import Terms
+from tickwork.core.state.events import QueueHeld, TaskDispatched, Visited
+from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.journal.record import GENESIS, Row, unseal
 from tickwork.journal.replay import Recorder
 
@@ -27,17 +27,17 @@ def journal_of(driver: Driver) -> list[Row]:
     return rows
 
 
-def told(driver: Driver, run_id: str, tenant: str = T) -> Story:
+def told(driver: Driver, run_id: str, tenant: str = T) -> RunHistory:
     story = why(journal_of(driver), tenant, run_id, settings=driver.settings)
     assert story is not None
     return story
 
 
-def codes(story: Story, node: str | None = None) -> list[str]:
+def codes(story: RunHistory, node: str | None = None) -> list[str]:
     return [entry.what for entry in story.entries if node is None or entry.node == node]
 
 
-def the(story: Story, what: str, node: str | None = None) -> Entry:
+def the(story: RunHistory, what: str, node: str | None = None) -> HistoryEntry:
     [entry] = [one for one in story.entries if one.what == what and (node is None or one.node == node)]
     return entry
 
@@ -69,7 +69,7 @@ def test_a_submitted_run_tells_by_whom_when_and_how_it_went():
 def test_a_scheduled_run_tells_its_schedule_and_its_nominal_time():
     driver = Driver()
     driver.define("flow", task("a"))
-    driver.expect(inp.PutSchedule("carol", T, "nightly", "flow", When(every_ms=60_000)))
+    driver.expect(inp.PutSchedule("carol", T, "nightly", "flow", ScheduleSpec(every_ms=60_000)))
     driver.advance(70_000)
     [run] = driver.state.runs.values()
     story = told(driver, run.id)
@@ -90,7 +90,7 @@ def test_a_scheduled_run_tells_its_schedule_and_its_nominal_time():
 def test_a_run_that_begins_later_than_it_was_due_tells_why(terms, minute, words):
     driver = Driver()
     driver.define("flow", task("a"))
-    driver.expect(inp.PutSchedule(BY, T, "s", "flow", When(cron="*/5 * * * *"), Terms(**terms)))
+    driver.expect(inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec(cron="*/5 * * * *"), SchedulePolicy(**terms)))
     origin_ms = driver.now_ms // 300_000 * 300_000
     driver.send(at=driver.tick + origin_ms + 32 * 60_000 - driver.now_ms)
     driver.quiet()
@@ -105,7 +105,7 @@ def test_a_run_that_begins_later_than_it_was_due_tells_why(terms, minute, words)
 def test_jitter_backfill_and_a_hand_are_told_as_such():
     driver = Driver()
     driver.define("flow", task("a"))
-    driver.expect(inp.PutSchedule(BY, T, "s", "flow", When(cron="0 * * * *"), Terms(jitter=True)))
+    driver.expect(inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec(cron="0 * * * *"), SchedulePolicy(jitter=True)))
     driver.expect(inp.Backfill("bob", T, "s", driver.now_ms - 3_600_000, driver.now_ms, forced=True))
     driver.expect(inp.Trigger("eve", T, "s"), inp.Trigger("eve", T, "s", test=True))
     driver.advance(3_700_000)
@@ -263,7 +263,7 @@ def test_whoever_comes_to_a_held_lane_is_held_from_then_on_only():
     story = told(driver, late)
 
     assert story.held_ms_by_reason["credit"] == story.queued_ms <= 110
-    assert len(driver.events(LaneHeld)) == 1
+    assert len(driver.events(QueueHeld)) == 1
 
 
 def test_a_paused_run_leaves_its_line_and_that_time_is_no_hold_of_the_lane():
@@ -455,7 +455,7 @@ def test_a_story_from_a_snapshot_ends_like_the_one_from_the_beginning(seed):
         assert after(later, half) == after(whole, half)
 
 
-def after(story: Story, seq: int) -> list[Entry]:
+def after(story: RunHistory, seq: int) -> list[HistoryEntry]:
     """What does not depend on how far back the rows go: a hold may be older than they are, and so may a delay, or the
     attempt that a stale report is about."""
     return [entry for entry in story.entries if entry.seq > seq and entry.what not in ("held", "started", "stale")]

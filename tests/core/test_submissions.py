@@ -3,7 +3,7 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core.base.values import Ref, Sealed, pack
+from tickwork.core.base.values import EncryptedValue, Ref, pack
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import Duplicate, GateTaken, InputRefused, RunGated, RunSubmitted
 
@@ -17,7 +17,7 @@ def flow(*nodes, driver=None, **fields):
 
 
 def ask(run_id="r", workflow="flow", tenant=T, inputs=None, **terms):
-    return inp.Submit(BY, tenant, run_id, workflow, inputs, inp.Terms(**terms) if terms else None)
+    return inp.Submit(BY, tenant, run_id, workflow, inputs, inp.SubmitOptions(**terms) if terms else None)
 
 
 def runs(driver):
@@ -79,7 +79,7 @@ KNOWN_CASES = [
 def test_a_run_that_left_memory_is_known_by_the_fact_beside_the_request(known, run_id, code):
     driver = flow()
     driver.send(at=20 * DAY_MS)
-    fact = inp.Known(known["run_id"], known["body"], driver.tick + 1 - known["age_ms"])
+    fact = inp.KnownRun(known["run_id"], known["body"], driver.tick + 1 - known["age_ms"])
     refused = driver.refusal(ask("r", key="k", body="x", known=fact))
     driver.quiet()
 
@@ -328,7 +328,7 @@ def test_inputs_that_are_no_values_at_all_are_refused(garbage):
     assert driver.refusal(ask(inputs=garbage)) == "bad_value"
 
 
-@pytest.mark.parametrize("value", [Ref("digest", 9_000), Sealed("anna", "k1", b"...")])
+@pytest.mark.parametrize("value", [Ref("digest", 9_000), EncryptedValue("anna", "k1", b"...")])
 def test_inputs_that_are_not_inline_were_checked_where_they_were_stored(value):
     driver = flow(inputs=FIELDS)
 

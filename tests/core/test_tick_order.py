@@ -7,7 +7,7 @@ import pytest
 from driver import BY, Driver, T, task
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import Deferred, RunMoved, RunSubmitted, TaskDispatched, TaskReady, Visited, WaitElapsed
-from tickwork.core.state.state import Clock
+from tickwork.core.state.state import LogicalClock
 
 
 def submits(ids, workflow="flow"):
@@ -32,7 +32,7 @@ def test_ticks_strictly_rise(tick):
 
 @pytest.mark.proves("S000-12")
 def test_tick_nought_is_the_instant_at_which_the_clock_was_founded():
-    clock = Clock(origin_ms=1_800_000_000_000, resolution_ms=250)
+    clock = LogicalClock(origin_ms=1_800_000_000_000, resolution_ms=250)
 
     assert clock.ms_of(0) == 1_800_000_000_000
     assert clock.ms_of(4) == 1_800_000_001_000
@@ -199,7 +199,7 @@ def test_an_idle_partition_asks_for_no_tick():
 
 @pytest.mark.proves("S000-11", "S000-13", "S000-14", "S000-15")
 def test_three_days_are_259200_ticks_of_a_second():
-    driver = Driver(clock=Clock(origin_ms=1_800_000_000_000, resolution_ms=1_000))
+    driver = Driver(clock=LogicalClock(origin_ms=1_800_000_000_000, resolution_ms=1_000))
     driver.define("flow", {"kind": "wait", "id": "w", "duration": "3d"})
     driver.submit("flow", "r")
     begun = driver.tick

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver import BY, Driver, T, task
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import GapNoted, RunDue, SlaReached, TaskDue, WaitElapsed
-from tickwork.core.state.state import Clock
+from tickwork.core.state.events import ClockGapRecorded, RunDue, SlaReached, TaskDue, WaitElapsed
+from tickwork.core.state.state import LogicalClock
 
 
 def wait(name="w", **fields):
@@ -23,7 +23,7 @@ def wait(name="w", **fields):
 @settings(max_examples=60)
 @pytest.mark.proves("I16", "I17", "S000-14")
 def test_nothing_fires_early_and_everything_fires_once(waits, jumps, resolution):
-    driver = Driver(clock=Clock(origin_ms=1_800_000_000_000, resolution_ms=resolution))
+    driver = Driver(clock=LogicalClock(origin_ms=1_800_000_000_000, resolution_ms=resolution))
     driver.define("flow", *(wait(f"w{at}", duration_ms=ms) for at, ms in enumerate(waits)))
     driver.expect(inp.Submit(BY, T, "r", "flow"))
     begun, number = driver.tick, driver.run("r").number
@@ -135,7 +135,7 @@ def test_a_node_has_a_service_level_of_its_own():
 
 @pytest.mark.parametrize("late_ms", [0, 5, 10_000])
 def test_points_that_come_together_are_all_told_at_once(late_ms):
-    driver = Driver(clock=Clock(origin_ms=1_800_000_000_000, resolution_ms=1_000))
+    driver = Driver(clock=LogicalClock(origin_ms=1_800_000_000_000, resolution_ms=1_000))
     driver.define("flow", task("a", sla=SLA), task("b", sla=SLA), sla=SLA)
     driver.submit("flow", "r")
     driver.send(at=driver.tick + 1 + late_ms)
@@ -150,7 +150,7 @@ def test_points_that_come_together_are_all_told_at_once(late_ms):
 def test_the_service_level_of_a_scheduled_run_counts_from_its_nominal_time():
     driver = Driver()
     driver.define("flow", task("a"), sla={"breach_ms": 5_000})
-    driver.expect(inp.PutSchedule(BY, T, "s", "flow", When(every_ms=60_000)))
+    driver.expect(inp.PutSchedule(BY, T, "s", "flow", ScheduleSpec(every_ms=60_000)))
     due = driver.machine.next_tick()
     driver.send(at=due + 4_000)
     driver.send(at=due + 4_999)
@@ -190,7 +190,7 @@ def test_an_outage_in_which_nothing_was_due_alarms_nobody_and_is_on_record(cause
     driver.send(inp.ClockGap(driver.now_ms, ends_ms, cause), at=driver.tick + 60_000)
 
     assert [alert.kind for alert in driver.alerts] == told
-    assert len(driver.events(GapNoted)) == 1
+    assert len(driver.events(ClockGapRecorded)) == 1
 
 
 @pytest.mark.proves("I16")

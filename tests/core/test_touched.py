@@ -1,4 +1,4 @@
-"""A store that rewrites only what `Touched` names holds exactly the snapshot, after every tick."""
+"""A store that rewrites only what `DirtyRows` names holds exactly the snapshot, after every tick."""
 
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from driver import BY, Driver, T, task
 from histories import History
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot.dirty_rows import ENDINGS, HEADER_ONLY, RULES, Touched
+from tickwork.core.snapshot.dirty_rows import ENDINGS, HEADER_ONLY, RULES, DirtyRows
 from tickwork.core.snapshot.snapshot import Snapshot, capture, digest, encode_header, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import Event
@@ -24,7 +24,7 @@ class Pieces:
     """Rows as a store keeps them, written behind: `every` so many ticks, and only those that changed."""
 
     def __init__(self, state: State, every: int) -> None:
-        self.touched = Touched(state)
+        self.touched = DirtyRows(state)
         self.every = every
         self.noted = 0
         self.runs: dict[int, bytes] = {}
@@ -127,7 +127,7 @@ def test_a_machine_that_folds_the_tail_goes_on_keeping_the_rows(seed):
         machine.fold(tick, asked, events)
         pieces.note(machine.state, events)
     machine = Machine(restore(*pieces.snapshot(machine.state)))
-    pieces.touched = Touched(machine.state)
+    pieces.touched = DirtyRows(machine.state)
     for tick, asked, events in rows[watermark:]:
         machine.fold(tick, asked, events)
         pieces.note(machine.state, events)

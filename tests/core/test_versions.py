@@ -3,7 +3,7 @@
 import pytest
 
 from driver import BY, Driver, T, document, task
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.decide.versions import pinned, stranded
 from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.versions import DECLARED_KEPT, VERSIONS_KEPT, declared_puts, latest_of
@@ -21,7 +21,7 @@ def flow(step: str) -> bytes:
 
 
 def registration(version, *schedules, step="a", latest=False):
-    puts = [inp.PutSchedule(BY, T, name, "flow", When(cron="* * * * *"), owner="shop") for name in schedules]
+    puts = [inp.PutSchedule(BY, T, name, "flow", ScheduleSpec(cron="* * * * *"), owner="shop") for name in schedules]
     workflows = {"flow": plan_of(flow(step)).hash}
     return [
         inp.PutDefinition(BY, T, flow(step), False),
@@ -178,7 +178,8 @@ def test_what_was_registered_survives_a_restart():
     (inp.RegisterVersion(BY, T, "shop", "a b", {}, []), "name_characters"),
     (inp.RegisterVersion(BY, T, "", "v1", {}, []), "name_empty"),
     (inp.RegisterVersion(BY, T, "shop", "v1", {"flow": "none"}, []), "unknown_definition"),
-    (inp.RegisterVersion(BY, T, "shop", "v9", {}, [inp.PutSchedule(BY, T, "s", "flow", When(cron="0 0 * * *"))]),
+    (inp.RegisterVersion(BY, T, "shop", "v9", {}, [inp.PutSchedule(BY, T, "s", "flow",
+    ScheduleSpec(cron="0 0 * * *"))]),
      "bad_schedule"),
     (inp.SetLatestVersion(BY, T, "shop", "v7", []), "unknown_version"),
     (inp.SetLatestVersion(BY, T, "none", "v1", []), "unknown_application"),
@@ -200,7 +201,7 @@ def pinned_driver():
     driver = Driver(credit=0)
     driver.expect(*registration("v1"), *registration("v2", step="b"))
     pin, definition = pinned(driver.state.tenants[T], "flow", "v1")
-    return driver, inp.Terms(definition=definition, version=pin)
+    return driver, inp.SubmitOptions(definition=definition, version=pin)
 
 
 @pytest.mark.proves("S004-61")
@@ -223,8 +224,8 @@ def test_a_pinned_run_goes_only_to_workers_of_its_version():
 def test_a_pin_that_names_no_version_is_refused():
     driver, terms = pinned_driver()
 
-    assert driver.refusal(inp.Submit(BY, T, "r", "flow", None, inp.Terms(version="v9"))) == "unknown_version"
-    assert driver.refusal(inp.Submit(BY, T, "r", "flow", None, inp.Terms(version="v1"))) == "version_changed"
+    assert driver.refusal(inp.Submit(BY, T, "r", "flow", None, inp.SubmitOptions(version="v9"))) == "unknown_version"
+    assert driver.refusal(inp.Submit(BY, T, "r", "flow", None, inp.SubmitOptions(version="v1"))) == "version_changed"
     other = [inp.RegisterVersion(BY, T, "mart", "v1", {"flow": terms.definition}, [])]
     driver.expect(*other)
-    assert driver.refusal(inp.Submit(BY, T, "r", "flow", None, inp.Terms(version="v1"))) == "which_version"
+    assert driver.refusal(inp.Submit(BY, T, "r", "flow", None, inp.SubmitOptions(version="v1"))) == "which_version"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from when_oracle import reading
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.calendar.recurrence import Interval, Once, Pattern
-from tickwork.core.calendar.schedule_spec import Parts, When, compile_when
+from tickwork.core.calendar.recurrence import Interval, LocalRecurrence, Once
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, SpecCache, compile_when
 from tickwork.core.calendar.zones import UTC_ONLY, Zones, parse_zone
 from tickwork.system.zone_data import load_zones
 
@@ -31,7 +31,7 @@ def iso(due_ms):
 
 
 def rhythm(seed="acme/nightly", **fields):
-    return compile_when(When(**fields), ZONES, LISTS, seed)
+    return compile_when(ScheduleSpec(**fields), ZONES, LISTS, seed)
 
 
 def dues(start, count=4, **fields):
@@ -44,16 +44,16 @@ def dues(start, count=4, **fields):
 
 @pytest.mark.proves("S004-83")
 def test_a_when_travels_as_few_words():
-    when = When(cron="0 9 * * *")
+    when = ScheduleSpec(cron="0 9 * * *")
 
     assert msgspec.json.encode(when) == b'{"cron":"0 9 * * *"}'
-    assert msgspec.json.decode(msgspec.json.encode(when), type=When) == when
+    assert msgspec.json.decode(msgspec.json.encode(when), type=ScheduleSpec) == when
     assert when.zone == "UTC"
     assert dues("2026-07-01", 1, cron="0 9 * * *") == ["2026-07-01T09:00"]
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"cron":"0 9 * * *","tz":"UTC"}', type=When)
+        msgspec.json.decode(b'{"cron":"0 9 * * *","tz":"UTC"}', type=ScheduleSpec)
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"cron":"0 9 * * *","gap":"guess"}', type=When)
+        msgspec.json.decode(b'{"cron":"0 9 * * *","gap":"guess"}', type=ScheduleSpec)
 
 
 @pytest.mark.proves("F18", "I21", "B10", "S004-81")
@@ -204,7 +204,7 @@ def test_new_zone_data_changes_only_times_from_its_first_difference_on():
     cut = data[: data.rindex(b"CET-1CEST")] + b"CET-1\n"
     last_change = parse_zone("Europe/Berlin", cut).period(2**40).start_s * 1000
     new = Zones("2099a", ["Europe/Berlin"], {"Europe/Berlin": cut}.__getitem__)
-    when = When(cron="0 9 * * *", zone="Europe/Berlin")
+    when = ScheduleSpec(cron="0 9 * * *", zone="Europe/Berlin")
     start, end = last_change - 400 * DAY, last_change + 400 * DAY
     before = list(compile_when(when, ZONES).between(start, end))
     after = list(compile_when(when, new).between(start, end))
@@ -216,11 +216,11 @@ def test_new_zone_data_changes_only_times_from_its_first_difference_on():
 
 
 ELSEWHERE = """
-from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.system.zone_data import load_zones
 zones = load_zones()
 for name in ("Europe/Berlin", "America/Santiago", "Africa/Casablanca", "Australia/Lord_Howe"):
-    rhythm = compile_when(When(cron="H 2 * * *", zone=name), zones, {}, "acme/x")
+    rhythm = compile_when(ScheduleSpec(cron="H 2 * * *", zone=name), zones, {}, "acme/x")
     print(zones.version, list(rhythm.between(1_767_225_600_000, 1_830_297_600_000)))
 """
 
@@ -355,42 +355,42 @@ def test_an_interval_goes_through_its_anchor_else_through_its_start():
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_its_field(fields, code, path):
     with pytest.raises(Refused) as caught:
-        compile_when(When(**fields), ZONES, LISTS, path="when")
+        compile_when(ScheduleSpec(**fields), ZONES, LISTS, path="when")
 
     assert (caught.value.code, caught.value.path) == (code, path)
 
 
 def test_equal_schedules_share_what_they_are_made_of():
-    parts = Parts()
+    parts = SpecCache()
     fields = [
         {"cron": "0 9 * * 1-5", "zone": "Europe/Berlin"},
         {"cron": "H H * * *", "zone": "Europe/Berlin"},
         {"cron": "0 9 * * *", "holidays": ("bank",)},
     ]
     found = [
-        [compile_when(When(**one), ZONES, LISTS, "same", parts=parts) for one in fields for _ in range(2)]
+        [compile_when(ScheduleSpec(**one), ZONES, LISTS, "same", parts=parts) for one in fields for _ in range(2)]
         for _ in range(2)
     ]
 
     assert len({id(one) for group in found for one in group}) == len(fields)
     before = len(parts)
     for number in range(2_000):
-        compile_when(When(cron="H H * * *"), ZONES, LISTS, f"acme/{number}", parts=parts)
+        compile_when(ScheduleSpec(cron="H H * * *"), ZONES, LISTS, f"acme/{number}", parts=parts)
     assert len(parts) - before <= 1_440 + 2
 
 
 def test_a_compiled_schedule_with_bounds_of_its_own_is_small():
-    parts = Parts()
+    parts = SpecCache()
     fields = {"cron": "0 9 * * *", "zone": "Europe/Berlin"}
-    one = compile_when(When(**fields, start_ms=1), ZONES, parts=parts)
-    two = compile_when(When(**fields, start_ms=2), ZONES, parts=parts)
+    one = compile_when(ScheduleSpec(**fields, start_ms=1), ZONES, parts=parts)
+    two = compile_when(ScheduleSpec(**fields, start_ms=2), ZONES, parts=parts)
 
     assert one.rhythm is two.rhythm
     assert sys.getsizeof(one) <= 64
 
 
 def test_in_utc_nothing_stands_between_the_clock_and_the_instant():
-    assert isinstance(compile_when(When(cron="0 9 * * *"), UTC_ONLY), Pattern)
+    assert isinstance(compile_when(ScheduleSpec(cron="0 9 * * *"), UTC_ONLY), LocalRecurrence)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Pacific/Kiritimati", "America/New_York"])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from when_oracle import DAY, MINUTE, changes, due, reading
 
-from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.system.zone_data import load_zones
 
 YEARS = [
@@ -43,7 +43,7 @@ def times(minutes, hours):
 
 
 def rhythm(cron, zone, **fields):
-    return compile_when(When(cron=cron, zone=zone, **fields), load_zones())
+    return compile_when(ScheduleSpec(cron=cron, zone=zone, **fields), load_zones())
 
 
 def test_every_zone_of_the_list_has_a_change_to_look_at():

@@ -6,7 +6,7 @@ from driver import BY, Driver, T, task
 from tickwork.core.base.values import pack
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import Dispatch
-from tickwork.core.state.events import LaneHeld, StaleReport, TaskFailed, TaskRequeued, WorkerOffered
+from tickwork.core.state.events import QueueHeld, StaleReport, TaskFailed, TaskRequeued, WorkerOffered
 from tickwork.core.state.retry import ELSEWHERE, HANDLER_MISSING
 
 
@@ -128,7 +128,7 @@ def test_two_lanes_that_no_free_worker_can_take_do_not_stop_the_partition():
     driver.send(inp.Offer("w", 6, gpu=1))
     driver.send(inp.Offer("w", 7, gpu=1))
 
-    assert [event.reason for event in driver.events(LaneHeld)] == ["resources", "resources"]
+    assert [event.reason for event in driver.events(QueueHeld)] == ["resources", "resources"]
     driver.send(inp.Offer("w", 7, gpu=5))
     assert len(driver.running) == 2
 

@@ -8,7 +8,7 @@ from zone_oracle import DAY_S, EPOCH, Due, changes, local, seconds
 
 from campaign import seeds
 from tickwork.core.base.errors import Refused
-from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.system.zone_data import load_zones
 
 CASES = 100  # of each seed
@@ -122,7 +122,7 @@ def test_a_cron_near_a_change_of_the_clocks_is_due_as_the_oracle_says(seed):
             **plain(case, any_hour=hour[0] == "*" or len(hours) == 24,
                     often=minute[0] == "*" or "/" in minute or len(minutes) == 60),
         )  # fmt: skip
-        ours = compile_when(When(cron=text, zone=case.zone, gap=case.gap, overlap=case.overlap), COMPILED)
+        ours = compile_when(ScheduleSpec(cron=text, zone=case.zone, gap=case.gap, overlap=case.overlap), COMPILED)
 
         compare(ours, oracle, case.asked_s, f"{case} {text!r} gap={case.gap} overlap={case.overlap}")
 
@@ -156,7 +156,7 @@ def test_a_rule_near_a_change_of_the_clocks_is_due_as_the_oracle_says(seed):
                 parts.append(f"COUNT={count}")
         text = f"{start}\nRRULE:{';'.join(parts)}"
         try:
-            ours = compile_when(When(rrule=text, zone=case.zone, gap=case.gap, overlap=case.overlap), COMPILED)
+            ours = compile_when(ScheduleSpec(rrule=text, zone=case.zone, gap=case.gap, overlap=case.overlap), COMPILED)
         except Refused:
             assert oracle.next_s(oracle.start_s - 1) is None, text
             continue

@@ -18,7 +18,7 @@ from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state.events import TaskSucceeded
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import replay
-from tickwork.protocol.worker_messages import Catalog, Done, Spec, Work
+from tickwork.protocol.worker_messages import AttemptJob, Catalog, NodeSpec, Succeeded
 from tickwork.runtime.partition.recovery import recover, settings_of
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.clock import SystemClock, SystemIds
@@ -60,10 +60,10 @@ class Hands:
         self.sink = sink
         return Catalog()
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         key = (work.task, work.attempt)
         self.begun[key] = self.begun.get(key, 0) + 1
-        self.sink.report(Done(*key, b"\xc0", 1, 2))
+        self.sink.report(Succeeded(*key, b"\xc0", 1, 2))
 
     def saved(self, task: int, attempt: int) -> None: ...
 

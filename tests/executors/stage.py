@@ -11,11 +11,20 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.artifacts import digest_of
-from tickwork.protocol.worker_messages import Begun, Broke, Done, Progressed, Returned, Saved, Spec, Work
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Checkpointed,
+    Failed,
+    HandedBack,
+    NodeSpec,
+    Progressed,
+    Started,
+    Succeeded,
+)
 from tickwork.protocol.worker_messages import Report as AnyReport
 
 APP = str(Path(__file__).with_name("tasks_app.py"))
-ENDS = (Done, Broke, Returned)
+ENDS = (Succeeded, Failed, HandedBack)
 
 
 class Stage:
@@ -28,7 +37,7 @@ class Stage:
         self.artifacts: dict[str, bytes] = {}
         self.slow = False
         self._tasks = count(1)
-        self._specs: dict[tuple, Spec] = {}
+        self._specs: dict[tuple, NodeSpec] = {}
 
     # ---- Sink
 
@@ -37,7 +46,7 @@ class Stage:
             self.ends.setdefault((report.task, report.attempt), []).append(report)
             return
         self.said.append(report)
-        if isinstance(report, Saved) and not self.slow:
+        if isinstance(report, Checkpointed) and not self.slow:
             self.executor.saved(report.task, report.attempt)
 
     def done(self, reports) -> None:
@@ -68,9 +77,9 @@ class Stage:
         spec = self._specs.get(key)
         if spec is None:
             kind = spec_fields.pop("kind", "task")
-            spec = Spec(len(self._specs), kind, "flow", handler, "sha256:0", handler, **spec_fields)
+            spec = NodeSpec(len(self._specs), kind, "flow", handler, "sha256:0", handler, **spec_fields)
             self._specs[key] = spec
-        work = Work(
+        work = AttemptJob(
             task or next(self._tasks), attempt, spec.id, "acme", "run", msgspec.msgpack.encode(args or {}), **more
         )
         self.executor.run(work, spec)
@@ -83,7 +92,7 @@ class Stage:
 
     async def value(self, handler: str, **args):
         done = await self.end(self.start(handler, args=args))
-        assert isinstance(done, Done), done
+        assert isinstance(done, Succeeded), done
         return None if done.value is None else msgspec.msgpack.decode(done.value)
 
     async def until(self, holds: Callable[[], bool], *, seconds: float = 20.0) -> None:
@@ -95,7 +104,7 @@ class Stage:
         return [text for one, text in self.lines.get(key, []) if one == stream]
 
     def began(self, key: tuple[int, int]) -> bool:
-        return any(isinstance(one, Begun) and (one.task, one.attempt) == key for one in self.said)
+        return any(isinstance(one, Started) and (one.task, one.attempt) == key for one in self.said)
 
     def progresses(self) -> list[Progressed]:
         return [one for one in self.said if isinstance(one, Progressed)]

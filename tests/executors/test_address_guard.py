@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork.core.base.errors import Refused
-from tickwork.executors.egress_policy import LOOPBACK, AddressRefused, Guard, check_url, closed_by, network, plain_host
+from tickwork.executors.egress_policy import (
+    LOOPBACK,
+    AddressRefused,
+    EgressPolicy,
+    check_url,
+    closed_by,
+    network,
+    plain_host,
+)
 
 PUBLIC, PUBLIC_6 = "93.184.216.34", "2606:2800:220:1::1"
 
@@ -24,7 +32,7 @@ class Names:
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
-async def refused_by(guard: Guard, host: str, port: int = 443) -> str:
+async def refused_by(guard: EgressPolicy, host: str, port: int = 443) -> str:
     try:
         await guard.addresses(host, port)
     except AddressRefused as refused:
@@ -47,10 +55,10 @@ def test_other_schemes_and_credentials_are_refused(scheme, user, rule):
 
 @pytest.mark.proves("S40", "B20")
 async def test_ports_are_a_list_that_the_operator_extends():
-    assert [await refused_by(Guard(), PUBLIC, port) for port in (80, 443, 22, 8080)] == ["", "", "port", "port"]
-    assert await refused_by(Guard(ports=[8080]), PUBLIC, 8080) == ""
+    assert [await refused_by(EgressPolicy(), PUBLIC, port) for port in (80, 443, 22, 8080)] == ["", "", "port", "port"]
+    assert await refused_by(EgressPolicy(ports=[8080]), PUBLIC, 8080) == ""
     with pytest.raises(AddressRefused, match=r"port 25 .* \(80, 443 are\).*--allow-ports"):
-        await Guard().addresses(PUBLIC, 25)
+        await EgressPolicy().addresses(PUBLIC, 25)
 
 
 @pytest.mark.proves("S42", "B20")
@@ -77,8 +85,8 @@ async def test_ports_are_a_list_that_the_operator_extends():
 )  # fmt: skip
 async def test_whatever_is_not_public_is_closed(address, rule):
     assert closed_by(ipaddress.ip_address(address)) == rule
-    assert await refused_by(Guard(), address) == rule
-    assert await refused_by(Guard(resolve=Names(shop=[[address]])), "shop.example") == rule
+    assert await refused_by(EgressPolicy(), address) == rule
+    assert await refused_by(EgressPolicy(resolve=Names(shop=[[address]])), "shop.example") == rule
 
 
 @pytest.mark.proves("S42")
@@ -104,7 +112,7 @@ def test_nothing_is_open_that_the_library_would_close(address):
 @pytest.mark.proves("S42")
 @pytest.mark.parametrize("address", [PUBLIC, PUBLIC_6, "8.8.8.8", "172.32.0.1", "100.128.0.1", "11.0.0.1"])
 async def test_public_addresses_are_open(address):
-    assert await Guard().addresses(address, 443) == (address,)
+    assert await EgressPolicy().addresses(address, 443) == (address,)
 
 
 @pytest.mark.proves("S43", "B20")
@@ -123,7 +131,7 @@ async def test_public_addresses_are_open(address):
     ],
 )  # fmt: skip
 async def test_odd_forms_of_a_host_gain_nothing(host, rule):
-    guard = Guard(resolve=Names(localhost=[["127.0.0.1"]]))
+    guard = EgressPolicy(resolve=Names(localhost=[["127.0.0.1"]]))
 
     assert await refused_by(guard, host) == rule
 
@@ -136,12 +144,12 @@ def test_a_host_has_one_form():
 
 @pytest.mark.proves("S43")
 async def test_a_name_with_the_address_of_an_interface_is_refused():
-    assert await refused_by(Guard(resolve=Names(shop=[["fe80::1%2"]])), "shop.example") == "zone id"
+    assert await refused_by(EgressPolicy(resolve=Names(shop=[["fe80::1%2"]])), "shop.example") == "zone id"
 
 
 @pytest.mark.proves("S41", "S45")
 async def test_every_address_of_a_name_is_checked():
-    guard = Guard(resolve=Names(good=[[PUBLIC, PUBLIC_6]], mixed=[[PUBLIC, "10.0.0.1"]], none=[[]]))
+    guard = EgressPolicy(resolve=Names(good=[[PUBLIC, PUBLIC_6]], mixed=[[PUBLIC, "10.0.0.1"]], none=[[]]))
 
     assert await guard.addresses("good.example", 443) == (PUBLIC, PUBLIC_6)
     assert await refused_by(guard, "mixed.example") == "private"
@@ -158,21 +166,23 @@ async def test_every_address_of_a_name_is_checked():
      "instance-data", "metadata.azure.internal"],
 )  # fmt: skip
 async def test_the_keys_of_a_machine_are_out_of_reach_by_name_and_number(host):
-    wide = Guard(networks=["0.0.0.0/0", "::/0"])
+    wide = EgressPolicy(networks=["0.0.0.0/0", "::/0"])
 
-    assert await refused_by(Guard(), host) == await refused_by(wide, host) == "metadata"
+    assert await refused_by(EgressPolicy(), host) == await refused_by(wide, host) == "metadata"
 
 
 @pytest.mark.proves("S46")
 async def test_one_metadata_address_opens_when_it_is_named_alone():
-    guard = Guard(networks=["169.254.169.254"], resolve=Names(inside=[["169.254.169.254"]]))
+    guard = EgressPolicy(networks=["169.254.169.254"], resolve=Names(inside=[["169.254.169.254"]]))
 
     assert await guard.addresses("inside.example", 80) == ("169.254.169.254",)
     assert await refused_by(guard, "169.254.170.2") == "metadata"
 
 
 async def test_an_allowed_network_is_open_on_every_port_and_nothing_else_is():
-    guard = Guard(networks=["10.1.0.0/16", "::1"], resolve=Names(shop=[["10.1.2.3"]], other=[["10.1.2.3", "10.2.0.1"]]))
+    guard = EgressPolicy(
+        networks=["10.1.0.0/16", "::1"], resolve=Names(shop=[["10.1.2.3"]], other=[["10.1.2.3", "10.2.0.1"]])
+    )
 
     assert await guard.addresses("shop.example", 9000) == ("10.1.2.3",)
     assert await guard.addresses("::1", 9000) == ("::1",)
@@ -184,22 +194,22 @@ async def test_an_allowed_network_is_open_on_every_port_and_nothing_else_is():
 @pytest.mark.proves("S42")
 async def test_our_own_service_is_out_of_reach():
     names = Names(tick=[[PUBLIC]], alias=[[PUBLIC]])
-    guard = Guard(own=["https://tick.example", "http://10.0.0.5:8440"], networks=["10.0.0.0/24"], resolve=names)
+    guard = EgressPolicy(own=["https://tick.example", "http://10.0.0.5:8440"], networks=["10.0.0.0/24"], resolve=names)
 
     assert await refused_by(guard, "alias.example", 443) == "own service"
     assert await refused_by(guard, "alias.example", 80) == ""
     assert await refused_by(guard, "10.0.0.5", 8440) == "own service"
     assert await refused_by(guard, "10.0.0.5", 8441) == ""
-    wide = Guard(own=["http://10.0.0.5:8440"], networks=["::/0"])
+    wide = EgressPolicy(own=["http://10.0.0.5:8440"], networks=["::/0"])
     assert await refused_by(wide, "::ffff:10.0.0.5", 8440) == "own service"
     assert await refused_by(wide, "::ffff:10.0.0.5", 8441) == ""
-    assert await refused_by(Guard(own=["http://10.0.0.5:8440"], networks=["10.0.0.5"]), "10.0.0.5", 8440) == ""
-    assert await refused_by(Guard(own=["http://127.0.0.1:8440"], networks=LOOPBACK), "127.0.0.1", 8440) == ""
+    assert await refused_by(EgressPolicy(own=["http://10.0.0.5:8440"], networks=["10.0.0.5"]), "10.0.0.5", 8440) == ""
+    assert await refused_by(EgressPolicy(own=["http://127.0.0.1:8440"], networks=LOOPBACK), "127.0.0.1", 8440) == ""
 
 
 async def test_a_refusal_says_which_rule_and_which_setting():
     with pytest.raises(AddressRefused) as refused:
-        await Guard(resolve=Names(shop=[["10.1.2.3"]])).addresses("shop.example", 80)
+        await EgressPolicy(resolve=Names(shop=[["10.1.2.3"]])).addresses("shop.example", 80)
 
     assert str(refused.value) == (
         "shop.example is 10.1.2.3, and that is not a public address (private); to allow it, add 10.1.2.3 or its "

@@ -15,10 +15,10 @@ import pytest
 
 from executors.stage import playing
 from tickwork.executors import process_pool as pool_module
-from tickwork.executors.packet_queue import FEW, SPAN, Errand, Outbox
-from tickwork.protocol.child_messages import Through, head, opened, sayings_decoder
-from tickwork.protocol.child_shared_memory import Marks, marks_bytes
-from tickwork.protocol.worker_messages import Broke, Done, Spec, Work
+from tickwork.executors.packet_queue import FEW, SPAN, PacketQueue, QueuedAttempt
+from tickwork.protocol.child_messages import PacketDone, head, opened, sayings_decoder
+from tickwork.protocol.child_shared_memory import ChildSharedMemory, marks_bytes
+from tickwork.protocol.worker_messages import AttemptJob, Failed, NodeSpec, Succeeded
 
 
 class Turns:
@@ -109,8 +109,8 @@ async def test_of_a_packet_whose_child_is_killed_only_the_begun_one_fails_and_no
         rest = await turns.ended(turns.rest)
 
     broke = ends.pop(place)
-    assert isinstance(broke, Broke) and (broke.error, broke.exit_code) == ("ProcessDied", -9)
-    assert {type(end) for end in ends + rest} == {Done}
+    assert isinstance(broke, Failed) and (broke.error, broke.exit_code) == ("ProcessDied", -9)
+    assert {type(end) for end in ends + rest} == {Succeeded}
     assert set(turns.ran().values()) == {1} and len(turns.ran()) == 7 + len(rest)
 
 
@@ -126,7 +126,7 @@ async def test_whoever_stands_behind_a_slow_one_goes_to_another_child_and_nobody
         ends.append(await turns.stage.end(slow))
 
     assert took < 1.5
-    assert {type(end) for end in ends} == {Done}
+    assert {type(end) for end in ends} == {Succeeded}
     assert set(turns.ran().values()) == {1}
 
 
@@ -139,7 +139,7 @@ async def test_an_end_does_not_wait_for_a_slow_one_behind_it_also_where_there_is
         assert time.monotonic() - began < 0.6 and slow not in turns.stage.ends
         await turns.stage.until(lambda: turns.pool._box.out.get(behind) != turns.pool._box.out.get(slow))
         assert slow not in turns.stage.ends
-        assert isinstance(await turns.stage.end(behind), Done)
+        assert isinstance(await turns.stage.end(behind), Succeeded)
     assert turns.ran()["t3"] == 1
 
 
@@ -157,7 +157,7 @@ async def test_one_that_has_not_begun_is_stopped_inside_a_packet(tmp_path, monke
         ends = await turns.ended(keys + turns.rest)
 
         assert child in turns.pool.children and stopped not in turns.stage.ends and stopped not in turns.pool
-    assert {type(end) for end in ends} == {Done}
+    assert {type(end) for end in ends} == {Succeeded}
     assert turns.ran()["t2"] == 0 and set(turns.ran().values()) == {1}
 
 
@@ -167,7 +167,7 @@ async def test_a_time_limit_counts_from_the_begin_of_each(tmp_path, monkeypatch)
         keys = await turns.packed(*[{"seconds": 0.2}] * 6, running_ms=600)
         ends = await turns.ended(keys)
 
-    assert {type(end) for end in ends} == {Done}
+    assert {type(end) for end in ends} == {Succeeded}
     assert all(one.started_ms <= two.started_ms - 190 for one, two in pairwise(ends))
 
 
@@ -180,8 +180,8 @@ async def test_a_time_limit_inside_a_packet_ends_one_and_the_others_run_once(tmp
         rest = await turns.ended(turns.rest)
 
     broke = ends.pop(1)
-    assert isinstance(broke, Broke) and broke.error == "TimeoutError"
-    assert {type(end) for end in ends + rest} == {Done} and set(turns.ran().values()) == {1}
+    assert isinstance(broke, Failed) and broke.error == "TimeoutError"
+    assert {type(end) for end in ends + rest} == {Succeeded} and set(turns.ran().values()) == {1}
 
 
 async def test_packets_that_nobody_has_read_are_called_back_whole(tmp_path):
@@ -205,24 +205,24 @@ async def test_closing_hands_back_what_stands_behind_a_slow_one(tmp_path):
         await turns.stage.executor.close(grace_s=5)
 
     kinds = [type(turns.stage.ends[key][0]).__name__ for key in keys]
-    assert kinds[:2] == ["Done", "Done"] and set(turns.ran().values()) == {1}
+    assert kinds[:2] == ["Succeeded", "Succeeded"] and set(turns.ran().values()) == {1}
     for key in (*keys, *turns.rest):
         (end,) = turns.stage.ends[key]
         text = f"t{keys.index(key)}" if key in keys else f"r{turns.rest.index(key)}"
-        assert (type(end) is Done) == bool(turns.ran()[text])
+        assert (type(end) is Succeeded) == bool(turns.ran()[text])
 
 
 # ---- the memory they share
 
 
-def marks() -> tuple[Marks, Marks]:
+def marks() -> tuple[ChildSharedMemory, ChildSharedMemory]:
     memory = memoryview(bytearray(marks_bytes(1)))
-    return Marks(memory, 1), Marks(memory, 1)
+    return ChildSharedMemory(memory, 1), ChildSharedMemory(memory, 1)
 
 
 def test_what_is_kept_is_found_until_it_is_sent():
     child, pool = marks()
-    ends = [Done(1, 1, None, 5, 6), Broke(2, 1, "ValueError", "no"), Through(7, 2, 30)]
+    ends = [Succeeded(1, 1, None, 5, 6), Failed(2, 1, "ValueError", "no"), PacketDone(7, 2, 30)]
     for end in ends:
         assert child.keep(msgspec.msgpack.encode(end))
 
@@ -235,12 +235,12 @@ def test_what_is_kept_is_found_until_it_is_sent():
 WRITER = """
 import mmap, sys
 import msgspec
-from tickwork.protocol.worker_messages import Done
-from tickwork.protocol.child_shared_memory import Marks, marks_bytes
+from tickwork.protocol.worker_messages import Succeeded
+from tickwork.protocol.child_shared_memory import ChildSharedMemory, marks_bytes
 
 memory = mmap.mmap(int(sys.argv[1]), marks_bytes(1))
-marks = Marks(memoryview(memory), 1)
-ends = [msgspec.msgpack.encode(Done(n, 1, b"x" * (n * 37 % 90))) for n in range(50)]
+marks = ChildSharedMemory(memoryview(memory), 1)
+ends = [msgspec.msgpack.encode(Succeeded(n, 1, b"x" * (n * 37 % 90))) for n in range(50)]
 for turn in range(1_000_000):
     for place in range(turn % 31 + 1):
         marks.keep(ends[(turn + place) % 50])
@@ -250,7 +250,7 @@ for turn in range(1_000_000):
 
 def test_what_a_child_keeps_and_sends_at_any_moment_is_read_whole_or_not_at_all():
     with memory_file(marks_bytes(1)) as fd, mmap.mmap(fd, marks_bytes(1)) as memory:
-        pool = Marks(memoryview(memory), 1)
+        pool = ChildSharedMemory(memoryview(memory), 1)
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(fd)], pass_fds=[fd])
         found, until = 0, time.monotonic() + 30
         try:
@@ -274,7 +274,7 @@ def memory_file(size):
 
 def test_what_does_not_fit_is_refused_and_the_rest_stays_whole():
     child, pool = marks()
-    end = msgspec.msgpack.encode(Done(1, 1, b"x" * 64 * 1024))
+    end = msgspec.msgpack.encode(Succeeded(1, 1, b"x" * 64 * 1024))
 
     assert [child.keep(end) for _ in range(4)] == [True, True, False, False]
     assert len(sayings_decoder.decode(pool.unsent())) == 2
@@ -295,13 +295,13 @@ def test_nothing_of_a_held_packet_begins_and_what_is_held_is_not_marked():
 
 
 def test_a_spec_whose_number_means_another_by_now_gets_a_packet_of_its_own():
-    box = Outbox(children=1, width=1)
-    old, new = Spec(1, "task", "flow", "old", "d"), Spec(1, "task", "flow", "new", "d")
+    box = PacketQueue(children=1, width=1)
+    old, new = NodeSpec(1, "task", "flow", "old", "d"), NodeSpec(1, "task", "flow", "new", "d")
     box.learn(1, 10)
     heads = {spec.node: head(spec) for spec in (old, new)}
     for number in range(24):
         spec = old if number < 4 else new
-        box.put(Errand((number, 1), Work(number, 1, 1, "acme", "run", b""), spec, heads[spec.node], 0))
+        box.put(QueuedAttempt((number, 1), AttemptJob(number, 1, 1, "acme", "run", b""), spec, heads[spec.node], 0))
     box.top_up()
 
     for _ in range(len(box.packets)):
@@ -315,11 +315,11 @@ def test_a_spec_whose_number_means_another_by_now_gets_a_packet_of_its_own():
 @contextmanager
 def one_packet(count):
     """An outbox with one packet that holds so many."""
-    box = Outbox(children=1, width=1)
-    spec = Spec(1, "task", "flow", "a", "d")
+    box = PacketQueue(children=1, width=1)
+    spec = NodeSpec(1, "task", "flow", "a", "d")
     box.learn(1, 10)
     for number in range(count + 1):
-        box.put(Errand((number, 1), Work(number, 1, 1, "acme", "run", b""), spec, head(spec), 0))
+        box.put(QueuedAttempt((number, 1), AttemptJob(number, 1, 1, "acme", "run", b""), spec, head(spec), 0))
     box.forget((0, 1))  # went at once and alone
     batch = list(box.queue)
     box.queue.clear()
@@ -357,11 +357,11 @@ def test_where_the_first_is_slow_its_packet_is_no_longer_a_shared_one():
 
 
 def test_where_nobody_knows_what_one_takes_few_go_ahead():
-    box = Outbox(children=2, width=1)
-    spec = Spec(1, "task", "flow", "a", "d")
+    box = PacketQueue(children=2, width=1)
+    spec = NodeSpec(1, "task", "flow", "a", "d")
     lead = head(spec)
     for number in range(300):
-        box.put(Errand((number, 1), Work(number, 1, 1, "acme", "run", b""), spec, lead, 0))
+        box.put(QueuedAttempt((number, 1), AttemptJob(number, 1, 1, "acme", "run", b""), spec, lead, 0))
     box.top_up()
     assert (len(box.out), box.shared) == (2 + FEW, 0)
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from executors.stage import Stage, playing
-from tickwork.protocol.worker_messages import Broke, Done, Returned
+from tickwork.protocol.worker_messages import Failed, HandedBack, Succeeded
 
 
 @pytest.mark.slow
@@ -54,9 +54,9 @@ async def test_through_two_thousand_kills_stops_and_recalls_everything_ends_once
         reports = stage.ends.get(key, [])
         assert (key in recalled) != bool(reports), "recalled or ended, never both, never neither"
         kind = type(reports[0]) if reports else None
-        assert ran[key[0]] == 1 if kind is Done else ran[key[0]] <= (kind is not None), key
+        assert ran[key[0]] == 1 if kind is Succeeded else ran[key[0]] <= (kind is not None), key
     kinds = Counter(type(reports[0]) for reports in stage.ends.values())
-    assert kinds[Done] > 200 and set(kinds) <= {Done, Broke, Returned}
+    assert kinds[Succeeded] > 200 and set(kinds) <= {Succeeded, Failed, HandedBack}
 
 
 async def test_a_job_that_dies_between_being_taken_and_being_marked_is_handed_back():
@@ -71,8 +71,8 @@ async def test_a_job_that_dies_between_being_taken_and_being_marked_is_handed_ba
         assert pool._box.theirs.recv(100_000)
         os.kill(child.pid, signal.SIGKILL)
 
-        assert isinstance(await stage.end(busy), Broke)
-        assert await stage.end(key) == Returned(*key)
+        assert isinstance(await stage.end(busy), Failed)
+        assert await stage.end(key) == HandedBack(*key)
         assert await stage.value("add", a=1, b=1) == 2
 
 
@@ -84,12 +84,12 @@ async def test_children_that_die_at_once_are_not_started_in_a_storm(tmp_path):
         pool = stage.executor._pools["process"]
         os.kill(pool.children[0].pid, signal.SIGKILL)
         broke = await stage.end(stage.start("noop"))
-        if isinstance(broke, Returned):  # the killed child had taken it and not begun
+        if isinstance(broke, HandedBack):  # the killed child had taken it and not begun
             broke = await stage.end(stage.start("noop"))
         born = pool._born
         await asyncio.sleep(0.3)
 
-        assert isinstance(broke, Broke) and "gone bad" in broke.message and "fragile.py" in broke.message
+        assert isinstance(broke, Failed) and "gone bad" in broke.message and "fragile.py" in broke.message
         assert pool._born - born <= 3
         app.write_text(
             "from tickwork.sdk.authoring.tasks import task\n\n@task(name='noop')\ndef noop() -> int: return 1\n"

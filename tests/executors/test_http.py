@@ -16,12 +16,12 @@ from executors.stage import playing
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check
 from tickwork.core.base.values import Ref
-from tickwork.executors.egress_client import Outbound
-from tickwork.executors.egress_policy import LOOPBACK, Guard
+from tickwork.executors.egress_client import EgressClient
+from tickwork.executors.egress_policy import LOOPBACK, EgressPolicy
 from tickwork.executors.http import MESSAGE_CHARACTERS_MAX, HttpExecutor
 from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.ports.artifacts import digest_of
-from tickwork.protocol.worker_messages import Broke, Done, Fetch
+from tickwork.protocol.worker_messages import ArtifactArgument, Failed, Succeeded
 
 
 def node(**fields) -> dict:
@@ -34,7 +34,7 @@ class There:
         self.answer, self.requests = answer, []
 
     def executor(self) -> HttpExecutor:
-        return HttpExecutor(outbound=Outbound(Guard(), transport=httpx2.MockTransport(self.handle)))
+        return HttpExecutor(outbound=EgressClient(EgressPolicy(), transport=httpx2.MockTransport(self.handle)))
 
     def handle(self, request):
         self.requests.append(request)
@@ -82,7 +82,9 @@ async def test_success_is_2xx_or_what_the_node_says(answer, fields, error):
     async with playing(executor=There(answer).executor()) as stage:
         report = await stage.end(stage.start("h", **node(**fields)))
 
-    assert isinstance(report, Done) if error is None else isinstance(report, Broke) and report.error == error, report
+    assert isinstance(report, Succeeded) if error is None else isinstance(report, Failed) and report.error == error, (
+        report
+    )
 
 
 async def test_a_long_answer_is_cut_and_becomes_an_artifact():
@@ -98,17 +100,17 @@ async def test_arguments_come_from_artifacts_too():
     there = There(httpx2.Response(200))
     async with playing(executor=there.executor()) as stage:
         digest = await stage.store(msgspec.msgpack.encode({"a": ["x", "y"]}))
-        await stage.end(stage.start("h", fetch=(Fetch("q", digest, ("a", "1")),), **node()))
-        broke = await stage.end(stage.start("h", fetch=(Fetch("q", digest_of(b"gone")),), **node()))
+        await stage.end(stage.start("h", fetch=(ArtifactArgument("q", digest, ("a", "1")),), **node()))
+        broke = await stage.end(stage.start("h", fetch=(ArtifactArgument("q", digest_of(b"gone")),), **node()))
 
-    assert there.requests[0].url.query == b"q=y" and isinstance(broke, Broke)
+    assert there.requests[0].url.query == b"q=y" and isinstance(broke, Failed)
 
 
 # ---- against servers
 
 
 def local(**secrets) -> HttpExecutor:
-    return HttpExecutor(outbound=Outbound(Guard(networks=LOOPBACK)), secrets=Secrets(secrets))
+    return HttpExecutor(outbound=EgressClient(EgressPolicy(networks=LOOPBACK)), secrets=Secrets(secrets))
 
 
 @pytest.mark.proves("S003-15", "S003-17", "S003-20", "S003-21", "S003-22", "S003-23")
@@ -229,7 +231,7 @@ async def test_a_header_that_cannot_be_sent_fails_for_good_and_nothing_leaves(he
 async def test_a_signature_covers_time_method_path_and_body():
     async with site(plain()) as at, playing(executor=local(TICKWORK_SECRET_SHOP_KEY="s3cret")) as stage:
         asked = node(url=f"{at.url}/a%20b?c=d", method="POST", body={"x": [1, 2]}, sign="shop-key")
-        assert isinstance(await stage.end(stage.start("h", **asked)), Done)
+        assert isinstance(await stage.end(stage.start("h", **asked)), Succeeded)
 
     line, headers, body = at.requests[0]
     message = f"{headers['x-tickwork-timestamp']}\nPOST\n/a%20b?c=d\n".encode() + body

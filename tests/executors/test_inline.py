@@ -8,7 +8,7 @@ import pytest
 
 from executors import tasks_app
 from executors.stage import playing
-from tickwork.protocol.worker_messages import Broke, Done, Returned, Saved
+from tickwork.protocol.worker_messages import Checkpointed, Failed, HandedBack, Succeeded
 from tickwork.sdk.authoring.app_loader import app_of
 from tickwork.sdk.runner.inline_executor import InlineExecutor
 
@@ -26,12 +26,12 @@ async def test_functions_run_and_answer(threads):
         assert await stage.value("coroutine", seconds=0.01) == "awaited"
         assert await stage.value("checkpoints", size=1) is None
         assert await stage.value("checkpoint_in_coroutine") == 2
-        assert isinstance(await stage.end(stage.start("fail")), Broke)
+        assert isinstance(await stage.end(stage.start("fail")), Failed)
         missing = await stage.end(stage.start("absent"))
         large = await stage.end(stage.start("large", args={"items": 50_000}))
     assert missing.permanent and "no handler 'absent'" in missing.message
     assert large.value.items == 50_000
-    assert isinstance(stage.said[0], Saved)
+    assert isinstance(stage.said[0], Checkpointed)
 
 
 async def test_prints_go_to_the_log_and_still_appear(capsys):
@@ -95,7 +95,7 @@ async def test_recall_and_close_hand_back():
         assert stage.executor.recall() == (waits,)
         await stage.executor.close(grace_s=0.01)
 
-        assert stage.ends[runs] == [Returned(*runs, begun=True)]
+        assert stage.ends[runs] == [HandedBack(*runs, begun=True)]
 
 
 async def test_on_the_loop_itself_everything_has_one_order():
@@ -105,5 +105,5 @@ async def test_on_the_loop_itself_everything_has_one_order():
             await stage.end(key)
 
         assert list(stage.ends) == keys
-        assert all(isinstance(ends[0], Done) for ends in stage.ends.values())
+        assert all(isinstance(ends[0], Succeeded) for ends in stage.ends.values())
         assert msgspec.msgpack.decode(stage.ends[keys[3]][0].value) == 4

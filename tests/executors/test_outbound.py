@@ -18,16 +18,18 @@ import pytest
 
 from executors.sites import plain, raw, site
 from executors.test_address_guard import PUBLIC, Names
-from tickwork.executors.egress_client import HEADER_BYTES_MAX, NoAnswer, Outbound
-from tickwork.executors.egress_policy import LOOPBACK, AddressRefused, Guard
+from tickwork.executors.egress_client import HEADER_BYTES_MAX, EgressClient, NoHttpResult
+from tickwork.executors.egress_policy import LOOPBACK, AddressRefused, EgressPolicy
 
 OPENSSL = shutil.which("openssl") or ""
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tickwork"
 
 
-async def ask(url: str, *, guard: Guard | None = None, method="GET", total_s=5.0, body_bytes_max=100_000, **more):
-    outbound = Outbound(
-        guard or Guard(networks=LOOPBACK), **{name: more.pop(name) for name in ("network",) if name in more}
+async def ask(
+    url: str, *, guard: EgressPolicy | None = None, method="GET", total_s=5.0, body_bytes_max=100_000, **more
+):
+    outbound = EgressClient(
+        guard or EgressPolicy(networks=LOOPBACK), **{name: more.pop(name) for name in ("network",) if name in more}
     )
     try:
         return await outbound.ask(
@@ -72,7 +74,8 @@ async def test_the_connection_goes_to_the_checked_address_and_keeps_the_name():
     names = Names(shop=[["127.0.0.1"]])
     async with site(plain(b"[1]")) as there:
         answer = await ask(
-            f"http://shop.example:{there.port}/a?b=c", guard=Guard(networks=LOOPBACK, resolve=names), method="POST",
+            f"http://shop.example:{there.port}/a?b=c", guard=EgressPolicy(networks=LOOPBACK, resolve=names),
+            method="POST",
             content=b"xyz", headers={"X-A": "b"},
         )  # fmt: skip
 
@@ -85,7 +88,7 @@ async def test_the_connection_goes_to_the_checked_address_and_keeps_the_name():
 @pytest.mark.proves("S41")
 async def test_tls_asks_for_the_name_and_checks_it():
     wires = Wires()
-    await ask("https://shop.example/", guard=Guard(resolve=Names(shop=[[PUBLIC]])), network=wires)
+    await ask("https://shop.example/", guard=EgressPolicy(resolve=Names(shop=[[PUBLIC]])), network=wires)
 
     assert wires.went == [(PUBLIC, 443)] and wires.names == [("shop.example", True)]
 
@@ -106,15 +109,15 @@ def certificate(tmp_path):
 @pytest.mark.skipif(not OPENSSL, reason="there is no openssl to make a certificate with")
 async def test_a_certificate_must_be_known_to_the_system_or_named_by_the_operator(certificate, monkeypatch):
     file, context = certificate
-    guard = Guard(networks=LOOPBACK, resolve=Names(other=[["127.0.0.1"]], there=[["127.0.0.1"]]))
+    guard = EgressPolicy(networks=LOOPBACK, resolve=Names(other=[["127.0.0.1"]], there=[["127.0.0.1"]]))
     async with site(plain(b"[1]"), tls=context) as there:
         url = there.url.replace("http:", "https:")
-        with pytest.raises(NoAnswer, match="certificate verify failed"):
+        with pytest.raises(NoHttpResult, match="certificate verify failed"):
             await ask(url)
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
         answer = await ask(url)
         named = await ask(f"https://there.example:{there.port}/", guard=guard)
-        with pytest.raises(NoAnswer, match="certificate verify failed: Hostname mismatch"):
+        with pytest.raises(NoHttpResult, match="certificate verify failed: Hostname mismatch"):
             await ask(f"https://other.example:{there.port}/", guard=guard)
 
     assert (answer.status, named.status, len(there.requests)) == (200, 200, 2)
@@ -123,7 +126,7 @@ async def test_a_certificate_must_be_known_to_the_system_or_named_by_the_operato
 @pytest.mark.proves("S41", "S45", "B20")
 async def test_a_name_that_changes_its_address_is_refused_before_anything_connects():
     wires, names = Wires(), Names(rebind=[[PUBLIC], ["127.0.0.1"]])
-    guard = Guard(resolve=names)
+    guard = EgressPolicy(resolve=names)
     await ask("http://rebind.example/", guard=guard, network=wires)
     assert names.asked == ["rebind.example"]  # once: what was checked is what was used
     with pytest.raises(AddressRefused, match="loopback"):
@@ -135,7 +138,7 @@ async def test_a_name_that_changes_its_address_is_refused_before_anything_connec
 async def test_the_next_address_is_tried_where_one_does_not_answer():
     async with site(plain()) as there:
         names = Names(shop=[["127.0.0.2", "127.0.0.1"]])
-        answer = await ask(f"http://shop.example:{there.port}", guard=Guard(networks=LOOPBACK, resolve=names))
+        answer = await ask(f"http://shop.example:{there.port}", guard=EgressPolicy(networks=LOOPBACK, resolve=names))
 
     assert answer.status == 200
 
@@ -152,7 +155,7 @@ async def test_the_next_address_is_tried_where_one_does_not_answer():
 )  # fmt: skip
 async def test_what_is_refused_never_connects(url):
     wires = Wires()
-    guard = Guard(resolve=Names(shop=[[PUBLIC]], localhost=[["127.0.0.1", "::1"]]))
+    guard = EgressPolicy(resolve=Names(shop=[[PUBLIC]], localhost=[["127.0.0.1", "::1"]]))
     with pytest.raises(AddressRefused):
         await ask(url, guard=guard, network=wires)
 
@@ -219,7 +222,7 @@ async def test_a_small_answer_that_unpacks_to_a_gigabyte_is_cut(coding):
 async def test_an_answer_that_is_packed_twice_is_refused():
     body = gzip.compress(gzip.compress(b"x"))
     async with site(plain(body, headers="content-encoding: gzip, gzip")) as there:
-        with pytest.raises(NoAnswer, match="compressed more than once"):
+        with pytest.raises(NoHttpResult, match="compressed more than once"):
             await ask(there.url)
 
 
@@ -233,7 +236,7 @@ async def test_an_answer_that_is_packed_twice_is_refused():
 )
 async def test_headers_are_bounded(head):
     async with site(raw(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")) as there:
-        with pytest.raises(NoAnswer) as no:
+        with pytest.raises(NoHttpResult) as no:
             await ask(there.url)
 
     assert no.value.error in ("HeadersTooLarge", "RemoteProtocolError")
@@ -252,7 +255,7 @@ async def test_headers_are_bounded(head):
 async def test_the_whole_exchange_has_one_time_limit(answer):
     async with site(answer) as there:
         began = time.monotonic()
-        with pytest.raises(NoAnswer, match=r"no answer within 0.3 s") as no:
+        with pytest.raises(NoHttpResult, match=r"no answer within 0.3 s") as no:
             await ask(there.url, total_s=0.3)
         assert time.monotonic() - began < 2.8
 
@@ -264,8 +267,8 @@ async def test_a_name_that_takes_for_ever_to_resolve_counts_too():
     async def never(host, port):
         await asyncio.sleep(60)
 
-    with pytest.raises(NoAnswer) as no:
-        await ask("http://slow.example", guard=Guard(resolve=never), total_s=0.2)
+    with pytest.raises(NoHttpResult) as no:
+        await ask("http://slow.example", guard=EgressPolicy(resolve=never), total_s=0.2)
 
     assert no.value.error == "TimeoutError"
 
@@ -304,7 +307,7 @@ async def test_names_that_nobody_answers_for_keep_no_other_thread_busy(monkeypat
 )
 async def test_a_broken_answer_is_none(answer, error):
     async with site(answer) as there:
-        with pytest.raises(NoAnswer) as no:
+        with pytest.raises(NoHttpResult) as no:
             await ask(there.url)
 
     assert no.value.error == error
@@ -316,15 +319,18 @@ async def test_nobody_listens_and_nobody_has_the_name():
 
     async with site(plain()) as gone:
         pass
-    for url, guard in ((gone.url, Guard(networks=LOOPBACK)), ("http://shop.example", Guard(resolve=unknown))):
-        with pytest.raises(NoAnswer) as no:
+    for url, guard in (
+        (gone.url, EgressPolicy(networks=LOOPBACK)),
+        ("http://shop.example", EgressPolicy(resolve=unknown)),
+    ):
+        with pytest.raises(NoHttpResult) as no:
             await ask(url, guard=guard)
         assert no.value.error == "ConnectError"
 
 
 async def test_cookies_of_one_answer_are_in_no_other_request():
     async with site(plain(headers="set-cookie: a=b")) as there:
-        outbound = Outbound(Guard(networks=LOOPBACK))
+        outbound = EgressClient(EgressPolicy(networks=LOOPBACK))
         for _ in range(2):
             await outbound.ask("GET", there.url, headers={}, total_s=5, body_bytes_max=100)
         await outbound.close()

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from executors.stage import playing
-from tickwork.protocol.log_lines import CUT, LINE_BYTES_MAX, Cutter, Flow
-from tickwork.protocol.worker_messages import Broke, Done
+from tickwork.protocol.log_lines import CUT, LINE_BYTES_MAX, ByteRateLimit, LineSplitter
+from tickwork.protocol.worker_messages import Failed, Succeeded
 
 
 async def test_prints_and_log_records_are_lines_of_the_attempt():
@@ -27,10 +27,10 @@ async def test_text_that_is_no_unicode_is_written_out_and_fails_nobody():
         raised = stage.start("half_a_pair", args={"how": "raised"})
         told = stage.start("half_a_pair", args={"how": "told"})
 
-        assert isinstance(await stage.end(printed), Done) and stage.texts(printed) == ["gr\\udcfcn.txt"]
+        assert isinstance(await stage.end(printed), Succeeded) and stage.texts(printed) == ["gr\\udcfcn.txt"]
         broke = await stage.end(raised)
-        assert isinstance(broke, Broke) and (broke.error, broke.message[:12]) == ("ValueError", "gr\\udcfcn.tx")
-        assert isinstance(await stage.end(told), Done)
+        assert isinstance(broke, Failed) and (broke.error, broke.message[:12]) == ("ValueError", "gr\\udcfcn.tx")
+        assert isinstance(await stage.end(told), Succeeded)
         assert stage.progresses()[0].message == "gr\\udcfcn.txt"
 
 
@@ -38,7 +38,7 @@ async def test_a_log_record_whose_arguments_do_not_fit_is_told_and_fails_nobody(
     async with playing() as stage:
         key = stage.start("logs_badly")
 
-        assert isinstance(await stage.end(key), Done)
+        assert isinstance(await stage.end(key), Succeeded)
         assert any("TypeError" in text for text in stage.texts(key, "stderr"))
 
 
@@ -46,7 +46,7 @@ async def test_an_exit_code_that_no_program_can_have_is_left_out():
     async with playing() as stage:
         broke = await stage.end(stage.start("exits_wildly"))
 
-        assert isinstance(broke, Broke) and (broke.error, broke.exit_code) == ("SystemExit", None)
+        assert isinstance(broke, Failed) and (broke.error, broke.exit_code) == ("SystemExit", None)
 
 
 async def test_what_is_printed_past_python_is_a_line_too():
@@ -115,7 +115,7 @@ async def test_a_line_of_a_gibibyte_is_cut_in_bounded_memory(raw):
 
 
 def test_a_cutter_holds_at_most_one_line():
-    cutter = Cutter("stdout")
+    cutter = LineSplitter("stdout")
 
     assert cutter.feed(b"one\ntw") == ["one"]
     assert cutter.feed(b"o\r\n\nthree") == ["two", ""]
@@ -125,7 +125,7 @@ def test_a_cutter_holds_at_most_one_line():
 
 
 def test_a_flow_lets_bursts_pass_and_counts_what_it_drops():
-    flow = Flow()
+    flow = ByteRateLimit()
     passed = sum(flow.admit(1_000, now_ms=1_000) for _ in range(10_000))
 
     assert 1_900 < passed < 2_000 and flow.dropped == 10_000 - passed

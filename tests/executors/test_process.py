@@ -18,7 +18,7 @@ from tickwork.core.definition.model import VALUE_HANDLER
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
-from tickwork.protocol.worker_messages import Broke, Done, Fetch, Returned
+from tickwork.protocol.worker_messages import ArtifactArgument, Failed, HandedBack, Succeeded
 
 
 def alive(pid: int) -> bool:
@@ -41,7 +41,7 @@ async def test_an_error_names_its_type_its_message_and_the_line_of_the_user():
     async with playing() as stage:
         broke = await stage.end(stage.start("fail"))
 
-    assert isinstance(broke, Broke) and broke.error == "ValueError" and not broke.permanent
+    assert isinstance(broke, Failed) and broke.error == "ValueError" and not broke.permanent
     assert broke.message.startswith("the day has no data")
     assert "tasks_app.py" in broke.message and 'raise ValueError("the day has no data")' in broke.message
     assert "host.py" not in broke.message and "registry.py" not in broke.message
@@ -78,7 +78,7 @@ async def test_what_trying_again_cannot_help_is_permanent(handler, args, error, 
         broke = await stage.end(stage.start(handler, args=args))
 
         assert await stage.value("add", a=1, b=1) == 2
-    assert isinstance(broke, Broke) and broke.permanent
+    assert isinstance(broke, Failed) and broke.permanent
     assert (broke.error, text in broke.message) == (error, True), broke
 
 
@@ -141,7 +141,7 @@ async def test_a_child_that_dies_fails_the_attempt_it_ran(handler, args, exit_co
         broke = await stage.end(stage.start(handler, args=args))
 
         assert [await stage.value("add", a=1, b=one) for one in range(4)] == [1, 2, 3, 4]
-    assert isinstance(broke, Broke) and (broke.error, broke.exit_code) == ("ProcessDied", exit_code)
+    assert isinstance(broke, Failed) and (broke.error, broke.exit_code) == ("ProcessDied", exit_code)
     assert text in broke.message
 
 
@@ -174,7 +174,7 @@ async def test_a_time_limit_ends_the_work_for_real(tmp_path):
         took = time.monotonic() - began
 
         assert await stage.value("add", a=1, b=1) == 2
-    assert isinstance(broke, Broke) and broke.error == "TimeoutError" and "300 ms" in broke.message
+    assert isinstance(broke, Failed) and broke.error == "TimeoutError" and "300 ms" in broke.message
     assert 0.3 <= took < 20
 
 
@@ -272,7 +272,7 @@ async def test_silence_ends_an_attempt_and_progress_keeps_it():
         broke, done = await stage.end(silent), await stage.end(talking)
 
     assert broke.error == "TimeoutError" and "neither progress nor checkpoint" in broke.message
-    assert isinstance(done, Done)
+    assert isinstance(done, Succeeded)
 
 
 async def test_a_stopped_attempt_ends_and_nothing_is_said():
@@ -353,15 +353,15 @@ async def test_a_large_result_becomes_an_artifact_that_knows_its_length():
 async def test_an_argument_comes_from_an_artifact():
     async with playing() as stage:
         digest = await stage.store(msgspec.msgpack.encode({"rows": [[1, 2], list(range(70_000))]}))
-        fetch = (Fetch("values", digest, ("rows", "1")),)
+        fetch = (ArtifactArgument("values", digest, ("rows", "1")),)
         done = await stage.end(stage.start("length", fetch=fetch))
-        missing = await stage.end(stage.start("length", fetch=(Fetch("values", digest_of(b"other")),)))
-        astray = await stage.end(stage.start("length", fetch=(Fetch("values", digest, ("rows", "7")),)))
+        missing = await stage.end(stage.start("length", fetch=(ArtifactArgument("values", digest_of(b"other")),)))
+        astray = await stage.end(stage.start("length", fetch=(ArtifactArgument("values", digest, ("rows", "7")),)))
 
         assert list(Path(stage.executor._folder).iterdir()) == []
     assert msgspec.msgpack.decode(done.value) == 70_000
-    assert isinstance(missing, Broke) and "no artifact" in missing.message
-    assert isinstance(astray, Broke) and "no '7'" in astray.message
+    assert isinstance(missing, Failed) and "no artifact" in missing.message
+    assert isinstance(astray, Failed) and "no '7'" in astray.message
 
 
 async def test_arguments_too_large_for_a_packet_travel_as_a_file():
@@ -457,7 +457,7 @@ async def test_a_thread_that_is_called_off_leaves_its_neighbours_alone(how, name
         done = await stage.end(neighbour)
         later = await stage.value("in_thread", seconds=0)
 
-        assert isinstance(done, Done) and stage.ends[neighbour] == [done] and later
+        assert isinstance(done, Succeeded) and stage.ends[neighbour] == [done] and later
         if how == "timed_out":
             assert (await stage.end(key)).error == "TimeoutError"
         else:
@@ -501,7 +501,7 @@ async def test_a_coroutine_is_cancelled_alone_and_its_siblings_go_on():
         late = stage.start("coroutine", args={"seconds": 60}, running_ms=200)
         broke, done = await stage.end(late), await stage.end(slow)
 
-    assert isinstance(broke, Broke) and broke.error == "TimeoutError" and isinstance(done, Done)
+    assert isinstance(broke, Failed) and broke.error == "TimeoutError" and isinstance(done, Succeeded)
 
 
 async def test_a_coroutine_that_does_not_listen_leaves_its_siblings_alone():
@@ -515,7 +515,7 @@ async def test_a_coroutine_that_does_not_listen_leaves_its_siblings_alone():
         assert stage.ends.get(sibling) is None and deaf not in stage.ends, "both are where they were"
         done, broke = await stage.end(sibling), await stage.end(deaf)
         await stage.until(lambda: len(pool.children) == 1 and not pool.ending)
-    assert isinstance(done, Done) and stage.ends[sibling] == [done] and broke.error == "TimeoutError"
+    assert isinstance(done, Succeeded) and stage.ends[sibling] == [done] and broke.error == "TimeoutError"
 
 
 async def test_a_coroutine_that_blocks_its_loop_is_killed_and_its_siblings_are_handed_back():
@@ -525,7 +525,7 @@ async def test_a_coroutine_that_blocks_its_loop_is_killed_and_its_siblings_are_h
         broke, returned = await stage.end(blocking), await stage.end(sibling)
 
         assert await stage.value("coroutine", seconds=0) == "awaited"
-    assert broke.error == "TimeoutError" and isinstance(returned, Returned)
+    assert broke.error == "TimeoutError" and isinstance(returned, HandedBack)
 
 
 async def test_the_next_attempt_waits_in_a_worker_until_a_thread_that_does_not_listen_has_ended(tmp_path):
@@ -541,8 +541,8 @@ async def test_the_next_attempt_waits_in_a_worker_until_a_thread_that_does_not_l
         )
         returned, done = await stage.end(third), await stage.end(second)
 
-    assert isinstance(returned, Returned) and not returned.begun, "before its limit is over, for another worker"
-    assert isinstance(done, Done) and path.read_text().split() == ["begins", "ends", "begins", "ends"]
+    assert isinstance(returned, HandedBack) and not returned.begun, "before its limit is over, for another worker"
+    assert isinstance(done, Succeeded) and path.read_text().split() == ["begins", "ends", "begins", "ends"]
 
 
 # ---- the end
@@ -556,7 +556,7 @@ async def test_closing_lets_what_runs_end_and_hands_back_the_rest():
         back = stage.executor.recall()
         await stage.executor.close(grace_s=10)
 
-        assert sorted(back) == waits and isinstance(stage.ends[runs][0], Done)
+        assert sorted(back) == waits and isinstance(stage.ends[runs][0], Succeeded)
 
 
 async def test_closing_at_once_hands_back_what_runs():
@@ -566,7 +566,7 @@ async def test_closing_at_once_hands_back_what_runs():
         await stage.until(lambda: bool(stage.executor._pools["process"].children[0].marked()))
         await stage.executor.close(grace_s=0)
 
-        assert isinstance(stage.ends[key][0], Returned) and not alive(pid)
+        assert isinstance(stage.ends[key][0], HandedBack) and not alive(pid)
 
 
 @pytest.mark.proves("S73")

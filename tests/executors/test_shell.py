@@ -13,7 +13,7 @@ from executors.stage import playing
 from executors.test_process import alive
 from tickwork.executors.limits import Limits
 from tickwork.executors.shell import ShellExecutor
-from tickwork.protocol.worker_messages import Broke, Done, Returned
+from tickwork.protocol.worker_messages import Failed, HandedBack, Succeeded
 
 
 def program(*argv: str, **more) -> dict:
@@ -51,7 +51,7 @@ async def test_an_exit_code_other_than_zero_fails():
         key = stage.start("s", **python("import sys; print('why', file=sys.stderr); sys.exit(3)"))
         broke = await stage.end(key)
 
-    assert isinstance(broke, Broke) and (broke.error, broke.exit_code) == ("ExitCode", 3)
+    assert isinstance(broke, Failed) and (broke.error, broke.exit_code) == ("ExitCode", 3)
     assert stage.texts(key, "stderr") == ["why"]
 
 
@@ -86,7 +86,7 @@ async def test_limits_hold_for_programs():
         key = stage.start("s", **python(code))
         broke = await stage.end(key)
 
-    assert isinstance(broke, Broke) and stage.texts(key) == ["(64, 64)"]
+    assert isinstance(broke, Failed) and stage.texts(key) == ["(64, 64)"]
     assert "MemoryError" in stage.texts(key, "stderr")[-1]
 
 
@@ -100,10 +100,10 @@ async def test_stop_recall_and_close(tmp_path):
         assert stage.executor.recall() == (waits,)
         stage.executor.stop(*first)
         done = await stage.end(stage.start("s", **python("print(2)")))
-        assert isinstance(done, Done) and first not in stage.ends and not alive(int(path.read_text()))
+        assert isinstance(done, Succeeded) and first not in stage.ends and not alive(int(path.read_text()))
 
         last = stage.start("s", **python("import time; time.sleep(60)"))
         await stage.until(lambda: bool(stage.executor._running))
         await stage.executor.close(grace_s=0)
-        assert stage.ends[last] == [Returned(*last, begun=True)]
+        assert stage.ends[last] == [HandedBack(*last, begun=True)]
     assert os.getpid()

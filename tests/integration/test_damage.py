@@ -20,14 +20,14 @@ from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.cli.commands.db import _beside
 from tickwork.cli.main import main
 from tickwork.compose.server import ARTIFACTS, DATABASE
-from tickwork.core.state.schedule import Range
+from tickwork.core.state.schedule import FateRange
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, InboxRow, Route, Rows, StoreUnusable
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.integrity_check import check
 from tickwork.runtime.maintenance.retention import DAY_MS
-from tickwork.runtime.partition.write_behind import Attempt
+from tickwork.runtime.partition.write_behind import AttemptRecord
 from tickwork.stores import checksums
 from tickwork.stores.postgres.artifacts import PostgresArtifacts
 from tickwork.stores.postgres.store import PostgresStore
@@ -67,13 +67,13 @@ async def filled(folder):
         head = await store.claim(0, owner="n1", settings=b"")
         await store.note_renewal(0, epoch=head.epoch)
         run = task & ~0xFF | 0x70
-        attempts = [Attempt(run, 0, -1, number, "w1", 1, ended_ms=number * 1_000) for number in (1, 2, 3)]
+        attempts = [AttemptRecord(run, 0, -1, number, "w1", 1, ended_ms=number * 1_000) for number in (1, 2, 3)]
         encode = msgspec.msgpack.encode
         rows = Rows(
             attempts=[(run, encode([one])) for one in attempts],
             children=[ChildRow(run, 1, child, encode(encode(child))) for child in range(3)],
             cache=[CacheRow("acme/key", b"\x01", 7), CacheRow("acme/other", b"\x02", 8)],
-            fates=[Range("acme", "noon", 5, 1, at, at + 60_000, 2, 1, "") for at in (1_000, 100_000)],
+            fates=[FateRange("acme", "noon", 5, 1, at, at + 60_000, 2, 1, "") for at in (1_000, 100_000)],
             backfills=[BackfillRow(9, "acme", "noon", b"backfill"), BackfillRow(10, "acme", "night", b"other")],
         )
         loaded = await store.load(0)

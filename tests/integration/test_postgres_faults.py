@@ -17,7 +17,7 @@ from conformance.store_suite import GENESIS, J, N, P, X, committed, payload, row
 from proxy import Proxy
 from servers import crashable_postgres, postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import (
     Fenced,
     Head,
@@ -32,7 +32,7 @@ from tickwork.ports.store import (
     StoreFull,
     StoreUnusable,
 )
-from tickwork.ports.store_maintenance import Upkeep
+from tickwork.ports.store_maintenance import StoreMaintenance
 from tickwork.stores.checksums import of_epoch
 from tickwork.stores.postgres import errors as troubles
 from tickwork.stores.postgres import maintenance as upkeep
@@ -164,7 +164,7 @@ async def test_commits_stay_as_fast_beside_a_session_that_holds_an_old_snapshot(
     loop, took = asyncio.get_running_loop(), []
     for seq in range(1, 1_501):
         began = loop.time()
-        await store.commit(P, Sealed(seq, seq, b"h" * 32, b"data"), [], epoch=1)
+        await store.commit(P, SealedRow(seq, seq, b"h" * 32, b"data"), [], epoch=1)
         took.append(loop.time() - began)
     began = loop.time()
     await store.claim(P, owner="n2", settings=b"")
@@ -318,7 +318,7 @@ FOR_PEOPLE = {"list_runs", "read_fates", "list_backfills", "read_log_chunks"}
 async def test_only_lists_for_people_may_come_from_a_replica():
     """Every method of the port is asked; a new one fails here until somebody says where it reads."""
     own = dict(inspect.getmembers(Store, inspect.isfunction)).keys()
-    beside = dict(inspect.getmembers(Upkeep, inspect.isfunction)).keys()
+    beside = dict(inspect.getmembers(StoreMaintenance, inspect.isfunction)).keys()
     assert set(ASKED) == {name for name in own - beside if not name.startswith("_")}
     assert ".lists" not in inspect.getsource(upkeep), "upkeep decides what is deleted: it reads from the primary"
     for name, arguments in ASKED.items():

@@ -16,7 +16,7 @@ import pytest
 from conformance.store_suite import GENESIS, J, committed, run
 from integration.sqlite_writer import payload
 from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
-from tickwork.journal.record import Row, Sealed, seal, unseal
+from tickwork.journal.record import Row, SealedRow, seal, unseal
 from tickwork.ports.store import (
     DefinitionRow,
     Fenced,
@@ -206,7 +206,7 @@ async def fill(store, head: Head) -> Head:
         while True:
             seq = head.seq + 1
             sealed = seal(Row(seq, seq, "", [], []), head.hash)
-            row = Sealed(seq, seq, sealed.hash, random.Random(seq).randbytes(30_000))
+            row = SealedRow(seq, seq, sealed.hash, random.Random(seq).randbytes(30_000))
             await store.commit(0, row, [], epoch=1)
             head = Head(1, row.seq, row.tick, row.hash)
     except StoreFull:
@@ -223,7 +223,7 @@ async def test_a_full_disk_is_told_and_commits_go_on_when_space_returns(small_di
             await store.write_rows(0, Rows(header=bytes(200_000)), epoch=1, through=0, head=GENESIS)
         full = await store.read_head(0), len(await store.journal(0, after=0, limit=999))
         ballast.unlink()
-        row = Sealed(head.seq + 1, head.seq + 1, b"h" * 32, bytes(30_000))
+        row = SealedRow(head.seq + 1, head.seq + 1, b"h" * 32, bytes(30_000))
         await store.commit(0, row, [Payload("d", b"x")], epoch=1)
 
         assert full == (head, head.seq) and head.seq > 3
@@ -295,7 +295,7 @@ async def test_a_failed_sync_stops_the_store_and_is_not_tried_again(tmp_path, wh
 async def many_commits(store):
     """Until the log is copied."""
     for seq in range(1, 400):
-        await store.commit(0, Sealed(seq, seq, b"h" * 32, bytes(100_000)), [], epoch=1)
+        await store.commit(0, SealedRow(seq, seq, b"h" * 32, bytes(100_000)), [], epoch=1)
         await asyncio.sleep(0.001)
 
 
@@ -580,7 +580,7 @@ async def test_the_log_stays_short_under_steady_load_and_is_gone_after_closing(t
         await store.claim(0, owner="n", settings=b"")
         longest = 0
         for seq in range(1, 1_001):
-            await store.commit(0, Sealed(seq, seq, b"h" * 32, bytes(100_000)), [], epoch=1)
+            await store.commit(0, SealedRow(seq, seq, b"h" * 32, bytes(100_000)), [], epoch=1)
             longest = max(longest, (tmp_path / "s.db-wal").stat().st_size)
             if not seq % 20:  # on a busy machine the thread that copies may wait long for its turn
                 await asyncio.sleep(0.005)
@@ -596,7 +596,7 @@ async def test_the_log_begins_anew_where_its_space_ends_though_the_pen_never_pau
         log = tmp_path / "s.db-wal"
         reserved, longest = log.stat().st_size, 0
         for seq in range(1, 2_001):  # two pages or more each
-            await store.commit(0, Sealed(seq, seq, b"h" * 32, bytes(1_000)), [], epoch=head.epoch)
+            await store.commit(0, SealedRow(seq, seq, b"h" * 32, bytes(1_000)), [], epoch=head.epoch)
             if not seq % 10:
                 await store.write_rows(0, Rows(header=b"h"), epoch=head.epoch, through=seq, head=b"h" * 32)
             longest = max(longest, log.stat().st_size)
@@ -626,10 +626,10 @@ def scribe_of(store):
 async def test_a_killed_scribe_leaves_the_outcome_unknown_and_another_goes_on(tmp_path):
     async with opened(tmp_path / "s.db", apart=True) as store:
         head = await store.claim(0, owner="n", settings=b"")
-        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        await store.commit(0, SealedRow(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
         first = scribe_of(store)
         first.send_signal(signal.SIGSTOP)
-        large = Sealed(2, 2, b"i" * 32, bytes(SMALL_BYTES + 1))
+        large = SealedRow(2, 2, b"i" * 32, bytes(SMALL_BYTES + 1))
         commit = asyncio.ensure_future(store.commit(0, large, [], epoch=head.epoch))
         await asyncio.sleep(0)
         first.kill()
@@ -637,7 +637,7 @@ async def test_a_killed_scribe_leaves_the_outcome_unknown_and_another_goes_on(tm
             await commit
 
         assert (await store.read_head(0)).seq == 1
-        await store.commit(0, Sealed(2, 2, b"i" * 32, b"2"), [], epoch=head.epoch)
+        await store.commit(0, SealedRow(2, 2, b"i" * 32, b"2"), [], epoch=head.epoch)
         assert (await store.read_head(0)).seq == 2 and scribe_of(store).pid != first.pid
 
 
@@ -646,11 +646,11 @@ async def test_a_small_commit_needs_no_scribe_that_rests_but_waits_behind_what_i
         head = await store.claim(0, owner="n", settings=b"")
         scribe = scribe_of(store)
         scribe.send_signal(signal.SIGSTOP)
-        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        await store.commit(0, SealedRow(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
         assert (await store.read_head(0)).seq == 1
 
-        large = store.commit(0, Sealed(2, 2, b"i" * 32, bytes(SMALL_BYTES + 1)), [], epoch=head.epoch)
-        small = asyncio.ensure_future(store.commit(0, Sealed(3, 3, b"j" * 32, b"3"), [], epoch=head.epoch))
+        large = store.commit(0, SealedRow(2, 2, b"i" * 32, bytes(SMALL_BYTES + 1)), [], epoch=head.epoch)
+        small = asyncio.ensure_future(store.commit(0, SealedRow(3, 3, b"j" * 32, b"3"), [], epoch=head.epoch))
         await asyncio.sleep(0.01)
         assert not small.done() and (await store.read_head(0)).seq == 1
         scribe.send_signal(signal.SIGCONT)
@@ -665,7 +665,7 @@ async def test_a_small_commit_is_fenced_like_any_other(tmp_path):
         former = await store.claim(0, owner="n", settings=b"")
         await store.claim(0, owner="m", settings=b"")
         with pytest.raises(Fenced):
-            await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=former.epoch)
+            await store.commit(0, SealedRow(1, 1, b"h" * 32, b"1"), [], epoch=former.epoch)
 
         assert (await store.read_head(0)).seq == 0
 
@@ -674,11 +674,11 @@ async def test_after_a_slow_commit_the_event_loop_does_not_wait_for_the_disk(tmp
     async with opened(tmp_path / "s.db", apart=True) as store:
         head = await store.claim(0, owner="n", settings=b"")
         monkeypatch.setattr(pen, "SLOW_S", -1.0)  # none is fast enough
-        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        await store.commit(0, SealedRow(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
         monkeypatch.setattr(pen, "SLOW_S", 60.0)
         at_once = []
         for seq in range(2, 3 + pen.REST_COMMITS):
-            commit = store.commit(0, Sealed(seq, seq, b"h" * 32, b"1"), [], epoch=head.epoch)
+            commit = store.commit(0, SealedRow(seq, seq, b"h" * 32, b"1"), [], epoch=head.epoch)
             at_once.append(commit.done())
             await commit
 
@@ -691,7 +691,7 @@ async def test_the_slower_the_disk_the_seldomer_the_event_loop_waits_for_it(tmp_
         at_once = ""
         for _ in range(count):
             seq += 1
-            commit = store.commit(0, Sealed(seq, seq, b"h" * 32, b"1"), [], epoch=head.epoch)
+            commit = store.commit(0, SealedRow(seq, seq, b"h" * 32, b"1"), [], epoch=head.epoch)
             at_once += "#" if commit.done() else "."
             await commit
         return at_once
@@ -717,11 +717,11 @@ async def test_a_small_commit_of_unknown_outcome_has_everything_opened_anew(tmp_
         connection = writer.connection
         monkeypatch.setattr(writer, "connection", Breaking(connection))
         with pytest.raises(OutcomeUnknown):
-            await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+            await store.commit(0, SealedRow(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
         connection.close()
 
         assert (await store.read_head(0)).seq == 0
-        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        await store.commit(0, SealedRow(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
         assert (await store.read_head(0)).seq == 1 and store._connections.writing._pen._writer is not writer
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from tickwork.core.base.errors import Corrupt
-from tickwork.core.state.state import Clock, Settings
+from tickwork.core.state.state import LogicalClock, Settings
 from tickwork.journal import stream
-from tickwork.journal.export import Head, read, write_head
+from tickwork.journal.export import ExportHead, read, write_head
 from tickwork.journal.replay import Recorder
 
-HEAD = Head(Settings(clock=Clock(origin_ms=1234), max_live_runs=7))
+HEAD = ExportHead(Settings(clock=LogicalClock(origin_ms=1234), max_live_runs=7))
 
 
 def exported(rows=3) -> bytes:
@@ -55,7 +55,7 @@ def test_a_torn_end_is_told_after_the_whole_rows():
 def whole(rows=3) -> tuple[list, bytes]:
     recorder = Recorder()
     sealed = [recorder.row(tick + 1, [], []) for tick in range(rows)]
-    head = Head(HEAD.settings, last=rows, last_hash=sealed[-1].hash)
+    head = ExportHead(HEAD.settings, last=rows, last_hash=sealed[-1].hash)
     return sealed, write_head(head) + b"".join(stream.write(sealed))
 
 

@@ -13,7 +13,7 @@ from tickwork.core.base.errors import Corrupt
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.journal import record
-from tickwork.journal.record import FORMAT_BYTE, GENESIS, Row, Sealed, chain, seal, unseal
+from tickwork.journal.record import FORMAT_BYTE, GENESIS, Row, SealedRow, chain, seal, unseal
 
 ROW = Row(
     1,
@@ -26,13 +26,13 @@ ROW = Row(
 LARGE = Row(1, 7, "rules", [inp.Submit("me", "acme", f"run-{number}", "one") for number in range(40)], ROW.events)
 
 
-def replaced(sealed: Sealed, **fields) -> Sealed:
+def replaced(sealed: SealedRow, **fields) -> SealedRow:
     return msgspec.structs.replace(sealed, **fields)
 
 
-def forged(body: bytes, version: bytes = FORMAT_BYTE) -> Sealed:
+def forged(body: bytes, version: bytes = FORMAT_BYTE) -> SealedRow:
     """Bytes that verify: the hash is no protection against whoever can write it."""
-    return Sealed(1, 7, chain(GENESIS, version, body), version + zlib.compress(body))
+    return SealedRow(1, 7, chain(GENESIS, version, body), version + zlib.compress(body))
 
 
 @pytest.mark.proves("I13", "I55")
@@ -154,7 +154,7 @@ def test_a_body_that_is_no_row_is_refused(body, version):
 def test_a_row_that_unpacks_to_more_than_the_limit_is_refused_in_bounded_memory(monkeypatch):
     monkeypatch.setattr(record, "ROW_BYTES_MAX", 1_000_000)
     packed = zlib.compress(bytes(50_000_000))
-    bomb = Sealed(1, 7, bytes(32), FORMAT_BYTE + packed)
+    bomb = SealedRow(1, 7, bytes(32), FORMAT_BYTE + packed)
     tracemalloc.start()
     with pytest.raises(Corrupt, match="more than 1000000 bytes"):
         unseal(bomb, GENESIS)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from journals import journal
 from tickwork.core.base.errors import Corrupt
-from tickwork.journal.stream import Reader, write
+from tickwork.journal.stream import RowReader, write
 
 STREAM = b"".join(write(journal(5, 12)))
 FRAMES = [len(frame) for frame in write(journal(5, 12))]
@@ -15,7 +15,7 @@ HEAD = 28
 
 @given(st.lists(st.integers(1, 3_000), min_size=1, max_size=50))
 def test_chunks_of_any_size_give_the_same_rows(sizes):
-    reader, rows, at, turn = Reader(), [], 0, 0
+    reader, rows, at, turn = RowReader(), [], 0, 0
     while at < len(STREAM):
         size = sizes[turn % len(sizes)]
         rows += reader.feed(STREAM[at : at + size])
@@ -26,7 +26,7 @@ def test_chunks_of_any_size_give_the_same_rows(sizes):
 
 
 def test_one_byte_at_a_time():
-    reader = Reader()
+    reader = RowReader()
 
     assert tuple(row for byte in STREAM for row in reader.feed(bytes([byte]))) == journal(5, 12)
 
@@ -34,7 +34,7 @@ def test_one_byte_at_a_time():
 @pytest.mark.proves("I12")
 @given(st.integers(0, len(STREAM)))
 def test_a_torn_tail_is_cut_and_reported(length):
-    reader = Reader()
+    reader = RowReader()
     rows = reader.feed(STREAM[:length])
     whole = sum(FRAMES[: len(rows)])
 
@@ -48,7 +48,7 @@ def test_a_torn_tail_is_cut_and_reported(length):
 def test_a_flipped_bit_is_found_and_never_taken_for_a_torn_tail(bit):
     raw = bytearray(STREAM)
     raw[bit // 8] ^= 1 << bit % 8
-    reader = Reader()
+    reader = RowReader()
 
     with pytest.raises(Corrupt, match="damaged"):
         reader.feed(bytes(raw))
@@ -59,7 +59,7 @@ def test_a_flipped_bit_is_found_and_never_taken_for_a_torn_tail(bit):
 def test_no_bit_of_a_head_may_change(bit):
     raw = bytearray(STREAM)
     raw[FRAMES[0] + bit // 8] ^= 1 << bit % 8
-    reader = Reader()
+    reader = RowReader()
     reader.feed(bytes(raw[: FRAMES[0]]))
 
     with pytest.raises(Corrupt, match="seq 1 is not a row"):
@@ -68,7 +68,7 @@ def test_no_bit_of_a_head_may_change(bit):
 
 @given(st.binary(min_size=HEAD, max_size=500))
 def test_garbage_is_refused_with_its_first_bytes(garbage):
-    reader = Reader()
+    reader = RowReader()
 
     with pytest.raises(Corrupt):
         reader.feed(garbage)
@@ -79,10 +79,10 @@ def test_a_length_beyond_the_limit_is_refused_before_anything_is_kept(monkeypatc
     monkeypatch.setattr("tickwork.journal.stream._FRAME_BYTES_MAX", 10)
 
     with pytest.raises(Corrupt, match="seq \\? is not a row"):
-        Reader().feed(STREAM[:HEAD])
+        RowReader().feed(STREAM[:HEAD])
 
 
 def test_an_empty_stream_is_an_empty_journal():
-    reader = Reader()
+    reader = RowReader()
 
     assert (reader.feed(b""), reader.torn, list(write([]))) == ([], 0, [])

@@ -7,15 +7,15 @@ import pytest
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.journal import record, upcast
-from tickwork.journal.record import GENESIS, Row, Sealed, chain, seal, unseal
+from tickwork.journal.record import GENESIS, Row, SealedRow, chain, seal, unseal
 from tickwork.journal.upcast import FORMAT
 
 STEPS = {1: lambda row: [*row, "two"], 2: lambda row: [*row, "three"], 3: lambda row: [*row, "four"]}
 
 
-def sealed_as(version: int, raw: object) -> Sealed:
+def sealed_as(version: int, raw: object) -> SealedRow:
     body, mark = msgspec.msgpack.encode(raw), bytes([version])
-    return Sealed(1, 7, chain(GENESIS, mark, body), mark + zlib.compress(body))
+    return SealedRow(1, 7, chain(GENESIS, mark, body), mark + zlib.compress(body))
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from runtime.house import House, task
-from tickwork.ports.broker import Lane
-from tickwork.protocol.worker_messages import Profile
-from tickwork.runtime.broker_publisher import LaneKeeper
-from tickwork.runtime.local_link import DirectLink
+from tickwork.ports.broker import Broker
+from tickwork.protocol.worker_messages import WorkerProfile
+from tickwork.runtime.broker_publisher import BrokerPublisher
+from tickwork.runtime.local_link import LocalLink
 from tickwork.worker.agent import Agent
-from tickwork.worker.broker_receiver import Receiver
+from tickwork.worker.broker_receiver import BrokerReceiver
 from worker.scripted import Puppet
 
 
 class Line:
     """`make` gives a lane to the broker under test, not open."""
 
-    def __init__(self, make: Callable[[], Lane], **keeping) -> None:
+    def __init__(self, make: Callable[[], Broker], **keeping) -> None:
         self.make, self.keeping = make, keeping
         self.house = House()
         self.stack = AsyncExitStack()
         self.alarms: list[str] = []
-        self.keeper: LaneKeeper = None  # type: ignore[assignment]
+        self.keeper: BrokerPublisher = None  # type: ignore[assignment]
 
     async def __aenter__(self) -> "Line":
         await self.house.open()
@@ -41,7 +41,7 @@ class Line:
 
     async def keep(self) -> None:
         house = self.house
-        self.keeper = LaneKeeper(
+        self.keeper = BrokerPublisher(
             house.engine, self.lane, queues=["default"], clock=house.clock, ids=house.ids,
             on_trouble=lambda kind, _: self.alarms.append(kind), **self.keeping,
         )  # fmt: skip
@@ -54,14 +54,14 @@ class Line:
         await self.house.open()
         await self.keep()
 
-    async def worker(self, name: str = "w1", *, executor: Puppet | None = None, lane: Lane | None = None, **profile):
+    async def worker(self, name: str = "w1", *, executor: Puppet | None = None, lane: Broker | None = None, **profile):
         executor = executor or Puppet(slots=20, at_once=True)
-        link = DirectLink(self.house.engine)
+        link = LocalLink(self.house.engine)
         agent = Agent(
             link, [executor], clock=self.house.clock, ids=self.house.ids, name=name,
-            profile=Profile(queues=(), **profile),
+            profile=WorkerProfile(queues=(), **profile),
         )  # fmt: skip
-        receiver = Receiver(agent, lane or self.make(), ["default"])
+        receiver = BrokerReceiver(agent, lane or self.make(), ["default"])
         jobs = [asyncio.create_task(agent.run()), asyncio.create_task(receiver.run())]
         self.stack.push_async_callback(_end, jobs)
         return executor, agent, receiver, jobs

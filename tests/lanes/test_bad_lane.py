@@ -7,16 +7,16 @@ from collections import Counter
 import pytest
 
 from lanes.line import Line
-from tickwork.brokers.memory import MemoryBroker, MemoryLane
+from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
 from tickwork.core.base.errors import Unavailable
 from tickwork.sim.loop import VirtualLoop
 from worker.scripted import Puppet
 
 
-class BadLane(MemoryLane):
+class BadLane(MemoryBroker):
     """Each word between it and the broker may go wrong in either direction."""
 
-    def __init__(self, broker: MemoryBroker, rng: random.Random) -> None:
+    def __init__(self, broker: MemoryBrokerState, rng: random.Random) -> None:
         super().__init__(broker, redeliver_ms=2_000)
         self.rng = rng
 
@@ -56,8 +56,8 @@ class Slow(Puppet):
         loop.call_later(self.rng.choice([0.0, 0.1, 5.0]), lambda: self.end(*key) if key in self.runs else None)
 
 
-async def live(seed: int) -> tuple[Counter, MemoryBroker]:
-    rng, broker = random.Random(seed), MemoryBroker()
+async def live(seed: int) -> tuple[Counter, MemoryBrokerState]:
+    rng, broker = random.Random(seed), MemoryBrokerState()
     async with Line(lambda: BadLane(broker, rng), untaken_ms=20_000, credit=10) as line:
         workers = [Slow(rng) for _ in range(3)]
         for place, one in enumerate(workers):

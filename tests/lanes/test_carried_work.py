@@ -11,31 +11,31 @@ from conformance.lane_suite import until
 from lanes.line import Line
 from runtime.house import Hand, task
 from servers_brokers import nats_server  # noqa: F401
-from tickwork.brokers.memory import MemoryBroker, MemoryLane
-from tickwork.brokers.nats import NatsLane
+from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
+from tickwork.brokers.nats import NatsBroker
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.broker import Seal
-from tickwork.protocol.worker_messages import Profile, Taken
+from tickwork.ports.broker import EnvelopeCodec
+from tickwork.protocol.worker_messages import Taken, WorkerProfile
 from worker.scripted import Puppet
 
 NAMES = itertools.count(1)
-SEAL = Seal("token")
+SEAL = EnvelopeCodec("token")
 
 
 @pytest.fixture
 def broker():
-    return MemoryBroker()
+    return MemoryBrokerState()
 
 
 @pytest.fixture
 def in_memory(broker):
-    return lambda: MemoryLane(broker, seal=SEAL, redeliver_ms=5_000)
+    return lambda: MemoryBroker(broker, seal=SEAL, redeliver_ms=5_000)
 
 
 @pytest.fixture
 def on_nats(nats_server):  # noqa: F811
     url = nats_server.url(f"work{next(NAMES)}")
-    return lambda redeliver_ms=5_000: NatsLane(url, seal=SEAL, redeliver_ms=redeliver_ms)
+    return lambda redeliver_ms=5_000: NatsBroker(url, seal=SEAL, redeliver_ms=redeliver_ms)
 
 
 @pytest.fixture(params=["in_memory", "on_nats"])
@@ -161,7 +161,7 @@ async def test_what_was_cancelled_on_the_lane_starts_nothing(in_memory, broker):
         assert not executor.seen and line.keeper.untaken == 0
 
 
-class Gated(MemoryLane):
+class Gated(MemoryBroker):
     """Nothing is received before the test says so."""
 
     def __init__(self, *args, **options):
@@ -269,7 +269,7 @@ async def test_whoever_takes_without_having_sat_down_before_is_known_in_time(in_
         [message] = broker.messages.values()
         sent = SEAL.unwrap(message.data)
         hand = Hand(line.house)
-        reply = await hand.call(Taken(sent.task, sent.attempt), profile=Profile(queues=()), held=())
+        reply = await hand.call(Taken(sent.task, sent.attempt), profile=WorkerProfile(queues=()), held=())
         assert not reply.fenced
         assert [(work.task, work.attempt) for work in reply.work] in ([], [(sent.task, sent.attempt)])
 

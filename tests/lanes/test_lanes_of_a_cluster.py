@@ -6,16 +6,16 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Doing, TestCluster
-from tickwork.brokers.memory import MemoryBroker, MemoryLane
-from tickwork.protocol.worker_messages import Profile
-from tickwork.runtime.broker_publisher import LaneKeeper
+from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
+from tickwork.protocol.worker_messages import WorkerProfile
+from tickwork.runtime.broker_publisher import BrokerPublisher
 from tickwork.system.clock import SystemClock, SystemIds
-from tickwork.worker.broker_receiver import Receiver
+from tickwork.worker.broker_receiver import BrokerReceiver
 
 
 @pytest.fixture
 def broker():
-    return MemoryBroker()
+    return MemoryBrokerState()
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def attend(broker):
     """What gives each engine a keeper, as the server does."""
 
     def keeper(engine):
-        return LaneKeeper(engine, MemoryLane(broker), queues=["default"], clock=SystemClock(), ids=SystemIds())
+        return BrokerPublisher(engine, MemoryBroker(broker), queues=["default"], clock=SystemClock(), ids=SystemIds())
 
     return keeper
 
@@ -40,8 +40,8 @@ async def receive(cluster, broker):
     jobs = []
 
     async def receive(house, name, executor):
-        agent = await cluster.work(house, name, executor, profile=Profile(queues=()))
-        receiver = Receiver(agent, MemoryLane(broker), ["default"])
+        agent = await cluster.work(house, name, executor, profile=WorkerProfile(queues=()))
+        receiver = BrokerReceiver(agent, MemoryBroker(broker), ["default"])
         jobs.append(asyncio.create_task(receiver.run()))
         return receiver
 
@@ -80,7 +80,7 @@ async def test_what_any_partition_dispatches_is_taken_through_any_node(cluster, 
 async def test_a_node_that_goes_leaves_its_lane_to_the_next_owner(cluster, broker, attend, receive):
     houses = [await cluster.add(attend=attend) for _ in range(2)]
     await spread(cluster, houses)
-    await cluster.work(houses[0], "putter", Doing(slots=0), profile=Profile(queues=()))
+    await cluster.work(houses[0], "putter", Doing(slots=0), profile=WorkerProfile(queues=()))
     ids = await cluster.submit(houses[0], 30, named="run")
     await cluster.until(lambda: len(broker.messages) >= 30)  # more, where a partition still moved
     broker.wipe()  # and what it carried is lost with it

@@ -10,14 +10,14 @@ from campaign import seeds
 from lanes.fakekafka import Cluster, Consumer, Producer
 from lanes.line import Line
 from lanes.test_carried_work import SEAL
-from tickwork.brokers.kafka import KafkaLane
+from tickwork.brokers.kafka import KafkaBroker
 from worker.scripted import Puppet
 
 TASKS = 60
 SOON_S = 30.0
 
 
-class LocalLane(KafkaLane):
+class LocalLane(KafkaBroker):
     """The real lane; only what it speaks to is in this process."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -6,15 +6,15 @@ from lanes.line import Line
 from lanes.test_carried_work import NAMES, SEAL
 from proxy import Proxy
 from servers_brokers import nats_server  # noqa: F401
-from tickwork.brokers.memory import MemoryBroker, MemoryLane
-from tickwork.brokers.nats import NatsLane
+from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
+from tickwork.brokers.nats import NatsBroker
 from tickwork.core.base.errors import Unavailable
 
 
-class Unconfirmed(MemoryLane):
+class Unconfirmed(MemoryBroker):
     """What is published arrives; the first times nobody is told."""
 
-    def __init__(self, broker: MemoryBroker, times: int) -> None:
+    def __init__(self, broker: MemoryBrokerState, times: int) -> None:
         super().__init__(broker, seal=SEAL, redeliver_ms=5_000)
         self.left = times
 
@@ -27,7 +27,7 @@ class Unconfirmed(MemoryLane):
 
 @pytest.mark.proves("F5", "I28", "I30")
 async def test_what_is_published_again_because_nobody_confirmed_it_starts_once():
-    broker = MemoryBroker()
+    broker = MemoryBrokerState()
     async with Line(lambda: Unconfirmed(broker, 3)) as line:
         runs = await line.submit(10)
         await line.until(lambda: line.keeper.published >= 10)
@@ -47,11 +47,11 @@ async def test_a_confirmation_that_nats_sent_and_nobody_got_starts_nothing_twice
     name = f"work{next(NAMES)}"
     async with Proxy("127.0.0.1", nats_server.port) as proxy:
         through = f"nats://127.0.0.1:{proxy.port}/{name}"
-        async with Line(lambda: NatsLane(through, seal=SEAL, redeliver_ms=5_000)) as line:
+        async with Line(lambda: NatsBroker(through, seal=SEAL, redeliver_ms=5_000)) as line:
             proxy.cut_after(f"{name}.work.".encode())  # the next publication reaches the broker, its answer nobody
             runs = await line.submit(5)
             await line.until(lambda: proxy.cuts == 1)
-            executor, *_ = await line.worker(lane=NatsLane(nats_server.url(name), seal=SEAL, redeliver_ms=5_000))
+            executor, *_ = await line.worker(lane=NatsBroker(nats_server.url(name), seal=SEAL, redeliver_ms=5_000))
             await line.completed(runs)
             await line.until(lambda: line.keeper.untaken == 0)
 

@@ -25,25 +25,25 @@ from tickwork.api.openapi import document as openapi_document
 from tickwork.cli.command_table import GROUPS, commands
 from tickwork.cli.main import make_app
 from tickwork.cluster import multiplexed_connection as node_frames
+from tickwork.core.base.values import EncryptedValue as SealedValue
 from tickwork.core.base.values import Ref
-from tickwork.core.base.values import Sealed as SealedValue
 from tickwork.core.definition.document import json_schema
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture
 from tickwork.core.state.inputs import Input
-from tickwork.core.state.schedule import Range
-from tickwork.core.state.state import Clock, Run, Settings
+from tickwork.core.state.schedule import FateRange
+from tickwork.core.state.state import LogicalClock, Run, Settings
 from tickwork.journal import export, reproduction
-from tickwork.journal.record import GENESIS, Sealed, unseal
+from tickwork.journal.record import GENESIS, SealedRow, unseal
 from tickwork.ports import broker
-from tickwork.ports.leases import Holding, Member
+from tickwork.ports.leases import HeldLease, Member
 from tickwork.ports.store import CacheRow, ChildRow, InboxRow, LogChunk, RunRow
-from tickwork.ports.store_maintenance import Archive, Batch
+from tickwork.ports.store_maintenance import ArchiveObject, TableBatch
 from tickwork.protocol import child_messages as child
 from tickwork.protocol import worker_messages as worker
 from tickwork.protocol.http_models import ScheduleRequest, Submission
 from tickwork.runtime.maintenance import backup
-from tickwork.runtime.partition.write_behind import Attempt, attempts_decoder, attempts_encoder
+from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_decoder, attempts_encoder
 from tickwork.runtime.storage import archive, run_records
 from tickwork.runtime.storage.payloads import decode_value, value_encoder
 from tickwork.stores import checksums, run_blocks
@@ -66,27 +66,28 @@ class Sample(NamedTuple):
 
 # ---- messages between worker, server, child process and node
 
-SPEC = worker.Spec(
+SPEC = worker.NodeSpec(
     id=7, kind="task", workflow="etl", node="load", definition="d1", handler="app:load", handler_version="v2",
     attempts_max=3, running_ms=60_000, silent_ms=30_000, document=b"{}",
 )  # fmt: skip
-WORK = worker.Work(
+WORK = worker.AttemptJob(
     task=11, attempt=2, spec=7, tenant="acme", run_id="r-1", args=b"\x81\xa1a\x01", child=4, checkpoint=REF,
-    fetch=(worker.Fetch(name="rows", digest="sha256:cd", walk=("a", "0")),), scheduled_ms=1_000, submitted_ms=900,
+    fetch=(worker.ArtifactArgument(name="rows", digest="sha256:cd", walk=("a", "0")),), scheduled_ms=1_000,
+    submitted_ms=900,
 )  # fmt: skip
-PROFILE = worker.Profile(
+PROFILE = worker.WorkerProfile(
     queues=("default", "gpu"), labels={"zone": "a"}, slots=8, cpu_milli=4_000, memory_mb=2_048, gpu=1, host="h",
     pid=42, version="0.1.0", protocol=1, process="boot:42",
 )  # fmt: skip
 REPORTS = (
-    worker.Done(task=11, attempt=2, value=b"\x01", started_ms=5, ended_ms=6),
-    worker.Done(task=12, attempt=1, value=REF),
-    worker.Broke(
+    worker.Succeeded(task=11, attempt=2, value=b"\x01", started_ms=5, ended_ms=6),
+    worker.Succeeded(task=12, attempt=1, value=REF),
+    worker.Failed(
         task=13, attempt=3, error="ValueError", message="no", permanent=True, exit_code=9, started_ms=5, ended_ms=6
     ),
-    worker.Begun(task=14, attempt=1, started_ms=5),
-    worker.Saved(task=15, attempt=1, value=b"\x02"),
-    worker.Returned(task=16, attempt=1, begun=True),
+    worker.Started(task=14, attempt=1, started_ms=5),
+    worker.Checkpointed(task=15, attempt=1, value=b"\x02"),
+    worker.HandedBack(task=16, attempt=1, begun=True),
     worker.Progressed(task=17, attempt=1, done=3, total=9, message="reading"),
     worker.Taken(task=18, attempt=1),
 )
@@ -98,7 +99,7 @@ REPLY = worker.Reply(
     seq=3, work=(WORK,), specs=(SPEC,), stop=((1, 1),), fenced=((2, 1),), resync=True, refused="an old protocol",
     later=((3, 1),), wanted=5, store="st-1",
 )  # fmt: skip
-TIMETABLE = worker.Timetable(
+TIMETABLE = worker.DeclaredSchedule(
     name="nightly",
     wanted=ScheduleRequest(workflow="etl", cron="0 3 * * *", inputs={"day": 1}),
     place="app.py:12",
@@ -109,33 +110,35 @@ CATALOG = worker.Catalog(
 LOG_PIECE = worker.LogPiece(
     task=11, attempt=2, chunk=3, first=40, lines=b"{}\n", run="r-1", worker="w-1", session="s-1", store="st-1"
 )
-JOB = child.Job(
+JOB = child.LargeAttemptJob(
     work=WORK, args_file="args", checkpoint_file="checkpoint", fetched=(("sha256:cd", "file"),)
 )  # fmt: skip
-ORDERS = (child.Kept(task=11, attempt=2), child.Cancel(task=12, attempt=1), child.Retire())
+ORDERS = (child.CheckpointDurable(task=11, attempt=2), child.Cancel(task=12, attempt=1), child.Retire())
 SAYINGS = [
-    *(one for one in REPORTS if isinstance(one, worker.Done | worker.Broke | worker.Saved | worker.Progressed)),
-    child.Ready(
+    *(one for one in REPORTS if isinstance(one,
+    worker.Succeeded | worker.Failed | worker.Checkpointed | worker.Progressed)),
+    child.AppLoaded(
         pid=42, handlers=(("load", "process"),), documents=(b"{}",), schedules=(TIMETABLE,), application="shop",
         version="v2",
     ),
-    child.Unfit(error="ImportError", message="app.py:1"),
-    child.Spilled(
+    child.LoadFailed(error="ImportError", message="app.py:1"),
+    child.SpilledResult(
         task=11, attempt=2, path="result", size=100_001, items=3, checkpoint=True, started_ms=5, ended_ms=6
     ),
-    child.Lines((child.Line(task=11, attempt=2, stream="stdout", text="hello", at_ms=7),)),
-    child.Folder(task=11, attempt=2),
-    child.Through(packet=9, ran=2, took_us=150),
+    child.OutputLines((child.OutputLine(task=11, attempt=2, stream="stdout", text="hello", at_ms=7),)),
+    child.WorkDirCreated(task=11, attempt=2),
+    child.PacketDone(packet=9, ran=2, took_us=150),
     child.Retired(),
 ]  # fmt: skip
-UP = node_frames.Up((node_frames.Asked(id=1, partition=3, call=CALL),), (7, 8))
+UP = node_frames.ClientFrame((node_frames.CallFrame(id=1, partition=3, call=CALL),), (7, 8))
 DOWN = (
-    node_frames.Told(id=1, reply=REPLY),
-    node_frames.Told(id=2, code="not_found", detail="no such partition"),
+    node_frames.ReplyFrame(id=1, reply=REPLY),
+    node_frames.ReplyFrame(id=2, code="not_found", detail="no such partition"),
 )
 ENVELOPE = broker.Envelope(
     tenant="acme", queue="default", labels=(("zone", "a"),), priority=5, task=11, attempt=2, key="k",
-    retries_left=1, traceparent="00-0", sent_ms=8, body=msgspec.msgpack.encode(broker.Parcel(WORK, SPEC)), store="st-1",
+    retries_left=1, traceparent="00-0", sent_ms=8, body=msgspec.msgpack.encode(broker.DispatchBody(WORK, SPEC)),
+    store="st-1",
 )  # fmt: skip
 
 
@@ -151,7 +154,7 @@ def _messages() -> Iterator[tuple[str, Sample]]:
     encode = worker.encoder.encode
     yield "worker_call", Sample(CALL, encode(CALL), worker.call_decoder.decode)
     yield "worker_reply", Sample(REPLY, encode(REPLY), worker.reply_decoder.decode)
-    beats = worker.Beats(via="node-2", workers=("w-1", "w-2"))
+    beats = worker.Heartbeats(via="node-2", workers=("w-1", "w-2"))
     yield "worker_beats", Sample(beats, encode(beats), worker.beats_decoder.decode)
     yield "worker_log_piece", Sample(LOG_PIECE, encode(LOG_PIECE), _msgpack(worker.LogPiece))
     yield "worker_catalog", Sample(CATALOG, encode(CATALOG), _msgpack(worker.Catalog))
@@ -159,29 +162,36 @@ def _messages() -> Iterator[tuple[str, Sample]]:
     yield "worker_log_line", Sample(line, msgspec.json.encode(line), _json(LogLine))
     yield "child_orders", Sample(
         list(ORDERS), b"".join(map(child.frame, ORDERS)),
-        lambda data: [child.order_decoder.decode(whole) for whole in child.Frames().feed(data)],
+        lambda data: [child.order_decoder.decode(whole) for whole in child.FrameDecoder().feed(data)],
     )  # fmt: skip
     yield "child_sayings", Sample(
-        SAYINGS, child.frame(SAYINGS), _framed(child.sayings_decoder.decode, child.Frames)
+        SAYINGS, child.frame(SAYINGS), _framed(child.sayings_decoder.decode, child.FrameDecoder)
     )  # fmt: skip
     heads = child.head(SPEC)
     yield "child_packet", Sample((9, heads, [WORK], None), child.packet(9, heads, [WORK]), child.opened)
     yield "child_large_packet", Sample((9, heads, [WORK], JOB), child.large_packet(9, heads, JOB), child.opened)
-    yield "node_frame_up", Sample(UP, node_frames.frame(UP), _framed(_msgpack(node_frames.Up), node_frames.Frames))
+    yield (
+        "node_frame_up",
+        Sample(UP, node_frames.frame(UP), _framed(_msgpack(node_frames.ClientFrame), node_frames.FrameBuffer)),
+    )
     yield (
         "node_frame_down",
-        Sample(DOWN, node_frames.frame(DOWN), _framed(_msgpack(tuple[node_frames.Told, ...]), node_frames.Frames)),
+        Sample(
+            DOWN,
+            node_frames.frame(DOWN),
+            _framed(_msgpack(tuple[node_frames.ReplyFrame, ...]), node_frames.FrameBuffer),
+        ),
     )
-    seal = broker.Seal("a token")
+    seal = broker.EnvelopeCodec("a token")
     yield "broker_envelope", Sample(ENVELOPE, seal.wrap(ENVELOPE), seal.unwrap)
-    parcel = broker.Parcel(WORK, SPEC)
-    yield "broker_parcel", Sample(parcel, ENVELOPE.body, _msgpack(broker.Parcel))
+    parcel = broker.DispatchBody(WORK, SPEC)
+    yield "broker_parcel", Sample(parcel, ENVELOPE.body, _msgpack(broker.DispatchBody))
 
 
 # ---- rows, archives and files
 
 ATTEMPTS = [
-    Attempt(
+    AttemptRecord(
         task=11, step=1, child=4, attempt=2, worker="w-1", dispatched_ms=5, state=3, ended_ms=9, started_worker_ms=6,
         ended_worker_ms=8, error="ValueError", message="no",
     )
@@ -200,13 +210,13 @@ CHILD_ROW = ChildRow(run=1, step=2, child=3, value=b"\xc4\x01\x01")
 CHUNK = LogChunk(
     task=11, attempt=2, chunk=3, first=40, lines=2, size=6, digest="sha256:ef", written_ms=9
 )  # fmt: skip
-SETTINGS = Settings(clock=Clock(origin_ms=1_800_000_000_000, resolution_ms=1), partition=3)
+SETTINGS = Settings(clock=LogicalClock(origin_ms=1_800_000_000_000, resolution_ms=1), partition=3)
 MEMBER = Member(
     session="s-1", node="n-1", address="http://n-1", version="0.1.0", protocol=1, started_ms=5, draining=True,
     engine=True, oldest=1, machine=1, unable=(3,), secrets=("x",),
 )  # fmt: skip
 SUBMISSION = Submission(workflow="etl", inputs={"day": 1}, id="r-1", key="k", delay_ms=5, priority=3, version="v2")
-SPAN = Range(
+SPAN = FateRange(
     tenant="acme", name="nightly", schedule=5, version=2, from_ms=1, to_ms=9, count=3, fate=4, cause="paused",
     backfill=6,
 )  # fmt: skip
@@ -221,7 +231,7 @@ def golden_state() -> reproduction.Reproduction:
     for sealed in rows[:SEQ]:
         row, head = unseal(sealed, head), sealed.hash
         machine.fold(row.tick, row.inputs, row.events)
-    claim = reproduction.Claim(was=unseal(rows[SEQ], head).events[0], text="event 0", broken="", taken=False)
+    claim = reproduction.Divergence(was=unseal(rows[SEQ], head).events[0], text="event 0", broken="", taken=False)
     return reproduction.Reproduction(
         partition=0, rules=end.rules, zones="none", hash=head, before=reproduction.before(machine), row=rows[SEQ],
         claim=claim, inputs=[0],
@@ -270,16 +280,16 @@ def _rows() -> Iterator[tuple[str, Sample]]:
         Sample(values, value_encoder.encode(values), lambda data: [decode_value(raw) for raw in _raws(data)]),
     )
     yield "settings", Sample(SETTINGS, msgspec.msgpack.encode(SETTINGS), _msgpack(Settings))
-    yield "fate_range", Sample(SPAN, msgspec.msgpack.encode(SPAN), _msgpack(Range))
+    yield "fate_range", Sample(SPAN, msgspec.msgpack.encode(SPAN), _msgpack(FateRange))
     yield "lease_member", Sample(MEMBER, msgspec.json.encode(MEMBER), _json(Member))
-    holding = Holding(partition=3, session="s-1", node="n-1", address="http://n-1")
-    yield "lease_holding", Sample(holding, msgspec.json.encode(holding), _json(Holding))
+    holding = HeldLease(partition=3, session="s-1", node="n-1", address="http://n-1")
+    yield "lease_holding", Sample(holding, msgspec.json.encode(holding), _json(HeldLease))
     yield "inbox_submission", Sample(SUBMISSION, msgspec.json.encode(SUBMISSION), _json(Submission))
     yield "row_checksums", _plain(_checksums(block.outline))
 
 
-def _checksums(outline: run_blocks.Outline) -> list[int]:
-    archived = Archive(
+def _checksums(outline: run_blocks.BlockHeader) -> list[int]:
+    archived = ArchiveObject(
         object="o", kind="runs", partition=3, first=1, last=2, rows=2, size=9, before=b"", hash=b"\x01", tick=5,
         from_ms=6, to_ms=7, written_ms=8,
     )  # fmt: skip
@@ -294,22 +304,22 @@ def _checksums(outline: run_blocks.Outline) -> list[int]:
 
 
 def _files() -> Iterator[tuple[str, Sample]]:
-    bundles = [archive.Bundle(row=_run_row(600, b"\x90"), attempts=[b"\x90"], children=[CHILD_ROW])]
+    bundles = [archive.RunBundle(row=_run_row(600, b"\x90"), attempts=[b"\x90"], children=[CHILD_ROW])]
     yield "archive_bundle", Sample(
         bundles, archive.packed(bundles), archive.unpacked, _behind(archive.MAGIC)
     )  # fmt: skip
-    chunks = [archive.OldChunk(row=CHUNK, lines=b"{}\n{}\n")]
+    chunks = [archive.ArchivedLogChunk(row=CHUNK, lines=b"{}\n{}\n")]
     yield "archive_logs", Sample(
         chunks, archive.packed_logs(chunks), archive.unpacked_logs, _behind(archive.MAGIC_LOGS)
     )  # fmt: skip
-    head = export.Head(settings=SETTINGS, after=4, hash=b"\x01" * 32, last=4, last_hash=b"\x01" * 32)
+    head = export.ExportHead(settings=SETTINGS, after=4, hash=b"\x01" * 32, last=4, last_hash=b"\x01" * 32)
     yield "export_head", Sample(head, export.write_head(head), lambda data: export.read([data])[0])
     made = golden_state()
     yield (
         "reproduction",
         Sample(made, reproduction.write(made), reproduction.read, lambda data: data[:4] + zlib.decompress(data[12:])),
     )
-    batches = [Batch("routes", [("acme", 3, 1)]), Batch("counts", [("routes", 1)])]
+    batches = [TableBatch("routes", [("acme", 3, 1)]), TableBatch("counts", [("routes", 1)])]
     yield (
         "backup",
         Sample(
@@ -322,8 +332,8 @@ def _files() -> Iterator[tuple[str, Sample]]:
             _backup_plain,
         ),
     )
-    row = Sealed(seq=1, tick=5, hash=b"\x02" * 32, data=b"\x01\x95")
-    yield "sealed_row_message", Sample(row, msgspec.msgpack.encode(row), _msgpack(Sealed))
+    row = SealedRow(seq=1, tick=5, hash=b"\x02" * 32, data=b"\x01\x95")
+    yield "sealed_row_message", Sample(row, msgspec.msgpack.encode(row), _msgpack(SealedRow))
     yield "cursor", _cursor()
 
 
@@ -359,7 +369,7 @@ def _packed(value: Any, data: bytes, decode: Callable[[bytes], Any]) -> Sample:
 def _restored(data: bytes) -> Any:
     """The pieces of the machine that these pieces restore."""
     header, documents, *rows = msgspec.msgpack.decode(data)
-    before = reproduction.Before(header, [(name, body) for name, body in documents], *rows)
+    before = reproduction.StateBefore(header, [(name, body) for name, body in documents], *rows)
     return _pieces(before.machine(_golden().UTC_ONLY))
 
 

@@ -38,8 +38,8 @@ def test_names_that_users_see_stay(name):
 
 def test_every_kind_of_message_is_in_a_sample():
     assert {type(report) for report in byte_samples.REPORTS} == set(get_args(worker_messages.Report))
-    assert {type(order) for order in byte_samples.ORDERS} == set(get_args(child_messages.Order))
-    assert {type(saying) for saying in byte_samples.SAYINGS} == set(get_args(child_messages.Saying))
+    assert {type(order) for order in byte_samples.ORDERS} == set(get_args(child_messages.ControlMessage))
+    assert {type(saying) for saying in byte_samples.SAYINGS} == set(get_args(child_messages.ChildMessage))
 
 
 def test_no_sample_is_left_over():

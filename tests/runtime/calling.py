@@ -8,13 +8,13 @@ from executors.sites import site
 from runtime.house import House
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.state.state import Schedule
-from tickwork.executors.egress_client import Outbound
-from tickwork.executors.egress_policy import LOOPBACK, Guard
+from tickwork.executors.egress_client import EgressClient
+from tickwork.executors.egress_policy import LOOPBACK, EgressPolicy
 from tickwork.executors.http import HttpExecutor
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.local_link import DirectLink
+from tickwork.runtime.local_link import LocalLink
 from tickwork.stores.memory.store import MemoryStore
 from tickwork.system.zone_data import load_zones
 from tickwork.worker.agent import Agent
@@ -53,7 +53,7 @@ class Server:
         self.status, self.body = "200 OK", b'{"queue_depth": 7}'
 
 
-class HouseLink(DirectLink):
+class HouseLink(LocalLink):
     """Leads to whichever engine the house has now."""
 
     def __init__(self, house: "CallingHouse") -> None:
@@ -92,7 +92,7 @@ class CallingHouse(House):
         return self.engine
 
     async def hire(self, name: str = "w1") -> None:
-        executor = HttpExecutor(outbound=Outbound(Guard(networks=LOOPBACK)))
+        executor = HttpExecutor(outbound=EgressClient(EgressPolicy(networks=LOOPBACK)))
         agent = Agent(HouseLink(self), [executor], clock=self.clock, ids=self.ids, name=name)
         self.agents[name] = asyncio.create_task(agent.run())
         async with asyncio.timeout(WAIT_S):

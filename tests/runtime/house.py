@@ -9,7 +9,17 @@ import msgspec
 
 from tickwork.core.base.values import pack
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.worker_messages import Begun, Broke, Call, Done, Profile, Reply, Report, Spec, Work
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Call,
+    Failed,
+    NodeSpec,
+    Reply,
+    Report,
+    Started,
+    Succeeded,
+    WorkerProfile,
+)
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.sim.store import at_once
@@ -115,8 +125,8 @@ class Hand:
     def __init__(self, house: House, name: str = "w1", *, credit: int = 10, session: str = "s1") -> None:
         self.house, self.name, self.credit, self.session = house, name, credit, session
         self.seq = 0
-        self.specs: dict[int, Spec] = {}
-        self.held: dict[tuple[int, int], Work] = {}
+        self.specs: dict[int, NodeSpec] = {}
+        self.held: dict[tuple[int, int], AttemptJob] = {}
         self.stopped: list[tuple[int, int]] = []
         self.functions: dict[str, Callable[..., Any]] = {}
         self.peer = f"{name}:1"
@@ -129,27 +139,27 @@ class Hand:
         self.held |= {(work.task, work.attempt): work for work in reply.work}
         self.stopped += reply.stop
         for report in reports:
-            if not isinstance(report, Begun):
+            if not isinstance(report, Started):
                 self.held.pop((report.task, report.attempt), None)
         return reply
 
     async def sit_down(self, **profile: Any) -> Reply:
-        return await self.call(profile=Profile(**profile), held=tuple(self.held))
+        return await self.call(profile=WorkerProfile(**profile), held=tuple(self.held))
 
-    async def take(self, count: int = 1, *, seconds: float = 2.0) -> list[Work]:
+    async def take(self, count: int = 1, *, seconds: float = 2.0) -> list[AttemptJob]:
         """Until it holds so much."""
         async with asyncio.timeout(seconds):
             while len(self.held) < count:
                 await self.call(wait_ms=20)
         return list(self.held.values())
 
-    def do(self, work: Work) -> Report:
+    def do(self, work: AttemptJob) -> Report:
         function = self.functions[self.specs[work.spec].handler]
         try:
             value = function(**msgspec.msgpack.decode(work.args))
         except Exception as error:
-            return Broke(work.task, work.attempt, type(error).__name__, str(error))
-        return Done(work.task, work.attempt, pack(value), 1, 2)
+            return Failed(work.task, work.attempt, type(error).__name__, str(error))
+        return Succeeded(work.task, work.attempt, pack(value), 1, 2)
 
     async def serve(self) -> None:
         """For ever: what it holds it does."""

@@ -5,9 +5,9 @@ import contextlib
 
 from runtime.house import Hand, House
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.maintenance.retention import DAY_MS, Keep
+from tickwork.runtime.maintenance.retention import DAY_MS, RetentionPolicy
 
-KEEP = Keep(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS, archive_ms=365 * DAY_MS, logs_ms=30 * DAY_MS)
+KEEP = RetentionPolicy(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS, archive_ms=365 * DAY_MS, logs_ms=30 * DAY_MS)
 
 
 class Keeping(House):

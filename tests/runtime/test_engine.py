@@ -13,9 +13,10 @@ from tickwork.core.machine import Machine
 from tickwork.core.state.inputs import Submit, Succeeded
 from tickwork.ports.store import OutcomeUnknown, StoreFull
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.worker_messages import Begun, Broke, Done, Saved
+from tickwork.protocol import worker_messages
+from tickwork.protocol.worker_messages import Checkpointed, Failed, Started
 from tickwork.runtime.engine import BURST, Engine
-from tickwork.runtime.partition.input_queue import Letter
+from tickwork.runtime.partition.input_queue import InputBatch
 from tickwork.stores.memory.store import MemoryStore
 
 
@@ -144,7 +145,7 @@ async def test_what_comes_after_the_end_is_sent_away_and_not_left_waiting(house)
     with pytest.raises(Unavailable):
         partition.ask([Succeeded(work.task, work.attempt, None)])
     with pytest.raises(Unavailable):
-        await asyncio.wait_for(hand.call(Done(work.task, work.attempt, None, 1, 2)), 2)
+        await asyncio.wait_for(hand.call(worker_messages.Succeeded(work.task, work.attempt, None, 1, 2)), 2)
     await house.open()
 
 
@@ -309,7 +310,7 @@ async def test_cancel_stops_what_a_worker_holds(house):
     assert hand.stopped == [(work.task, work.attempt)]
     run = await house.engine.run(run_id)
     assert run.state == "cancelled" and run.tasks[0].attempts[0].state == "cancelled"
-    reply = await hand.call(Done(work.task, work.attempt, b"\xc0"))
+    reply = await hand.call(worker_messages.Succeeded(work.task, work.attempt, b"\xc0"))
     assert reply.fenced == ((work.task, work.attempt),)
 
 
@@ -362,9 +363,9 @@ async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_tha
     waiting = asyncio.create_task(hand.call(wait_ms=20_000))
     await asyncio.sleep(0.01)
 
-    [second] = (await hand.call(Done(first.task, first.attempt, None))).work
+    [second] = (await hand.call(worker_messages.Succeeded(first.task, first.attempt, None))).work
     assert not waiting.done()
-    await hand.call(Done(second.task, second.attempt, None))
+    await hand.call(worker_messages.Succeeded(second.task, second.attempt, None))
     await house.submit("w")
     assert len((await asyncio.wait_for(waiting, 10)).work) == 1
 
@@ -399,14 +400,14 @@ async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_
     await hand.sit_down()
     await house.submit("w")
     [first] = await hand.take()
-    kept: list[Letter] = []
+    kept: list[InputBatch] = []
 
     def keep(inputs, payloads):
-        kept.append(Letter(inputs, asyncio.get_running_loop().create_future()))
+        kept.append(InputBatch(inputs, asyncio.get_running_loop().create_future()))
         return kept[-1]
 
     monkeypatch.setattr(house.engine._live, "ask", keep)
-    reporting = asyncio.create_task(hand.call(Done(first.task, first.attempt, None)))
+    reporting = asyncio.create_task(hand.call(worker_messages.Succeeded(first.task, first.attempt, None)))
     await asyncio.sleep(0.01)
     monkeypatch.undo()
     assert kept and not reporting.done()
@@ -450,9 +451,9 @@ async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(hous
     [again] = await second.take()
 
     assert (again.task, again.attempt) == (work.task, 2)
-    assert (await first.call(Done(work.task, 1, b"\xc0"))).resync
+    assert (await first.call(worker_messages.Succeeded(work.task, 1, b"\xc0"))).resync
     await first.sit_down()
-    assert (await first.call(Done(work.task, 1, b"\xc0"))).fenced == ((work.task, 1),)
+    assert (await first.call(worker_messages.Succeeded(work.task, 1, b"\xc0"))).fenced == ((work.task, 1),)
 
 
 @pytest.mark.proves("F2", "I51", "S001-43", "S001-98", "S001-99")
@@ -489,7 +490,7 @@ async def test_after_a_restart_a_worker_goes_on_and_its_result_counts(house):
 
     assert (await hand.call()).resync
     assert (await hand.sit_down()).stop == ()
-    await hand.call(Done(work.task, work.attempt, b"\x07"))
+    await hand.call(worker_messages.Succeeded(work.task, work.attempt, b"\x07"))
 
     run = await house.until(run_id, "completed")
     assert run.output == 7 and len(run.tasks[0].attempts) == 1
@@ -515,10 +516,10 @@ async def test_a_checkpoint_reaches_the_next_attempt(house):
     await hand.sit_down()
     await house.submit("w")
     [work] = await hand.take()
-    await hand.call(Begun(work.task, 1, 5))
-    await hand.call(Saved(work.task, 1, msgspec.msgpack.encode("x" * 5_000)))
+    await hand.call(Started(work.task, 1, 5))
+    await hand.call(Checkpointed(work.task, 1, msgspec.msgpack.encode("x" * 5_000)))
     hand.held[work.task, 1] = work
-    await hand.call(Broke(work.task, 1, "ValueError", "again"))
+    await hand.call(Failed(work.task, 1, "ValueError", "again"))
     [again] = await hand.take()
 
     assert again.attempt == 2 and msgspec.msgpack.decode(again.checkpoint) == "x" * 5_000
@@ -888,7 +889,7 @@ async def test_a_cached_value_that_cannot_be_read_counts_as_none_and_its_task_ru
     await hand.sit_down()
     await house.submit("w")
     [work] = await hand.take()
-    await hand.call(Done(work.task, work.attempt))
+    await hand.call(worker_messages.Succeeded(work.task, work.attempt))
 
     assert house.engine.alarm_counts["lookup_failed"] == 1
 
@@ -1025,7 +1026,7 @@ async def test_calls_that_overtake_each_other_are_both_answered(house):
     await house.submit("w")
     [work] = await hand.take()
 
-    await hand.call(Done(work.task, work.attempt, b"\xc0"), seq=10)
+    await hand.call(worker_messages.Succeeded(work.task, work.attempt, b"\xc0"), seq=10)
     late = await hand.call(wait_ms=5_000, seq=9)
 
     assert not late.refused and not late.work

@@ -10,8 +10,8 @@ from tickwork.api.metrics import exposition
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.state import inputs as inp
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.worker_messages import Broke, Done
-from tickwork.runtime.metrics import SAMPLES, Figures, Histogram
+from tickwork.protocol.worker_messages import Failed, Succeeded
+from tickwork.runtime.metrics import SAMPLES, EngineMetrics, Histogram
 from tickwork.stores.memory.store import MemoryStore
 
 
@@ -65,7 +65,7 @@ async def test_a_scheduled_task_counts_from_the_time_it_was_due(house, late_ms, 
     assert await within(house, "schedule", bound) == (1, 1)
     if late_ms:
         assert await within(house, "schedule", "1.0") == (0, 1), "it waited for two seconds, and it says so"
-    await worker.call(Done(first.task, first.attempt))
+    await worker.call(Succeeded(first.task, first.attempt))
     await worker.take()
     assert await within(house, "schedule", bound) == (1, 1), "what comes behind it was not due by the schedule"
     assert await within(house, "task", "0.25") == (1, 1)
@@ -113,7 +113,7 @@ def test_no_more_than_a_few_of_a_tick_are_looked_at():
     class Order:
         task = 1
 
-    Figures().dispatched(State, [Order()] * 10_001, 0)
+    EngineMetrics().dispatched(State, [Order()] * 10_001, 0)
 
     assert 0 < State.tasks.asked <= SAMPLES
 
@@ -134,11 +134,11 @@ async def test_attempts_retries_and_failures_are_counted(house):
     await worker.sit_down()
     good, bad = await house.submit("flow"), await house.submit("flow")
     names = {work.run_id: work for work in await worker.take(2)}
-    await worker.call(Done(names[good].task, 1), Broke(names[bad].task, 1, "Boom", "it broke"))
+    await worker.call(Succeeded(names[good].task, 1), Failed(names[bad].task, 1, "Boom", "it broke"))
     for attempt in (2, 3):
         [work] = await worker.take()
         assert work.attempt == attempt
-        await worker.call(Broke(work.task, attempt, "Boom", "it broke"))
+        await worker.call(Failed(work.task, attempt, "Boom", "it broke"))
     await house.until(bad, "failed")
     found = await figures(house)
 
@@ -226,7 +226,7 @@ async def test_a_slow_store_shows_in_its_commits_and_is_never_asked_for_a_workfl
     for _ in range(5):
         run = await house.submit("flow")
         [work] = await worker.take()
-        await worker.call(Done(work.task, work.attempt))
+        await worker.call(Succeeded(work.task, work.attempt))
         await house.until(run, "completed")
         house.engine.workflow("flow")
     after = await figures(house)

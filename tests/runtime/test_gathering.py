@@ -6,9 +6,9 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.base.values import Ref
-from tickwork.core.state.state import Clock
-from tickwork.runtime.partition.task_assignment import Assigner, Part, Source
-from tickwork.runtime.storage.payloads import Vault, encode_value
+from tickwork.core.state.state import LogicalClock
+from tickwork.runtime.partition.task_assignment import ArgumentSource, ArgumentTemplate, AssignmentBuilder
+from tickwork.runtime.storage.payloads import PayloadStore, encode_value
 
 
 class WritesMeanwhile:
@@ -28,7 +28,7 @@ class WritesMeanwhile:
 
 async def test_a_result_that_is_written_while_it_is_looked_for_is_found():
     store = WritesMeanwhile()
-    vault = Vault(store, None)
+    vault = PayloadStore(store, None)
     vault.unwritten_children = lambda _run, _step: dict(store.unwritten)
 
     assert await vault.bytes_of(Ref("1/0", 0, 1, "gather")) == b"\x91\x07"
@@ -50,14 +50,14 @@ async def test_children_of_a_wide_map_that_start_together_share_the_read_of_thei
     items = list(range(30_000))
     data = msgspec.msgpack.encode(items)
     store = CountsReads(data)
-    assigner = Assigner(Vault(store, None, children=store.read_payloads), Clock())
+    assigner = AssignmentBuilder(PayloadStore(store, None, children=store.read_payloads), LogicalClock())
     decoded = []
     take_apart = assigner._take_apart
     monkeypatch.setattr(assigner, "_take_apart", lambda *given: decoded.append(1) or take_apart(*given))
-    part = Part("x", b"\xa1x", "item")
+    part = ArgumentTemplate("x", b"\xa1x", "item")
     ref = Ref("digest", len(data), len(items), "payload")
 
-    made = await asyncio.gather(*(assigner.assemble([Source(part, ref, child)]) for child in range(1_000)))
+    made = await asyncio.gather(*(assigner.assemble([ArgumentSource(part, ref, child)]) for child in range(1_000)))
 
     assert [msgspec.msgpack.decode(args) for args, _ in made] == [{"x": item} for item in items[:1_000]]
     assert (store.reads, len(decoded)) == (1, 1)
@@ -66,8 +66,8 @@ async def test_children_of_a_wide_map_that_start_together_share_the_read_of_thei
 async def test_a_list_that_could_not_be_loaded_is_loaded_again_for_those_who_ask_again():
     data = msgspec.msgpack.encode(list(range(30_000)))
     store = CountsReads(data)
-    assigner = Assigner(Vault(store, None, children=store.read_payloads), Clock())
-    source = Source(Part("x", b"\xa1x", "item"), Ref("digest", len(data), 30_000, "payload"), 7)
+    assigner = AssignmentBuilder(PayloadStore(store, None, children=store.read_payloads), LogicalClock())
+    source = ArgumentSource(ArgumentTemplate("x", b"\xa1x", "item"), Ref("digest", len(data), 30_000, "payload"), 7)
     store.data = None
     failed = await asyncio.gather(*(assigner.assemble([source]) for _ in range(3)), return_exceptions=True)
     assert [type(error) for error in failed] == [Corrupt] * 3
@@ -79,7 +79,7 @@ async def test_a_list_that_could_not_be_loaded_is_loaded_again_for_those_who_ask
 
 async def test_others_have_their_turn_while_the_results_of_a_wide_map_are_gathered():
     total = 50_000
-    vault = Vault(WritesMeanwhile(), None)
+    vault = PayloadStore(WritesMeanwhile(), None)
     vault.unwritten_children = lambda _run, _step: dict.fromkeys(range(total), b"\x07")
     turns = 0
 

@@ -8,13 +8,13 @@ import pytest
 
 from runtime.house import Hand, House, task
 from tickwork.core.base.values import pack
-from tickwork.protocol.worker_messages import Broke, Call, Done, Profile, Reply, Returned, Saved
-from tickwork.runtime.local_link import DirectLink
+from tickwork.protocol.worker_messages import Call, Checkpointed, Failed, HandedBack, Reply, Succeeded, WorkerProfile
+from tickwork.runtime.local_link import LocalLink
 from tickwork.worker.agent import Agent
 from worker.scripted import Puppet
 
 
-class Address(DirectLink):
+class Address(LocalLink):
     """One address, and whichever server answers there."""
 
     def __init__(self, engine) -> None:
@@ -66,13 +66,13 @@ async def test_a_result_of_one_store_is_not_accepted_by_another_that_answers_at_
         await second.submit("w", id="of-the-second")
         link.leads_to(second.engine)
         await until(lambda: key in puppet.stopped)
-        puppet.sink.report(Done(*key, pack("of the first")))  # it ends although it was told to stop
+        puppet.sink.report(Succeeded(*key, pack("of the first")))  # it ends although it was told to stop
         await until(lambda: len(puppet.seen) == 2)
         [(other, later)] = puppet.runs.items()
 
         assert later.run_id == "of-the-second"
         assert other == (key[0], 2)  # its first attempt has the numbers of one that may still run: it went back
-        puppet.sink.report(Done(*other, pack("of the second")))
+        puppet.sink.report(Succeeded(*other, pack("of the second")))
         run = await second.until("of-the-second", "completed")
         assert run.output == "of the second"
         assert agent.store_id == second.engine.store_id != first.engine.store_id
@@ -87,7 +87,7 @@ async def test_a_result_that_waits_for_its_server_is_dropped_where_another_store
         await until(lambda: puppet.runs)
         [key] = puppet.runs
         await second.submit("w", id="of-the-second")
-        agent._pending.append(Done(*key, pack("of the first")))  # its report was on the way when the server died
+        agent._pending.append(Succeeded(*key, pack("of the first")))  # its report was on the way when the server died
         link.leads_to(second.engine)
         await until(lambda: len(puppet.seen) == 2)
         run = await second.engine.run("of-the-second")
@@ -97,7 +97,7 @@ async def test_a_result_that_waits_for_its_server_is_dropped_where_another_store
         # Back at its own store it gets its attempt again, and that one's result counts.
         link.leads_to(first.engine)
         await until(lambda: len(puppet.seen) == 3)
-        puppet.sink.report(Done(*puppet.seen[-1], pack("again")))
+        puppet.sink.report(Succeeded(*puppet.seen[-1], pack("again")))
         assert (await first.until("of-the-first", "completed")).output == "again"
 
 
@@ -129,7 +129,7 @@ async def test_a_call_for_another_store_is_answered_with_the_identity_of_this_on
     await house.submit("w")
     [work] = await hand.take()
     foreign = await house.engine.exchange(
-        Call("w1", "s1", hand.seq + 1, 1, 0, (Done(work.task, work.attempt),), store="another"), hand.peer
+        Call("w1", "s1", hand.seq + 1, 1, 0, (Succeeded(work.task, work.attempt),), store="another"), hand.peer
     )
 
     assert reply.store == house.engine.store_id
@@ -147,8 +147,8 @@ async def test_a_store_keeps_its_identity_over_restarts(stores):
 
 
 @pytest.mark.parametrize(
-    "report", [lambda pair: Done(*pair, pack("forged")), lambda pair: Broke(*pair, "Forged", permanent=True),
-               lambda pair: Saved(*pair, pack("forged")), lambda pair: Returned(*pair)],
+    "report", [lambda pair: Succeeded(*pair, pack("forged")), lambda pair: Failed(*pair, "Forged", permanent=True),
+               lambda pair: Checkpointed(*pair, pack("forged")), lambda pair: HandedBack(*pair)],
     ids=["done", "broke", "saved", "returned"],
 )  # fmt: skip
 async def test_a_report_of_another_worker_than_the_holder_is_stale_and_names_its_sender(stores, report):
@@ -163,7 +163,7 @@ async def test_a_report_of_another_worker_than_the_holder_is_stale_and_names_its
 
     assert reply.fenced == (pair,)
     assert house.engine.state.tasks.get(work.task).worker.id == "w1"
-    await holder.call(Done(*pair, pack("true")))
+    await holder.call(Succeeded(*pair, pack("true")))
     run = await house.until(run_id, "completed")
     assert (run.output, run.tasks[0].attempts[0].worker) == ("true", "w1")
     story = await house.engine.why(run_id)
@@ -175,11 +175,11 @@ async def test_what_another_worker_says_about_an_attempt_does_not_get_into_its_r
     house, _ = stores
     holder, stranger = Hand(house), Hand(house, "stranger", session="s2", credit=0)
     await holder.sit_down()
-    await stranger.call(profile=Profile(), held=())
+    await stranger.call(profile=WorkerProfile(), held=())
     run_id = await house.submit("w")
     [work] = await holder.take()
-    await stranger.call(Broke(work.task, work.attempt, "Forged", exit_code=9, started_ms=5, ended_ms=6))
-    await holder.call(Done(work.task, work.attempt, pack("true"), 1_000, 2_000))
+    await stranger.call(Failed(work.task, work.attempt, "Forged", exit_code=9, started_ms=5, ended_ms=6))
+    await holder.call(Succeeded(work.task, work.attempt, pack("true"), 1_000, 2_000))
     [attempt] = (await house.until(run_id, "completed")).tasks[0].attempts
 
     assert (attempt.exit_code, attempt.error) == (None, "")

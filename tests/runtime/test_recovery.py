@@ -13,11 +13,11 @@ from tickwork.core.machine import Machine, Outcome
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.inputs import Input
-from tickwork.journal.record import GENESIS, Sealed
+from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Rows, RunFilter, RunRow, Store
 from tickwork.runtime.partition.recovery import recover
-from tickwork.runtime.partition.write_behind import Attempt, Books, attempts_decoder
+from tickwork.runtime.partition.write_behind import AttemptRecord, WriteBehind, attempts_decoder
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 
 
@@ -25,7 +25,7 @@ class Taped(Driver):
     """A driver whose rows are kept as they come."""
 
     def tape(self) -> None:
-        self.taped: list[tuple[Sealed, list[Input], Outcome]] = []
+        self.taped: list[tuple[SealedRow, list[Input], Outcome]] = []
         self.recorder = Recorder()
 
     def _apply(self, tick: int, asked: list[Input]) -> Outcome:
@@ -46,13 +46,13 @@ class Storing(History):
         self.driver.tape()
         self.check = False
         self.store, self.epoch = store, epoch
-        self.books = Books(self.driver.state)
-        self.pending: list[Sealed] = []
+        self.books = WriteBehind(self.driver.state)
+        self.pending: list[SealedRow] = []
 
     async def go(self, steps: int) -> None:
         """Step by step, because what is stored must be stored before the next tick."""
         apply = self.driver._apply
-        moments: list[tuple[Sealed, Rows | None]] = []
+        moments: list[tuple[SealedRow, Rows | None]] = []
 
         def observed(tick: int, asked: list[Input]) -> Outcome:
             outcome = apply(tick, asked)
@@ -123,7 +123,7 @@ async def test_rows_of_ended_runs_may_be_written_early(seed):
     assert found[0] == found[1] and found[0]
 
 
-async def _ended(history: Storing, store: MemoryStore) -> list[tuple[RunRow, list[Attempt]]]:
+async def _ended(history: Storing, store: MemoryStore) -> list[tuple[RunRow, list[AttemptRecord]]]:
     wanted = [RunFilter(tenant=tenant, limit=10_000) for tenant in sorted(history.driver.state.tenants)]
     rows = [row for one in wanted for row in await store.list_runs(one)]
     # Which of its attempts lie in the row itself depends on when it was written; all of them are compared.
@@ -133,7 +133,7 @@ async def _ended(history: Storing, store: MemoryStore) -> list[tuple[RunRow, lis
     ]
 
 
-def _attempts_in(pieces: list[bytes]) -> list[Attempt]:
+def _attempts_in(pieces: list[bytes]) -> list[AttemptRecord]:
     """In how many writes they came is nobody's concern."""
     return [attempt for piece in pieces for attempt in attempts_decoder.decode(piece)]
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from runtime.house import Hand, House, task
-from tickwork.protocol.worker_messages import Call, Profile
+from tickwork.protocol.worker_messages import Call, WorkerProfile
 
 
 @pytest.mark.proves("I5")
@@ -86,7 +86,7 @@ async def test_a_late_call_of_a_dead_worker_does_not_end_the_one_that_replaced_i
     again.peer = "w1:2"
     await again.sit_down()
     [second] = await again.take()
-    late = await engine.floor._reply_to(seat, Call("w1", "start1", seat.seq + 1, 5, profile=Profile(), held=()))
+    late = await engine.floor._reply_to(seat, Call("w1", "start1", seat.seq + 1, 5, profile=WorkerProfile(), held=()))
     reply = await again.sit_down()
     await engine.stop()
 
@@ -100,15 +100,15 @@ async def test_a_worker_that_is_back_at_the_node_that_stood_for_it_is_served_at_
     await house.define("flow", task("a"))
     await house.submit("flow")
     dead = Hand(house, session="start1@1.node1")
-    await dead.call(profile=Profile(), held=(), via="node1")
+    await dead.call(profile=WorkerProfile(), held=(), via="node1")
     async with asyncio.timeout(2):
         while not dead.held:
             await dead.call(wait_ms=20, via="node1")
     again = Hand(house, session="start2@1.node1")
-    reply = await again.call(profile=Profile(), held=(), via="node1")
+    reply = await again.call(profile=WorkerProfile(), held=(), via="node1")
     assert not reply.refused
     stranger = Hand(house, session="start3@1.node2")
-    refused = await stranger.call(profile=Profile(), held=(), via="node2")
+    refused = await stranger.call(profile=WorkerProfile(), held=(), via="node2")
     async with asyncio.timeout(2):
         while not again.held:
             await again.call(wait_ms=20, via="node1")

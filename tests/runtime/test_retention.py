@@ -18,7 +18,7 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance import retention as module
 from tickwork.runtime.maintenance.auditor import Auditor, at_the_beginning
-from tickwork.runtime.maintenance.retention import DAY_MS, Keep, keep_of
+from tickwork.runtime.maintenance.retention import DAY_MS, RetentionPolicy, keep_of
 from tickwork.runtime.storage.archive import unpacked
 from tickwork.stores.memory.store import MemoryStore
 
@@ -341,7 +341,7 @@ async def test_a_damaged_archive_says_so(house):
 def test_too_short_a_time_is_refused(changes, path):
     words = {"runs": "3d", "journal": "3d", "archive": "365d", "logs": "30d"}
     assert keep_of(**words) == KEEP
-    assert keep_of(**dict.fromkeys(words, "0")) == Keep(runs_ms=0, journal_ms=0, archive_ms=0, logs_ms=0)
+    assert keep_of(**dict.fromkeys(words, "0")) == RetentionPolicy(runs_ms=0, journal_ms=0, archive_ms=0, logs_ms=0)
     with pytest.raises(Refused) as refused:
         keep_of(**(words | changes))
     assert refused.value.path == path

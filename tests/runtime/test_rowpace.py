@@ -12,14 +12,14 @@ from tickwork.runtime.partition.rowpace import (
     RESTED_S,
     TAIL_EVENTS_MAX,
     WHOLE_S,
-    RowPace,
+    FlushPolicy,
 )
 
 BEGUN = 100.0
 
 
-def pace(*, events: int = 10) -> RowPace:
-    made = RowPace()
+def pace(*, events: int = 10) -> FlushPolicy:
+    made = FlushPolicy()
     made.ticked(BEGUN, events=events)
     return made
 
@@ -31,7 +31,7 @@ def test_at_rest_all_rows_are_written_soon():
     assert not one.is_whole(BEGUN) and one.is_whole(BEGUN + RESTED_S + 0.001)
 
 
-def loaded(now: float, **more: int) -> RowPace:
+def loaded(now: float, **more: int) -> FlushPolicy:
     """It has been busy since it began, and ticked just now."""
     one = pace()
     one.ticked(now, events=more.pop("events", 10))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tickwork.core.state.state import Clock as LogicalClock
-from tickwork.runtime.partition.logical_clock import HOLD_MS, Gap, RealTime, Timekeeper
+from tickwork.core.state.state import LogicalClock as LogicalClock
+from tickwork.runtime.partition.logical_clock import HOLD_MS, Gap, RealTime, TickClock
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -27,7 +27,7 @@ class Clocks:
 
 def keeper_on(clocks, *, last_ms=0, **reference):
     last_tick = LOGICAL.tick_at(last_ms) if last_ms else 0
-    return Timekeeper(RealTime(clocks, closest_to_ms=last_ms, **reference), LOGICAL, last_tick=last_tick)
+    return TickClock(RealTime(clocks, closest_to_ms=last_ms, **reference), LOGICAL, last_tick=last_tick)
 
 
 @pytest.mark.proves("F17", "I16")

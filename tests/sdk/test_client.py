@@ -18,7 +18,7 @@ from loopback import FakeServer, Loopback
 
 import tickwork as tw
 from tickwork.core.base.errors import Conflict, InvalidDefinition, Refused, Unavailable
-from tickwork.sdk.client.connection import Address, Patience, error_of
+from tickwork.sdk.client.connection import Address, Backoff, error_of
 
 
 @tw.task
@@ -364,13 +364,13 @@ def test_of_several_addresses_the_next_is_asked_where_one_is_away(kind, server, 
 
 
 def test_patience_grows_and_ends():
-    patience = Patience(now_s=0, within_s=10)
+    patience = Backoff(now_s=0, within_s=10)
     pauses = [patience.pause_s(0) for _ in range(12)]
 
     assert all(0 < pause <= 5 for pause in pauses)
     assert max(pauses[:3]) < min(pauses[6:])
     assert patience.pause_s(9.99) is None
-    assert Patience(now_s=0, within_s=None).left_s(1e9) is None
+    assert Backoff(now_s=0, within_s=None).left_s(1e9) is None
 
 
 def test_whoever_asks_says_who_it_is(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from campaign import seeds
 from tickwork.core.base.errors import Unavailable
-from tickwork.protocol.worker_messages import Call, Catalog, Profile, Reply
+from tickwork.protocol.worker_messages import Call, Catalog, Reply, WorkerProfile
 from tickwork.sim import node, scenario
 from tickwork.sim.cluster import Cluster, Options, WorkerSeat
 from tickwork.sim.executor import SimExecutor
@@ -45,7 +45,7 @@ def deaf_cluster(seed: int) -> tuple[Cluster, list[DeafLink]]:
         host = seat.host
         links.append(DeafLink(seat.link))
         executor = SimExecutor(host, HANDLERS, seat.ledger, slots=4, catalog=Catalog())
-        profile = Profile(host=host.name)
+        profile = WorkerProfile(host=host.name)
         await Agent(links[-1], [executor], clock=host.clock, ids=host.ids, name=host.name, profile=profile).run()
 
     programs = scenario.programs()

@@ -169,7 +169,7 @@ def publications_beside_spreads(patch):
     async def complete(self, engine, tenant):
         return False
 
-    patch.setattr(ways.Ways, "_in_order", in_order)
+    patch.setattr(ways.ClusterRouter, "_in_order", in_order)
     patch.setattr(node.Node, "complete", complete)
     patch.setattr(asyncio, "Lock", Open)
 
@@ -204,14 +204,14 @@ def calls_that_end_with_the_connection_of_another(patch):
                     job.cancel()
         keep_only(self, addresses)
 
-    async def asked(self, call, honest=caller.Caller._asked):
+    async def asked(self, call, honest=caller.ExchangeClient._asked):
         try:
             return await honest(self, call)
         finally:
             if self._lost_to_another:
                 raise asyncio.CancelledError
 
-    async def ask(self, call, honest=line.Line._ask):
+    async def ask(self, call, honest=line.OwnerSession._ask):
         try:
             return await honest(self, call)
         except asyncio.CancelledError:
@@ -220,10 +220,10 @@ def calls_that_end_with_the_connection_of_another(patch):
 
     patch.setattr(net.SimReach, "exchange", shared)
     patch.setattr(net.SimReach, "keep_only", cancelling)
-    patch.setattr(caller.Caller, "_lost_to_another", False, raising=False)
-    patch.setattr(caller.Caller, "_asked", asked)
-    patch.setattr(line.Line, "_ask", ask)
-    patch.setattr(caller.Caller, "_call_ended", lambda *_: None)
+    patch.setattr(caller.ExchangeClient, "_lost_to_another", False, raising=False)
+    patch.setattr(caller.ExchangeClient, "_asked", asked)
+    patch.setattr(line.OwnerSession, "_ask", ask)
+    patch.setattr(caller.ExchangeClient, "_call_ended", lambda *_: None)
 
 
 def stores_that_are_not_compared(patch):
@@ -237,7 +237,7 @@ def attempts_that_end_with_their_process(patch):
     def end_in(self, child, key):
         child.ask_to_end(grace_ns=self._settings.stop_grace_ns)
 
-    patch.setattr(pool.Pool, "_end_in", end_in)
+    patch.setattr(pool.ProcessPool, "_end_in", end_in)
 
 
 def processes_that_do_not_retire(patch):
@@ -247,18 +247,18 @@ def processes_that_do_not_retire(patch):
         if key in self._ending and child in self.children:
             child.ask_to_end(grace_ns=pool.GRACE_NS)
 
-    patch.setattr(pool.Pool, "_insist", insist)
+    patch.setattr(pool.ProcessPool, "_insist", insist)
 
 
 def attempts_that_do_not_wait_for_the_one_before(patch):
     """The next attempt of a task begins while one that was called off has not ended in the same worker."""
 
-    def submit(self, errand, honest=pool.Pool.submit):
+    def submit(self, errand, honest=pool.ProcessPool.submit):
         ending, self._ending = self._ending, {}
         honest(self, errand)
         self._ending = ending
 
-    patch.setattr(pool.Pool, "submit", submit)
+    patch.setattr(pool.ProcessPool, "submit", submit)
 
 
 def first_caught(faults):

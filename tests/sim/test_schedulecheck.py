@@ -181,13 +181,13 @@ def test_a_zone_that_is_not_the_one_that_was_asked_for_is_found():
 
 
 def test_a_calendar_that_loses_a_day_now_and_then_is_found(monkeypatch):
-    true = zoned.Zoned.next_ms
+    true = zoned.ZonedRecurrence.next_ms
 
     def lossy(self, after_ms):
         found = true(self, after_ms)
         return true(self, found) if found is not None and found // DAY_MS % 97 == 0 else found
 
-    monkeypatch.setattr(zoned.Zoned, "next_ms", lossy)
+    monkeypatch.setattr(zoned.ZonedRecurrence, "next_ms", lossy)
     result = broken_years()
 
     assert result.verdict.missed and result.verdict.wrong_fates

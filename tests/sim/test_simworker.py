@@ -8,7 +8,17 @@ from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.base.values import pack
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.executor import Executor
-from tickwork.protocol.worker_messages import Broke, Call, Catalog, Done, Link, LogPiece, Reply, Spec, Work
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Call,
+    Catalog,
+    Failed,
+    Link,
+    LogPiece,
+    NodeSpec,
+    Reply,
+    Succeeded,
+)
 from tickwork.sim.executor import EffectLedger, Handler, SimExecutor
 from tickwork.sim.faults import Faults
 from tickwork.sim.net import MemoryArtifacts, ServerService, SimLink
@@ -83,7 +93,7 @@ def place():
 
 
 def test_a_call_and_its_reply_cross_the_network_as_they_are(place):
-    call = Call("w", "s", 1, credit=3, reports=(Done(1, 2, pack("x")),), held=((1, 2),))
+    call = Call("w", "s", 1, credit=3, reports=(Succeeded(1, 2, pack("x")),), held=((1, 2),))
 
     assert place.ask(place.link.call(call)) == Reply(1, stop=((1, 2),))
     assert place.desk.calls[0][0] == call and place.desk.calls[0][0] is not call
@@ -179,8 +189,8 @@ class Shop:
         self.catalog = await self.executor.start(self.sink)
 
     def run(self, task, handler="f", attempt=1, **args):
-        work = Work(task, attempt, 0, "acme", f"r{task}", pack(args))
-        self.host.call(self.executor.run, work, Spec(0, "task", "w", "n", "", handler))
+        work = AttemptJob(task, attempt, 0, "acme", f"r{task}", pack(args))
+        self.host.call(self.executor.run, work, NodeSpec(0, "task", "w", "n", "", handler))
 
 
 async def slow_double(n):
@@ -216,10 +226,10 @@ def test_handlers_run_in_virtual_time_and_report(shop):
     s.world.loop.advance(20)
 
     by_task = {report.task: report for report in s.sink.reports}
-    assert isinstance(by_task[1], Done) and by_task[1].ended_ms - by_task[1].started_ms == 100
+    assert isinstance(by_task[1], Succeeded) and by_task[1].ended_ms - by_task[1].started_ms == 100
     assert by_task[2].value == pack(42) and by_task[2].ended_ms - by_task[2].started_ms == 10_000
     assert (by_task[3].error, by_task[3].message) == ("ValueError", "no good")
-    assert isinstance(by_task[4], Broke) and by_task[4].permanent
+    assert isinstance(by_task[4], Failed) and by_task[4].permanent
     assert sorted(write.key for write in s.ledger.writes) == ["acme/r1/n/-1", "acme/r2/n/-1"]
     assert s.catalog.handlers == ("boom", "f", "slow")
 

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterable
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.protocol.worker_messages import (
-    Broke,
+    AttemptJob,
     Call,
     Catalog,
-    Done,
+    Checkpointed,
+    Failed,
+    HandedBack,
     LogPiece,
+    NodeSpec,
     Reply,
-    Returned,
-    Saved,
-    Spec,
-    Work,
+    Succeeded,
     call_decoder,
     encoder,
 )
 
-TASK = Spec(1, "task", "flow", "node", "sha256:0", "noop")
-ENDS = (Done, Broke, Returned)
+TASK = NodeSpec(1, "task", "flow", "node", "sha256:0", "noop")
+ENDS = (Succeeded, Failed, HandedBack)
 
 
 class Ids:
@@ -49,7 +49,7 @@ class Server:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.ends: dict[tuple[int, int], list] = {}
-        self.saves: list[Saved] = []
+        self.saves: list[Checkpointed] = []
         self.others: list = []
         self.away = False
         self.lose_replies = 0  # calls that are handled, but whose reply is lost
@@ -59,10 +59,10 @@ class Server:
         self.logs: dict[tuple[int, int], list[tuple[int, int, bytes]]] = {}
         self.catalog: Catalog | None = None
         self.goodbye = False
-        self.specs: dict[int, Spec] = {}
+        self.specs: dict[int, NodeSpec] = {}
         self._told: set[int] = set()
-        self._ready: list[Work] = []
-        self.assigned: dict[tuple[int, int], Work] = {}
+        self._ready: list[AttemptJob] = []
+        self.assigned: dict[tuple[int, int], AttemptJob] = {}
         self.stops: list[tuple[int, int]] = []
         self._answers: dict[int, Reply] = {}
         self._changed = asyncio.Event()
@@ -70,7 +70,7 @@ class Server:
 
     # ---- what a test does
 
-    def offer(self, works: Iterable[Work], spec: Spec = TASK) -> None:
+    def offer(self, works: Iterable[AttemptJob], spec: NodeSpec = TASK) -> None:
         self.specs[spec.id] = spec
         self._ready += works
         self._changed.set()
@@ -144,7 +144,7 @@ class Server:
             if isinstance(report, ENDS):
                 self.ends.setdefault(key, []).append(report)
                 self.assigned.pop(key, None)
-            elif isinstance(report, Saved):
+            elif isinstance(report, Checkpointed):
                 self.saves.append(report)
             else:
                 self.others.append(report)
@@ -180,8 +180,8 @@ class Server:
         return catalog.version
 
 
-def work(task: int, attempt: int = 1, *, spec: Spec = TASK, args: bytes = b"\x80", **more) -> Work:
-    return Work(task, attempt, spec.id, "acme", f"run-{task}", args, **more)
+def work(task: int, attempt: int = 1, *, spec: NodeSpec = TASK, args: bytes = b"\x80", **more) -> AttemptJob:
+    return AttemptJob(task, attempt, spec.id, "acme", f"run-{task}", args, **more)
 
 
 class Puppet:
@@ -192,7 +192,7 @@ class Puppet:
 
     def __init__(self, slots: int = 4, *, at_once: bool = False) -> None:
         self.slots, self.at_once = slots, at_once
-        self.runs: dict[tuple[int, int], Work] = {}
+        self.runs: dict[tuple[int, int], AttemptJob] = {}
         self.seen: list[tuple[int, int]] = []
         self.stopped: list[tuple[int, int]] = []
         self.kept: list[tuple[int, int]] = []
@@ -203,7 +203,7 @@ class Puppet:
         self.sink = sink
         return Catalog(handlers=("noop",))
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         key = (work.task, work.attempt)
         self.seen.append(key)
         self.runs[key] = work
@@ -212,7 +212,7 @@ class Puppet:
 
     def end(self, *key: int) -> None:
         del self.runs[key[0], key[1]]
-        self.sink.report(Done(*key))
+        self.sink.report(Succeeded(*key))
 
     def saved(self, *key: int) -> None:
         self.kept.append((key[0], key[1]))
@@ -233,5 +233,5 @@ class Puppet:
             await asyncio.sleep(0.01)
         for key in list(self.runs):
             del self.runs[key]
-            self.sink.report(Returned(*key))
+            self.sink.report(HandedBack(*key))
         self.closed = True

@@ -6,7 +6,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tickwork.core.base.errors import Refused
-from tickwork.protocol.worker_messages import Broke, Done, Profile, Progressed, Reply, Returned, Saved, Spec
+from tickwork.protocol.worker_messages import (
+    Checkpointed,
+    Failed,
+    HandedBack,
+    NodeSpec,
+    Progressed,
+    Reply,
+    Succeeded,
+    WorkerProfile,
+)
 from tickwork.worker import exchange as caller
 from tickwork.worker.agent import Agent
 from worker.scripted import Ids, LoopClock, Puppet, Server, work
@@ -14,7 +23,9 @@ from worker.scripted import Ids, LoopClock, Puppet, Server, work
 
 @asynccontextmanager
 async def working(server, executor, **options):
-    agent = Agent(server, [executor], clock=LoopClock(), ids=Ids(), name="w1", profile=Profile(host="h"), **options)
+    agent = Agent(
+        server, [executor], clock=LoopClock(), ids=Ids(), name="w1", profile=WorkerProfile(host="h"), **options
+    )
     running = asyncio.create_task(agent.run())
     try:
         yield agent
@@ -33,7 +44,7 @@ async def test_work_is_run_once_and_reported_once():
     assert sorted(executor.seen) == [(task, 1) for task in range(500)]
     assert {len(ends) for ends in server.ends.values()} == {1}
     assert server.catalog.handlers == ("noop",)
-    assert server.calls[0].profile == Profile(host="h") and server.calls[-1].profile is None
+    assert server.calls[0].profile == WorkerProfile(host="h") and server.calls[-1].profile is None
 
 
 @pytest.mark.proves("S001-42", "S001-88", "S001-93", "S001-131")
@@ -49,7 +60,7 @@ async def test_one_call_waits_and_a_result_overtakes_it():
 
         assert asyncio.get_running_loop().time() - began < 5  # of ten that the call would wait
         await server.until(lambda: server.calls[-1].wait_ms == 10_000)
-    assert server.ends[1, 1] == [Done(1, 1)]
+    assert server.ends[1, 1] == [Succeeded(1, 1)]
 
 
 async def test_work_begins_before_the_next_call_and_an_end_within_that_moment_goes_at_once(monkeypatch):
@@ -172,7 +183,7 @@ async def test_a_lost_reply_is_asked_for_again_with_the_same_number():
 
     first, second = [call for call in server.calls if call.reports]
     assert first == second
-    assert server.ends == {(1, 1): [Done(1, 1)]}
+    assert server.ends == {(1, 1): [Succeeded(1, 1)]}
 
 
 @pytest.mark.proves("I35")
@@ -213,7 +224,7 @@ async def test_a_stopped_attempt_ends_and_is_not_spoken_of_again():
         await server.until(lambda: len(executor.runs) == 2)
         server.stop(1, 1)
         await server.until(lambda: executor.stopped == [(1, 1)])
-        agent.report(Done(1, 1))
+        agent.report(Succeeded(1, 1))
         executor.end(2, 1)
         await server.until(lambda: (2, 1) in server.ends)
 
@@ -226,7 +237,7 @@ async def test_a_stop_that_overtakes_its_work_keeps_it_from_starting():
     async with working(server, executor) as agent:
         await server.until(lambda: bool(server.calls))
         agent._stop((7, 1))
-        agent._specs[1] = Spec(1, "task", "flow", "node", "sha256:0", "noop")
+        agent._specs[1] = NodeSpec(1, "task", "flow", "node", "sha256:0", "noop")
         agent._begin(work(7))
 
     assert executor.seen == []
@@ -239,14 +250,14 @@ async def test_a_checkpoint_is_acknowledged_only_when_the_server_has_it():
     async with working(server, executor) as agent:
         await server.until(lambda: bool(executor.runs))
         server.away = True
-        agent.report(Saved(1, 1, b"\x01"))
+        agent.report(Checkpointed(1, 1, b"\x01"))
         agent.report(Progressed(1, 1, 1, 2))
         await asyncio.sleep(0.05)
         assert executor.kept == []
         server.away = False
         await server.until(lambda: executor.kept == [(1, 1)])
 
-    assert server.saves == [Saved(1, 1, b"\x01")] and server.others == [Progressed(1, 1, 1, 2)]
+    assert server.saves == [Checkpointed(1, 1, b"\x01")] and server.others == [Progressed(1, 1, 1, 2)]
 
 
 async def test_a_worker_that_is_refused_ends_and_says_why():
@@ -272,7 +283,7 @@ async def test_draining_hands_back_what_has_not_begun_and_lets_the_rest_end():
     executor.end(1, 1)
     await asyncio.wait_for(asyncio.gather(drained, running), 5)
 
-    assert server.ends == {(1, 1): [Done(1, 1)], (2, 1): [Returned(2, 1)]}
+    assert server.ends == {(1, 1): [Succeeded(1, 1)], (2, 1): [HandedBack(2, 1)]}
     assert server.goodbye and server.calls[-1].credit == 0 and executor.closed
 
 
@@ -301,14 +312,14 @@ async def test_a_worker_that_ends_asks_again_with_pauses_where_the_owner_is_away
 
 async def test_a_kind_that_nobody_here_runs_fails_for_good():
     server, executor = Server(), Puppet()
-    shell = Spec(9, "shell", "flow", "node", "sha256:0")
+    shell = NodeSpec(9, "shell", "flow", "node", "sha256:0")
     server.offer([work(1, spec=shell)], shell)
 
     async with working(server, executor):
         await server.until(lambda: (1, 1) in server.ends)
 
     (broke,) = server.ends[1, 1]
-    assert isinstance(broke, Broke) and broke.permanent and "runs no shell nodes, only task" in broke.message
+    assert isinstance(broke, Failed) and broke.permanent and "runs no shell nodes, only task" in broke.message
 
 
 async def test_new_code_takes_over_what_has_not_begun():

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from tickwork.worker.http1 import Poster
+from tickwork.worker.http1 import PostClient
 
 
 @contextlib.asynccontextmanager
@@ -24,7 +24,7 @@ async def server(answer):
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    poster = Poster(f"http://127.0.0.1:{port}/base", headers={"content-type": "x/y"})
+    poster = PostClient(f"http://127.0.0.1:{port}/base", headers={"content-type": "x/y"})
     try:
         yield poster
     finally:

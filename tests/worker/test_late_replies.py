@@ -2,7 +2,7 @@
 
 from scripted import TASK, Ids, LoopClock
 
-from tickwork.protocol.worker_messages import Call, Reply, Work
+from tickwork.protocol.worker_messages import AttemptJob, Call, Reply
 from tickwork.worker.agent import Agent
 
 
@@ -22,7 +22,7 @@ async def test_work_in_an_older_reply_is_left_to_the_server_to_offer_again():
     taking = Taking()
     agent = Agent(None, [taking], clock=LoopClock(), ids=Ids(), name="w1")
     agent._by_kind = {"task": taking}
-    work = Work(1, 1, TASK.id, "default", "run", b"\x80")
+    work = AttemptJob(1, 1, TASK.id, "default", "run", b"\x80")
     agent._introduce = False
     older = agent._call(wait_ms=10_000)
     agent._doubt = True

@@ -7,7 +7,16 @@ import pytest
 from tickwork.core.base.errors import Conflict, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.protocol.http_models import ScheduleRequest
-from tickwork.protocol.worker_messages import Call, Catalog, Done, LogPiece, Reply, Timetable, call_decoder, encoder
+from tickwork.protocol.worker_messages import (
+    Call,
+    Catalog,
+    DeclaredSchedule,
+    LogPiece,
+    Reply,
+    Succeeded,
+    call_decoder,
+    encoder,
+)
 from tickwork.worker.http_link import HttpLink
 
 
@@ -29,7 +38,7 @@ class Door:
 async def test_an_exchange_is_messagepack_both_ways():
     door = Door(httpx2.Response(200, content=encoder.encode(Reply(7, stop=((1, 2),)))))
     link = door.link(token="t0ken")
-    call = Call("w 1/x", "s", 7, 4, 10_000, (Done(1, 1, b"\x01"),))
+    call = Call("w 1/x", "s", 7, 4, 10_000, (Succeeded(1, 1, b"\x01"),))
 
     assert await link.call(call) == Reply(7, stop=((1, 2),))
     (request,) = door.requests
@@ -44,7 +53,10 @@ async def test_artifacts_logs_and_publication_go_where_the_api_has_them():
     digest = await link.store(b"data")
     await link.log(LogPiece(5, 2, 1, 40, b'{"text":"x"}\n', "r 1", "w é", "s1", "the-store"))
     wanted = ScheduleRequest(workflow="flow", cron="0 9 * * *", overlap="forbid")
-    timetables = (Timetable("daily", wanted), Timetable("often", ScheduleRequest(workflow="flow", every="90s")))
+    timetables = (
+        DeclaredSchedule("daily", wanted),
+        DeclaredSchedule("often", ScheduleRequest(workflow="flow", every="90s")),
+    )
     await link.publish(Catalog((b'{"name":"flow"}',), timetables, ("noop",), "app"))
 
     assert digest == digest_of(b"data")
@@ -99,7 +111,7 @@ async def test_every_kind_of_trouble_has_one_of_three_names(answer, error):
 async def test_what_is_refused_about_a_schedule_shows_where_it_is_written(status, code, path, kind, said):
     problem = {"title": "t", "status": status, "code": code, "detail": "no", "path": path}
     link = Door(httpx2.Response(status, json=problem)).link()
-    table = Timetable("daily", ScheduleRequest(workflow="flow", every="1h"), "app.py:7: @tw.workflow")
+    table = DeclaredSchedule("daily", ScheduleRequest(workflow="flow", every="1h"), "app.py:7: @tw.workflow")
 
     with pytest.raises(kind, match=said):
         await link.publish(Catalog((), (table,), (), "app"))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tickwork.core.base.errors import Refused
-from tickwork.worker.log_shipper import SPOOL_BYTES_MAX, Logs
+from tickwork.worker.log_shipper import SPOOL_BYTES_MAX, LogShipper
 
 
 class Taker:
@@ -29,7 +29,7 @@ class Taker:
 
 async def test_lines_leave_together_and_soon():
     taker = Taker()
-    logs = Logs(taker.send)
+    logs = LogShipper(taker.send)
     for number in range(10):
         logs.add(1, 1, "stdout", f"line {number}", 5)
     async with asyncio.timeout(20):
@@ -43,7 +43,7 @@ async def test_lines_leave_together_and_soon():
 
 async def test_chunks_are_numbered_and_say_which_line_is_their_first():
     taker = Taker()
-    logs = Logs(taker.send)
+    logs = LogShipper(taker.send)
     for number in range(5_000):
         logs.add(1, 1, "stdout", f"line {number} " + "x" * 60, 5)
     await logs.flush()
@@ -61,7 +61,7 @@ async def test_chunks_are_numbered_and_say_which_line_is_their_first():
 async def test_while_the_server_is_away_the_spool_is_bounded_and_the_oldest_lines_are_dropped():
     taker = Taker()
     taker.open.clear()
-    logs = Logs(taker.send)
+    logs = LogShipper(taker.send)
     logs.add(2, 1, "stdout", "of a quiet one", 5)
     await asyncio.sleep(0.3)  # it is on its way
     count = 2 * SPOOL_BYTES_MAX // 10_000
@@ -83,7 +83,7 @@ async def test_while_the_server_is_away_the_spool_is_bounded_and_the_oldest_line
 
 async def test_lines_that_come_long_after_the_end_are_numbered_behind_those_before():
     taker = Taker()
-    logs = Logs(taker.send)
+    logs = LogShipper(taker.send)
     logs.add(1, 1, "stdout", "in time", 5)
     logs.ended((1, 1))
     await asyncio.sleep(0.5)  # more than one turn of the timer
@@ -101,7 +101,7 @@ async def test_lines_that_come_long_after_the_end_are_numbered_behind_those_befo
 async def test_a_chunk_that_the_server_does_not_want_is_let_go():
     taker = Taker()
     taker.error = Refused("stale", "this attempt is no longer yours")
-    logs = Logs(taker.send)
+    logs = LogShipper(taker.send)
     logs.add(1, 1, "stdout", "late", 5)
     await logs.flush()
 

@@ -12,17 +12,17 @@ import pytest
 
 from executors.stage import APP
 from tickwork.executors.process import ProcessExecutor
-from tickwork.protocol.worker_messages import Broke, Done, Fetch, Returned, Spec
+from tickwork.protocol.worker_messages import ArtifactArgument, Failed, HandedBack, NodeSpec, Succeeded
 from tickwork.worker.agent import Agent
 from tickwork.worker.process import DEFECT, serve
 from worker.scripted import Ids, LoopClock, Server, work
 
-NOOP = Spec(1, "task", "flow", "noop", "sha256:0", "noop", running_ms=60_000)
-SAYS = Spec(2, "task", "flow", "says", "sha256:0", "says")
-STEPS = Spec(3, "task", "flow", "steps", "sha256:0", "steps")
-SLEEP = Spec(4, "task", "flow", "sleep", "sha256:0", "sleep")
-LENGTH = Spec(5, "task", "flow", "length", "sha256:0", "length")
-WAITS = Spec(6, "task", "flow", "says_and_waits", "sha256:0", "says_and_waits")
+NOOP = NodeSpec(1, "task", "flow", "noop", "sha256:0", "noop", running_ms=60_000)
+SAYS = NodeSpec(2, "task", "flow", "says", "sha256:0", "says")
+STEPS = NodeSpec(3, "task", "flow", "steps", "sha256:0", "steps")
+SLEEP = NodeSpec(4, "task", "flow", "sleep", "sha256:0", "sleep")
+LENGTH = NodeSpec(5, "task", "flow", "length", "sha256:0", "length")
+WAITS = NodeSpec(6, "task", "flow", "says_and_waits", "sha256:0", "says_and_waits")
 
 
 def packed(**args) -> bytes:
@@ -56,7 +56,7 @@ async def test_thousands_of_tasks_end_once_while_children_are_killed():
 
     assert {len(ends) for ends in server.ends.values()} == {1}
     kinds = [type(ends[0]) for ends in server.ends.values()]
-    assert kinds.count(Done) > 4_900 and set(kinds) <= {Done, Broke, Returned}
+    assert kinds.count(Succeeded) > 4_900 and set(kinds) <= {Succeeded, Failed, HandedBack}
 
 
 async def test_lines_reach_the_server_on_their_own_call():
@@ -85,7 +85,7 @@ async def test_a_worker_pulls_what_it_has_room_for_beats_and_streams_logs_while_
         server.stop(1, 1)
         await server.until(lambda: {3, 4, 5} <= {task for task, _ in server.ends})
 
-    assert [type(server.ends[task, 1][0]) for task in (3, 4, 5)] == [Done] * 3
+    assert [type(server.ends[task, 1][0]) for task in (3, 4, 5)] == [Succeeded] * 3
     assert Agent(Server(), [], clock=LoopClock(), ids=Ids(), name="w2")._beat_ms == 10_000
 
 
@@ -106,12 +106,12 @@ async def test_an_artifact_with_other_bytes_fails_the_attempt():
     server = Server()
     digest = await server.store(packed(a=1))
     server.artifacts[digest] = b"\x90"
-    server.offer([work(1, spec=LENGTH, fetch=(Fetch("values", digest),))], LENGTH)
+    server.offer([work(1, spec=LENGTH, fetch=(ArtifactArgument("values", digest),))], LENGTH)
     async with working(server):
         await server.until(lambda: (1, 1) in server.ends)
 
     (broke,) = server.ends[1, 1]
-    assert isinstance(broke, Broke) and broke.error == "Corrupt" and digest in broke.message
+    assert isinstance(broke, Failed) and broke.error == "Corrupt" and digest in broke.message
 
 
 @pytest.mark.proves("F3", "I51")
@@ -134,8 +134,8 @@ async def test_a_worker_that_ends_hands_back_what_does_not_end_in_time():
         await server.until(lambda: sum(len(child.marked()) for child in executor._pools["process"].children) == 2)
         await asyncio.wait_for(agent.drain(grace_s=0.5), 10)
 
-    assert isinstance(server.ends[1, 1][0], Returned) and server.ends[1, 1][0].begun
-    assert isinstance(server.ends[2, 1][0], Done) and server.goodbye
+    assert isinstance(server.ends[1, 1][0], HandedBack) and server.ends[1, 1][0].begun
+    assert isinstance(server.ends[2, 1][0], Succeeded) and server.goodbye
 
 
 @pytest.mark.parametrize(("signals", "slowest_s"), [(1, 15.0), (2, 15.0)])
@@ -155,7 +155,7 @@ async def test_a_signal_drains_and_a_second_one_ends_at_once(signals, slowest_s)
     await asyncio.wait_for(serving, 30)
 
     assert asyncio.get_running_loop().time() - began < slowest_s and server.goodbye
-    assert isinstance(server.ends[1, 1][0], Done if signals == 1 else Returned)
+    assert isinstance(server.ends[1, 1][0], Succeeded if signals == 1 else HandedBack)
 
 
 BROKEN = """

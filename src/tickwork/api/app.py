@@ -9,13 +9,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import Message, Receive, Scope, Send
 
-from tickwork.api.forwarding import Ways
-from tickwork.api.http.auth import DEFAULTS, Guard, guarded, not_a_node
-from tickwork.api.http.browser_sessions import Sessions
+from tickwork.api.forwarding import ClusterRouter
+from tickwork.api.http.auth import DEFAULTS, Authenticator, guarded, not_a_node
+from tickwork.api.http.browser_sessions import BrowserSessions
 from tickwork.api.http.errors import answer_to, log, problem
-from tickwork.api.http.request import KNOWN, Asked, Closing, Gone
-from tickwork.api.http.response import Answer, Stream, json_encoder
-from tickwork.api.http.route import Gives, Route
+from tickwork.api.http.request import KNOWN, ClientDisconnected, Request, ShutdownSignal
+from tickwork.api.http.response import Response, StreamingResponse, json_encoder
+from tickwork.api.http.route import ResponseSpec, Route
 from tickwork.api.openapi import document
 from tickwork.api.routes import (
     artifacts,
@@ -45,8 +45,8 @@ from tickwork.core.base.shortened import shortened
 from tickwork.runtime.engine import Engine
 
 
-async def _describe(asked: Asked) -> Answer:  # noqa: ARG001 - it is the same for all
-    return Answer(200, _openapi())
+async def _describe(asked: Request) -> Response:  # noqa: ARG001 - it is the same for all
+    return Response(200, _openapi())
 
 
 _DESCRIPTION = Route(
@@ -55,7 +55,7 @@ _DESCRIPTION = Route(
     does=_describe,
     says="This document.",
     tag="server",
-    gives={200: Gives(None)},
+    gives={200: ResponseSpec(None)},
     lives="here",
 )
 
@@ -93,10 +93,12 @@ def _openapi() -> bytes:
     return json_encoder.encode(document(TABLE))
 
 
-class Place:
+class PathHandler:
     """One path with its methods, as an ASGI application of its own."""
 
-    def __init__(self, routes: Sequence[Route], engine: Engine, closing: Closing, ways: Ways | None = None) -> None:
+    def __init__(
+        self, routes: Sequence[Route], engine: Engine, closing: ShutdownSignal, ways: ClusterRouter | None = None
+    ) -> None:
         self._routes = {route.method: route for route in routes}
         if "GET" in self._routes:
             self._routes["HEAD"] = self._routes["GET"]
@@ -117,7 +119,9 @@ class Place:
         except Exception as error:
             log.error("an answer to %s broke off", scope["path"], exc_info=error)
 
-    async def answer(self, scope: Scope, receive: Receive, whole: bytes | None = None) -> Answer | Stream | None:
+    async def answer(
+        self, scope: Scope, receive: Receive, whole: bytes | None = None
+    ) -> Response | StreamingResponse | None:
         """`whole` is the body, where it is known already. None: nobody is there any more."""
         route = self._routes.get(scope["method"])
         if route is None:
@@ -131,21 +135,23 @@ class Place:
 
     async def local(
         self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
-    ) -> Answer | Stream | None:
+    ) -> Response | StreamingResponse | None:
         try:
-            asked = Asked(scope, receive, route, engine, self._closing, whole)
+            asked = Request(scope, receive, route, engine, self._closing, whole)
             asked.ways = self._ways
-            answer: Answer | Stream = await route.does(asked)
-        except Gone:
+            answer: Response | StreamingResponse = await route.does(asked)
+        except ClientDisconnected:
             return None
         except Exception as error:
             return answer_to(error, engine.new_id())
         return answer
 
-    async def guarded(self, answering: Awaitable[Answer | Stream | None]) -> Answer | Stream | None:
+    async def guarded(
+        self, answering: Awaitable[Response | StreamingResponse | None]
+    ) -> Response | StreamingResponse | None:
         try:
             return await answering
-        except Gone:
+        except ClientDisconnected:
             return None
         except Exception as error:
             return answer_to(error, self._engine.new_id())
@@ -156,16 +162,16 @@ _PLACE = "tickwork.place"
 _DEFAULTS = frozenset(name for name, _ in DEFAULTS)  # headers that an answer may have otherwise
 
 
-class Front:
+class FastRouter:
     """The way in of a server: paths without parameters, and the exchange, are found by one look-up and pass the guard;
     everything else takes the router. Same places, same answers; a third of a millisecond less in a hop. `answers` and
     `answer` are for a protocol that has the whole body and needs no ASGI between."""
 
-    def __init__(self, app: Starlette, places: Mapping[str, Place], **guard: Any) -> None:
+    def __init__(self, app: Starlette, places: Mapping[str, PathHandler], **guard: Any) -> None:
         self._app = app
         self._places = {path: place for path, place in places.items() if "{" not in path}
         self._exchange = places[_WORKERS + "{worker}" + _EXCHANGE]
-        self._guard = Guard(_to_place, **guard)
+        self._guard = Authenticator(_to_place, **guard)
         self._more: list[tuple[bytes, bytes]] = []  # what uvicorn adds
         self._every = _lines(guarded([]))  # in each answer, with that
 
@@ -188,16 +194,16 @@ class Front:
         scope[KNOWN] = (scope["headers"], dict(scope["headers"]))
         return True
 
-    async def answer(self, scope: Scope, body: bytes) -> Answer:
+    async def answer(self, scope: Scope, body: bytes) -> Response:
         refused = self._guard.refusal(scope) if KNOWN not in scope else None
         if refused is not None:
             return refused
-        place: Place = scope[_PLACE]
+        place: PathHandler = scope[_PLACE]
         answer = await place.answer(scope, _nothing_more, body)
-        assert isinstance(answer, Answer), "what is posted is answered whole"
+        assert isinstance(answer, Response), "what is posted is answered whole"
         return answer
 
-    def refusal(self, scope: Scope) -> Answer | None:
+    def refusal(self, scope: Scope) -> Response | None:
         """Why the guard lets it pass no further."""
         return self._guard.refusal(scope)
 
@@ -205,7 +211,7 @@ class Front:
         """Whether it is for everybody."""
         return self._guard.is_open(scope)
 
-    def head_of(self, answer: Answer, more: list[tuple[bytes, bytes]]) -> bytes:
+    def head_of(self, answer: Response, more: list[tuple[bytes, bytes]]) -> bytes:
         """The headers as they travel, with those that every answer carries."""
         if not _DEFAULTS.isdisjoint([name for name, _ in answer.headers]):
             return _lines((*more, *guarded(answer.headers)))
@@ -213,7 +219,7 @@ class Front:
             self._more, self._every = list(more), _lines((*more, *guarded([])))
         return self._every + _lines(answer.headers)
 
-    def _place(self, scope: Scope) -> Place | None:
+    def _place(self, scope: Scope) -> PathHandler | None:
         path: str = scope["path"]
         place = self._places.get(path)
         if place is not None:
@@ -232,11 +238,11 @@ def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 async def _nothing_more() -> Message:
-    raise Gone
+    raise ClientDisconnected
 
 
 async def _to_place(scope: Scope, receive: Receive, send: Send) -> None:
-    place: Place = scope[_PLACE]
+    place: PathHandler = scope[_PLACE]
     await place(scope, receive, send)
 
 
@@ -245,28 +251,28 @@ def make_app(
     *,
     token: str | None = None,
     hosts: Iterable[str] = (),
-    closing: Closing | None = None,
-    ways: Ways | None = None,
+    closing: ShutdownSignal | None = None,
+    ways: ClusterRouter | None = None,
 ) -> Starlette:
     """`hosts` are further names, beside those of loopback, to which a server without a token answers. `ways` may be
     given for a node, where the other nodes are reached in another way than over HTTP."""
-    closing = closing if closing is not None else Closing()
+    closing = closing if closing is not None else ShutdownSignal()
     if isinstance(engine, Node):
-        ways = ways or Ways(engine, closing)
+        ways = ways or ClusterRouter(engine, closing)
         ways.authorization = f"Bearer {token}" if token else ""
         engine = engine.desk
     places: dict[str, list[Route]] = {}
     for route in TABLE:
         places.setdefault(route.path, []).append(route)
     open_paths = frozenset(route.path for route in TABLE if route.open)
-    made = {path: Place(routes, engine, closing, ways) for path, routes in places.items()}
-    sessions = Sessions(token) if token is not None else None
+    made = {path: PathHandler(routes, engine, closing, ways) for path, routes in places.items()}
+    sessions = BrowserSessions(token) if token is not None else None
     guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts), "sessions": sessions}
     app = Starlette(
         routes=[starlette.routing.Route(path, place) for path, place in made.items()],
-        middleware=[Middleware(Guard, **guard)],
+        middleware=[Middleware(Authenticator, **guard)],
     )
-    app.state.front = Front(app, made, **guard)
+    app.state.front = FastRouter(app, made, **guard)
     app.router.redirect_slashes = False
     app.router.default = _nowhere
     app.state.closing = closing

@@ -24,7 +24,7 @@ TOLD_S = 10.0  # how often a full server says so in its log
 log = logging.getLogger("tickwork.api")
 
 
-class Guest(Protocol):
+class LimitedConnection(Protocol):
     """A connection."""
 
     def dismiss(self) -> None: ...
@@ -38,20 +38,20 @@ def connections_max() -> int:
     return max(CONNECTIONS_MIN, files_max - DESCRIPTORS_KEPT)
 
 
-class Door:
+class ConnectionLimit:
     """Who is let in. One beyond the last is told so and sent away, and those inside go on."""
 
     def __init__(self) -> None:
         self._most = connections_max()
         self._strangers_max = max(CONNECTIONS_MIN, min(STRANGERS_MAX, self._most // STRANGERS_PART))
-        self._strangers: dict[Guest, tuple[str, float]] = {}  # their peers and since when, oldest first
+        self._strangers: dict[LimitedConnection, tuple[str, float]] = {}  # their peers and since when, oldest first
         self._of_peer: dict[str, int] = {}
         self._told_s = float("-inf")
         busy = problem(503, "too_many_connections", "the server has no room for another connection; try again")
         head = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\n"
         self._answer = STATUS_LINE[503] + head + b"content-length: %d\r\n\r\n" % len(busy.body) + busy.body
 
-    def comes(self, guest: Guest, peer: str, *, now_s: float) -> None:
+    def comes(self, guest: LimitedConnection, peer: str, *, now_s: float) -> None:
         """A stranger; others may have to make room for it."""
         if len(self._strangers) >= self._strangers_max:
             self._dismiss_oldest("", now_s - SILENT_S)
@@ -60,7 +60,7 @@ class Door:
         self._strangers[guest] = (peer, now_s)
         self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
 
-    def leaves(self, guest: Guest) -> None:
+    def leaves(self, guest: LimitedConnection) -> None:
         """It is let in, or gone: no stranger any more."""
         peer, _ = self._strangers.pop(guest, ("", 0.0))
         if peer:

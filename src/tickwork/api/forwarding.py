@@ -15,12 +15,12 @@ from starlette.types import Message, Receive, Scope
 
 from tickwork.api.http.auth import not_a_node
 from tickwork.api.http.errors import OUTCOME_UNKNOWN, problem, retry_after
-from tickwork.api.http.request import NODE, PARTITION, Asked, Closing, Gone
-from tickwork.api.http.response import JSON, Answer, Stream, as_json, json_encoder
+from tickwork.api.http.request import NODE, PARTITION, ClientDisconnected, Request, ShutdownSignal
+from tickwork.api.http.response import JSON, Response, StreamingResponse, as_json, json_encoder
 from tickwork.api.http.route import Route
 from tickwork.cluster.node import Node
 from tickwork.cluster.node_credentials import CODE
-from tickwork.cluster.request_forwarder import Carrier, Header, HttpCarrier
+from tickwork.cluster.request_forwarder import Header, HttpForwarder, RequestForwarder
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.core.base.shortened import shortened
 from tickwork.protocol import http_models as wire
@@ -28,7 +28,7 @@ from tickwork.runtime.context import TENANT
 from tickwork.runtime.engine import Engine
 
 if TYPE_CHECKING:
-    from tickwork.api.app import Place
+    from tickwork.api.app import PathHandler
 
 NOT_A_NODE = b'"%b"' % CODE.encode()
 EVERY = b"all"  # of a request that the owner of the home brings to all partitions of the tenant
@@ -45,16 +45,16 @@ _LET_IN = frozenset((b"authorization", b"cookie", b"origin", b"referer"))
 _FETCH = b"sec-fetch-"
 
 
-class Ways:
-    def __init__(self, node: Node, closing: Closing, carrier: Carrier | None = None) -> None:
+class ClusterRouter:
+    def __init__(self, node: Node, closing: ShutdownSignal, carrier: RequestForwarder | None = None) -> None:
         self.node = node
         self._closing = closing
-        self._carrier: Carrier = carrier or HttpCarrier()
+        self._carrier: RequestForwarder = carrier or HttpForwarder()
         self.authorization = ""  # of this node's own requests to others
 
     async def answer(
-        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None
-    ) -> Answer | Stream | None:
+        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+    ) -> Response | StreamingResponse | None:
         if route.internal and not await self._from_node(scope):
             return not_a_node(f"{route.path} is for nodes of the cluster alone")
         if route.lives == "here":
@@ -82,11 +82,13 @@ class Ways:
             return await self._local(place, route, scope, receive, whole, engine)
         return await self.at(partition, place, route, scope, await _body(receive, whole))
 
-    async def _run(self, place: "Place", route: Route, scope: Scope, body: bytes) -> Answer | Stream | None:
+    async def _run(
+        self, place: "PathHandler", route: Route, scope: Scope, body: bytes
+    ) -> Response | StreamingResponse | None:
         """At the partition that knows the run. Another node may have spread the tenant a moment ago: "unknown" is an
         answer only where the routes of the store name no further partition."""
         tried: dict[int, None] = {}
-        answer: Answer | Stream | None = None
+        answer: Response | StreamingResponse | None = None
         while rest := [partition for partition in self._partitions(route, scope) if partition not in tried]:
             for partition in rest:
                 answer = await self.at(partition, place, route, scope, body)
@@ -129,16 +131,16 @@ class Ways:
         return every
 
     async def _here_or_nowhere(
-        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
-    ) -> Answer | Stream | None:
+        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
+    ) -> Response | StreamingResponse | None:
         engine = self.node.owned(int(said)) if said.isdigit() and len(said) < 6 else None
         if engine is None:
             return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
         return await self._local(place, route, scope, receive, whole, engine)
 
     async def _local(
-        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
-    ) -> Answer | Stream | None:
+        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
+    ) -> Response | StreamingResponse | None:
         """A run that was accepted and cannot begin is known by its id, too."""
         answer = await place.local(route, scope, receive, whole, engine)
         if (held := self.node.held.get(engine.number)) and route.lives == "run" and _unknown_run(answer):
@@ -152,14 +154,14 @@ class Ways:
     # ---- at one owner
 
     async def at(
-        self, partition: int, place: "Place", route: Route, scope: Scope, body: bytes
-    ) -> Answer | Stream | None:
+        self, partition: int, place: "PathHandler", route: Route, scope: Scope, body: bytes
+    ) -> Response | StreamingResponse | None:
         engine = self.node.owned(partition)
         if engine is not None:
             return await self._local(place, route, scope, _nothing_more, body, engine)
         return await self._to_owner(partition, str(partition).encode(), scope, body)
 
-    async def _to_owner(self, partition: int, said: bytes, scope: Scope, body: bytes) -> Answer | Stream:
+    async def _to_owner(self, partition: int, said: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
         try:
             return await self._forward(await self.node.address_of(partition), said, scope, body)
         except OutcomeUnknown as error:
@@ -169,7 +171,7 @@ class Ways:
             await self.node.look_again()
             return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
 
-    async def _forward(self, address: str, said: bytes, scope: Scope, body: bytes) -> Answer | Stream:
+    async def _forward(self, address: str, said: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
         headers = [(PARTITION, said), *self._identity()]
         headers += [pair for pair in scope["headers"] if _is_forwarded(pair[0])]
         query = scope["query_string"].decode("latin-1")
@@ -182,10 +184,10 @@ class Ways:
         kind = next((value.decode("latin-1") for name, value in carried.headers if name == b"content-type"), JSON)
         passed = [(name, value) for name, value in carried.headers if name in _PASSED]
         if carried.pieces is not None:
-            stream = Stream(carried.pieces, kind, *passed)
+            stream = StreamingResponse(carried.pieces, kind, *passed)
             stream.status = carried.status
             return stream
-        answer = Answer(carried.status, carried.body, kind, *passed)
+        answer = Response(carried.status, carried.body, kind, *passed)
         if carried.status in (204, 304):
             answer.headers = passed
         return answer
@@ -235,18 +237,18 @@ class Ways:
     # ---- at several
 
     async def collect(
-        self, place: "Place", asked: Asked, partitions: Sequence[int]
-    ) -> list[bytes] | Answer | Stream | None:
+        self, place: "PathHandler", asked: Request, partitions: Sequence[int]
+    ) -> list[bytes] | Response | StreamingResponse | None:
         """What the owner of each says, in this order; instead, what the first says that has no answer."""
         answers = await asyncio.gather(
             *(self.at(partition, place, asked.route, asked.scope, b"") for partition in partitions)
         )
-        bad = [one for one in answers if not isinstance(one, Answer) or one.status != 200]
-        return bad[0] if bad else [one.body for one in answers if isinstance(one, Answer)]
+        bad = [one for one in answers if not isinstance(one, Response) or one.status != 200]
+        return bad[0] if bad else [one.body for one in answers if isinstance(one, Response)]
 
     async def _in_order(
-        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None
-    ) -> Answer | Stream | None:
+        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+    ) -> Response | StreamingResponse | None:
         """What concerns all partitions of a tenant is done at the owner of its home, one request after the other and
         none beside a spread: otherwise a partition that is just being added would miss it."""
         said = next((value for name, value in scope["headers"] if name == PARTITION), None)
@@ -279,8 +281,8 @@ class Ways:
         return answer
 
     async def _all(
-        self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
-    ) -> Answer | Stream | None:
+        self, place: "PathHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+    ) -> Response | StreamingResponse | None:
         """Home last, with the answer: whoever repeats it after a failure changes nothing twice."""
         for number, partition in enumerate(partitions[1:], 1):
             part = route.deals(body, number, len(partitions)) if route.deals is not None else body
@@ -291,10 +293,10 @@ class Ways:
         return await self.at(partitions[0], place, route, scope, part)
 
     async def _any(
-        self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
-    ) -> Answer | Stream | None:
+        self, place: "PathHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+    ) -> Response | StreamingResponse | None:
         """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
-        best: Answer | Stream | None = None
+        best: Response | StreamingResponse | None = None
         heard: list[wire.Heard] = []
         for partition in reversed(partitions):
             answer = await self.at(partition, place, route, scope, body)
@@ -303,7 +305,7 @@ class Ways:
                 return problem(OUTCOME_UNKNOWN, OutcomeUnknown.code, message)
             if answer is None or answer.status in (503, OUTCOME_UNKNOWN):
                 return answer
-            if isinstance(answer, Answer) and answer.status == 200:
+            if isinstance(answer, Response) and answer.status == 200:
                 heard.append(msgspec.json.decode(answer.body, type=wire.Heard))
             if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
                 best = answer
@@ -312,9 +314,11 @@ class Ways:
             return as_json(wire.Heard(detail=f"{waiting} waiting", waiting=waiting))
         return best
 
-    async def _runs(self, place: "Place", route: Route, scope: Scope, body: bytes) -> Answer | Stream | None:
+    async def _runs(
+        self, place: "PathHandler", route: Route, scope: Scope, body: bytes
+    ) -> Response | StreamingResponse | None:
         assert route.spreads is not None, "a route over runs says how"
-        asked = Asked(scope, _nothing_more, route, self.node.desk, self._closing, body)
+        asked = Request(scope, _nothing_more, route, self.node.desk, self._closing, body)
         return await place.guarded(route.spreads(self, place, asked))
 
 
@@ -322,8 +326,8 @@ def _is_forwarded(name: bytes) -> bool:
     return name not in _HOP and name not in _LET_IN and not name.startswith(_FETCH)
 
 
-def _unknown_run(answer: Answer | Stream | None) -> bool:
-    return isinstance(answer, Answer) and answer.status == 404 and b'"unknown_run"' in answer.body
+def _unknown_run(answer: Response | StreamingResponse | None) -> bool:
+    return isinstance(answer, Response) and answer.status == 404 and b'"unknown_run"' in answer.body
 
 
 async def _body(receive: Receive, whole: bytes | None) -> bytes:
@@ -334,7 +338,7 @@ async def _body(receive: Receive, whole: bytes | None) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
         if size > BODY_BYTES_MAX or not message.get("more_body", False):
@@ -342,4 +346,4 @@ async def _body(receive: Receive, whole: bytes | None) -> bytes:
 
 
 async def _nothing_more() -> Message:
-    raise Gone
+    raise ClientDisconnected

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, cast
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from tickwork.api.app import Front
-from tickwork.api.door import Door
+from tickwork.api.app import FastRouter
+from tickwork.api.door import ConnectionLimit
 from tickwork.api.http.auth import not_a_node
 from tickwork.api.http.errors import problem
 from tickwork.api.http.request import NODE
-from tickwork.api.http.response import Answer
+from tickwork.api.http.response import Response
 from tickwork.cluster import multiplexed_connection as trunk
 from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
@@ -33,18 +33,18 @@ _TOO_LARGE = "The head of the request is too large."
 _LENGTH, _END = b"\r\ncontent-length: ", b"\r\n\r\n"
 
 
-class _Nobody:
+class _NoClient:
     """Waits for nothing more."""
 
     def set(self) -> None:
         pass
 
 
-class Short:
+class FastRequest:
     """A request that came whole under a known head; to uvicorn it looks like one of its own cycles."""
 
     __slots__ = ("body", "disconnected", "keep_alive", "response_complete", "scope")
-    message_event = _Nobody()
+    message_event = _NoClient()
 
     def __init__(self, scope: Scope, body: bytes) -> None:
         self.scope = scope
@@ -53,15 +53,15 @@ class Short:
         self.disconnected = self.response_complete = False
 
 
-def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
+def protocol_of(engine: Engine | Node, front: FastRouter) -> type[asyncio.Protocol]:
     """uvicorn makes one for each connection, and tells it nothing of ours."""
-    return type("Connection", (ServerConnection,), {"engine": engine, "front": front, "door": Door()})
+    return type("Connection", (ServerConnection,), {"engine": engine, "front": front, "door": ConnectionLimit()})
 
 
 class ServerConnection(HttpToolsProtocol):
     engine: ClassVar[Engine | Node]
-    front: ClassVar[Front]
-    door: ClassVar[Door]
+    front: ClassVar[FastRouter]
+    door: ClassVar[ConnectionLimit]
 
     # ---- how long it may take
 
@@ -148,7 +148,7 @@ class ServerConnection(HttpToolsProtocol):
         else:
             self._refuse(problem(400, "malformed_request", "this is not a request of HTTP/1.1"))
 
-    def _refuse(self, refused: Answer) -> None:
+    def _refuse(self, refused: Response) -> None:
         """Beside all routes, and the connection ends with it."""
         head = self.front.head_of(refused, self.server_state.default_headers)
         self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"connection: close\r\n\r\n", refused.body)))
@@ -196,7 +196,7 @@ class ServerConnection(HttpToolsProtocol):
             body = _body_after(data, mark + len(_LENGTH))
             if body is not None:
                 self._unset_keepalive_if_required()
-                short = Short(scope, body)
+                short = FastRequest(scope, body)
                 self.cycle = cast("RequestResponseCycle", short)
                 self._answer_soon(short)
                 return
@@ -235,12 +235,12 @@ class ServerConnection(HttpToolsProtocol):
         while self._begun:
             self._answer_soon(self._begun.pop()[0])
 
-    def _answer_soon(self, cycle: RequestResponseCycle | Short) -> None:
+    def _answer_soon(self, cycle: RequestResponseCycle | FastRequest) -> None:
         task = self.loop.create_task(self._answer(cycle))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _answer(self, cycle: RequestResponseCycle | Short) -> None:
+    async def _answer(self, cycle: RequestResponseCycle | FastRequest) -> None:
         answer = await self.front.answer(cast("Scope", cycle.scope), bytes(cycle.body))
         if self.flow.write_paused:
             await self.flow.drain()

@@ -12,10 +12,10 @@ from tickwork.cluster.node import Node
 from tickwork.core.state.schedule import Fate
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.maintenance.auditor import Audit
+from tickwork.runtime.maintenance.auditor import AuditProgress
 from tickwork.runtime.partition.commit_writer import COMMIT_SECONDS
 from tickwork.runtime.views.runs import depths
-from tickwork.runtime.workers.seat import Freshness
+from tickwork.runtime.workers.seat import HeartbeatAges
 
 BEAT_QUANTILES = (0.5, 0.95, 1.0)
 
@@ -123,7 +123,7 @@ class _Reading(Collector):
         yield from audits([auditor.view() for auditor in self._engine.auditors])
 
 
-def audits(views: Sequence[Audit]) -> Iterator[Metric]:
+def audits(views: Sequence[AuditProgress]) -> Iterator[Metric]:
     """How far behind the auditors are that run here."""
     if not views:
         return
@@ -183,7 +183,7 @@ def _work(engine: Engine) -> Iterator[Metric]:
     )
 
 
-def _beats(heard: Freshness) -> Iterator[Metric]:
+def _beats(heard: HeartbeatAges) -> Iterator[Metric]:
     ages = sorted(heard.ages_s)
     family = GaugeMetricFamily("tickwork_worker_beat_age_seconds", "Since a worker was heard.", labels=["quantile"])
     for share in BEAT_QUANTILES if ages else ():

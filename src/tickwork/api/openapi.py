@@ -8,7 +8,7 @@ import msgspec
 
 from tickwork.api.http.request import KEY_CHARACTERS_MAX
 from tickwork.api.http.response import JSON, MSGPACK, PROBLEM
-from tickwork.api.http.route import MANY_MAX, Body, Gives, Param, Route
+from tickwork.api.http.route import MANY_MAX, BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.protocol import http_models as wire
 from tickwork.version import VERSION
 
@@ -130,7 +130,7 @@ def _path_parameter(part: str) -> dict[str, Any]:
     return {"name": part, "in": "path", "required": True, "description": says, "schema": schema}
 
 
-def _query_parameter(param: Param) -> dict[str, Any]:
+def _query_parameter(param: QueryParam) -> dict[str, Any]:
     schema: dict[str, Any]
     if param.kind is int:
         schema = {"type": "integer", "minimum": param.low, "maximum": param.high}
@@ -157,7 +157,7 @@ def _header(name: str, says: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "description": says, "schema": schema}
 
 
-def _body(body: Body, schema_of: dict[str, Any]) -> dict[str, Any]:
+def _body(body: BodySpec, schema_of: dict[str, Any]) -> dict[str, Any]:
     return {
         "required": not body.optional,
         "description": body.says or "What is asked.",
@@ -193,7 +193,7 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _response(gives: Gives, schema_of: dict[str, Any]) -> dict[str, Any]:
+def _response(gives: ResponseSpec, schema_of: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": gives.says or "The answer."}
     if gives.kinds:
         answer["content"] = {kind: _content(gives.model, kind, schema_of) for kind in gives.kinds}

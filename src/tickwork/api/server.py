@@ -14,9 +14,9 @@ from collections.abc import Generator
 import uvicorn
 from starlette.applications import Starlette
 
-from tickwork.api.app import Front
-from tickwork.api.http.browser_sessions import Sessions
-from tickwork.api.http.request import Closing
+from tickwork.api.app import FastRouter
+from tickwork.api.http.browser_sessions import BrowserSessions
+from tickwork.api.http.request import ShutdownSignal
 from tickwork.api.http_protocol import KEEP_ALIVE_S, protocol_of
 from tickwork.cluster.node import Node
 from tickwork.core.base.errors import TickworkError
@@ -73,7 +73,7 @@ class HttpServer:
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{shown}:{self._port}"
         sockets = [listener] if self._inner is None else [listener, self._inner]
-        front: Front = self._app.state.front
+        front: FastRouter = self._app.state.front
         store = (self._engine.desk if isinstance(self._engine, Node) else self._engine).store_id
         config = uvicorn.Config(
             front,
@@ -99,13 +99,13 @@ class HttpServer:
 
     def link(self) -> str:
         """The page for one browser, once; just its address where everybody is let in."""
-        sessions: Sessions | None = self._app.state.sessions
+        sessions: BrowserSessions | None = self._app.state.sessions
         return self.address if sessions is None else sessions.link(self.address)
 
     async def stop(self) -> None:
         if self._server is None or self._serving is None:
             return
-        closing: Closing = self._app.state.closing
+        closing: ShutdownSignal = self._app.state.closing
         closing.set()
         self._engine.release_workers()
         self._server.should_exit = True

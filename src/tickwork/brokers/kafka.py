@@ -19,10 +19,10 @@ from tickwork.ports.broker import (
     REDELIVER_MS,
     DeadLetter,
     Delivery,
-    Depth,
     Envelope,
-    Seal,
-    Unreadable,
+    EnvelopeCodec,
+    QueueDepth,
+    UnreadableMessage,
     band,
     headers_of,
     labels_token,
@@ -50,7 +50,7 @@ class _Open(msgspec.Struct, eq=False):
     times: int = 1
 
 
-class _Places:
+class _TopicPartitions:
     """One topic partition, as this worker has it."""
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class _Places:
         return min(self.open, default=self.next)
 
 
-class KafkaLane:
+class KafkaBroker:
     def __init__(
         self,
         url: str,
         *,
-        seal: Seal | None = None,
+        seal: EnvelopeCodec | None = None,
         redeliver_ms: int = REDELIVER_MS,
         deliveries_max: int = DELIVERIES_MAX,
     ) -> None:
@@ -76,14 +76,14 @@ class KafkaLane:
         parts = urlsplit(url)
         self._servers = parts.netloc.split(",")
         self._name = token(parts.path.strip("/") or "tickwork")
-        self._seal = seal or Seal()
+        self._seal = seal or EnvelopeCodec()
         self._redeliver_s, self._deliveries_max = redeliver_ms / 1000, deliveries_max
         self._opening = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
         self._consumer: AIOKafkaConsumer | None = None
         self._topics: dict[str, int] = {}  # known to this process, with their band
         self._subscribed: frozenset[str] = frozenset()
-        self._places: dict[Any, _Places] = {}  # by topic partition
+        self._places: dict[Any, _TopicPartitions] = {}  # by topic partition
 
     async def open(self) -> None:
         try:
@@ -203,7 +203,7 @@ class KafkaLane:
             async with asyncio.timeout(wait_s + 0.1):
                 fetched = await consumer.getmany(*some, timeout_ms=max(int(wait_s * 1000), 1), max_records=limit)
         for place, records in fetched.items():
-            known = self._places.setdefault(place, _Places())
+            known = self._places.setdefault(place, _TopicPartitions())
             for record in records:
                 known.open[record.offset] = _Open(record.value or b"", self._topics.get(record.topic, 1), 0.0, 0)
                 known.next = record.offset + 1
@@ -227,9 +227,9 @@ class KafkaLane:
             one.times, one.due = one.times + 1, now + self._redeliver_s
             try:
                 if one.times > self._deliveries_max:
-                    raise Unreadable(too_often(one.times - 1))
+                    raise UnreadableMessage(too_often(one.times - 1))
                 found.append(Delivery(self._seal.unwrap(one.data), (place, offset), one.times))
-            except Unreadable as error:
+            except UnreadableMessage as error:
                 await self._bury(place, offset, one.data, str(error))
         return found
 
@@ -274,7 +274,7 @@ class KafkaLane:
             await self._producer.send_and_wait(f"{self._name}.dead", data, headers=headers)
         await self._settle([(place, offset)])
 
-    async def depth(self) -> Depth:
+    async def depth(self) -> QueueDepth:
         """Of the topics that this process has used: what the group has not committed."""
         async with self._broker() as (producer, consumer):
             async with asyncio.timeout(2 * TIMEOUT_S):
@@ -284,7 +284,7 @@ class KafkaLane:
                 waiting = sum(ends[place] - (done or 0) for place, done in zip(used, settled, strict=True))
                 dead = await self._ends(producer, consumer, f"{self._name}.dead")
                 began = await consumer.beginning_offsets(list(dead)) if dead else {}
-                return Depth(waiting, sum(end - began[place] for place, end in dead.items()))
+                return QueueDepth(waiting, sum(end - began[place] for place, end in dead.items()))
 
     async def _ends(self, producer: "AIOKafkaProducer", consumer: "AIOKafkaConsumer", *topics: str) -> "dict[Any, int]":
         from aiokafka import TopicPartition

@@ -17,11 +17,11 @@ from tickwork.ports.broker import (
     REDELIVER_MS,
     DeadLetter,
     Delivery,
-    Depth,
     Envelope,
+    EnvelopeCodec,
     Labels,
-    Seal,
-    Unreadable,
+    QueueDepth,
+    UnreadableMessage,
     label_sets,
     too_often,
 )
@@ -39,7 +39,7 @@ class _Message(msgspec.Struct, eq=False):
     gone: bool = False
 
 
-class MemoryBroker:
+class MemoryBrokerState:
     """What several lanes of one process share."""
 
     def __init__(self) -> None:
@@ -109,29 +109,29 @@ class MemoryBroker:
         return self._leased[0][0] if self._leased else None
 
 
-_NAMED: "WeakValueDictionary[str, MemoryBroker]" = WeakValueDictionary()
+_NAMED: "WeakValueDictionary[str, MemoryBrokerState]" = WeakValueDictionary()
 
 
-def broker_named(name: str) -> MemoryBroker:
+def broker_named(name: str) -> MemoryBrokerState:
     """The same for all who ask while somebody holds it."""
     found = _NAMED.get(name)
     if found is None:
-        found = _NAMED[name] = MemoryBroker()
+        found = _NAMED[name] = MemoryBrokerState()
     return found
 
 
-class MemoryLane:
+class MemoryBroker:
     def __init__(
         self,
-        broker: MemoryBroker,
+        broker: MemoryBrokerState,
         *,
-        seal: Seal | None = None,
+        seal: EnvelopeCodec | None = None,
         redeliver_ms: int = REDELIVER_MS,
         deliveries_max: int = DELIVERIES_MAX,
     ) -> None:
         self._deliveries_max = deliveries_max
         self._broker = broker
-        self._seal = seal or Seal()
+        self._seal = seal or EnvelopeCodec()
         self._redeliver_s = redeliver_ms / 1000
 
     async def open(self) -> None:
@@ -173,9 +173,9 @@ class MemoryLane:
                 break
             try:
                 if message.times > self._deliveries_max:
-                    raise Unreadable(too_often(message.times - 1))
+                    raise UnreadableMessage(too_often(message.times - 1))
                 found.append(Delivery(self._seal.unwrap(message.data), message.number, message.times))
-            except Unreadable as error:
+            except UnreadableMessage as error:
                 self._broker.bury(message.data, str(error))
                 self._broker.drop(message.number)
         return found
@@ -192,9 +192,9 @@ class MemoryLane:
             self._broker.bury(message.data, reason)
             self._broker.drop(message.number)
 
-    async def depth(self) -> Depth:
+    async def depth(self) -> QueueDepth:
         self._check()
-        return Depth(len(self._broker.messages), len(self._broker.dead), str(self._broker.identity))
+        return QueueDepth(len(self._broker.messages), len(self._broker.dead), str(self._broker.identity))
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         self._check()

@@ -21,10 +21,10 @@ from tickwork.ports.broker import (
     REDELIVER_MS,
     DeadLetter,
     Delivery,
-    Depth,
     Envelope,
-    Seal,
-    Unreadable,
+    EnvelopeCodec,
+    QueueDepth,
+    UnreadableMessage,
     band,
     headers_of,
     labels_token,
@@ -48,7 +48,7 @@ IDLE_DAYS = 7  # a consumer that nobody asks for so long goes; what waits for it
 
 CONSUMER_GONE, NO_RESPONDERS = "409", "503"
 
-Place = tuple[str, str, int]
+QueueAddress = tuple[str, str, int]
 _Message = tuple[str, bytes, dict[str, str] | None]
 T = TypeVar("T")
 
@@ -62,8 +62,8 @@ class _Pull(msgspec.Struct, eq=False):
     done: asyncio.Future[None]
 
 
-class _Arrived(msgspec.Struct, eq=False):
-    place: Place
+class _ReceivedMessage(msgspec.Struct, eq=False):
+    place: QueueAddress
     seq: int
     times: int
     reply: str
@@ -71,12 +71,12 @@ class _Arrived(msgspec.Struct, eq=False):
     at: float
 
 
-class NatsLane:
+class NatsBroker:
     def __init__(
         self,
         url: str,
         *,
-        seal: Seal | None = None,
+        seal: EnvelopeCodec | None = None,
         redeliver_ms: int = REDELIVER_MS,
         deliveries_max: int = DELIVERIES_MAX,
     ) -> None:
@@ -87,16 +87,16 @@ class NatsLane:
         self._name = token(parts.path.strip("/") or "tickwork")
         self._replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
         self._work, self._dead = f"{self._name}-work", f"{self._name}-dead"
-        self._seal = seal or Seal()
+        self._seal = seal or EnvelopeCodec()
         self._redeliver_s = redeliver_ms / 1000
         self._client: Client | None = None
         self._opening = asyncio.Lock()
-        self._consumers: dict[str, Place] = {}
-        self._pulls: dict[Place, _Pull] = {}
+        self._consumers: dict[str, QueueAddress] = {}
+        self._pulls: dict[QueueAddress, _Pull] = {}
         self._numbers = 0
         self._inbox = self._answers = ""
         self._asked: dict[str, asyncio.Future[Msg]] = {}
-        self._arrived: list[_Arrived] = []
+        self._arrived: list[_ReceivedMessage] = []
         self._news = asyncio.Event()
         self._jobs: set[asyncio.Task[None]] = set()
         self._receiving = 0
@@ -261,7 +261,7 @@ class NatsLane:
             if self._arrived:
                 asyncio.get_running_loop().call_later(KEPT_S, self._give_back)
 
-    async def _make_consumers(self, stream: "JetStreamContext", wanted: list[Place]) -> None:
+    async def _make_consumers(self, stream: "JetStreamContext", wanted: list[QueueAddress]) -> None:
         from nats.js.api import AckPolicy, ConsumerConfig
 
         known = set(self._consumers.values())
@@ -281,7 +281,7 @@ class NatsLane:
             await stream.add_consumer(self._work, config)
             self._consumers[name] = place
 
-    async def _look(self, wanted: list[Place], limit: int) -> None:
+    async def _look(self, wanted: list[QueueAddress], limit: int) -> None:
         """What is there now, band by band, until it is enough."""
         for level in sorted({place[2] for place in wanted}):
             room = limit - sum(one.place in wanted for one in self._arrived)
@@ -299,7 +299,7 @@ class NatsLane:
     def _is_over(self, pull: _Pull) -> bool:
         return pull.done.done() or asyncio.get_running_loop().time() > pull.expires
 
-    async def _wait(self, wanted: list[Place], wait_s: float) -> None:
+    async def _wait(self, wanted: list[QueueAddress], wait_s: float) -> None:
         for place in wanted:
             pull = self._pulls.get(place)
             if pull is None or self._is_over(pull):
@@ -313,7 +313,7 @@ class NatsLane:
                     if client is None or client.is_closed or client is not self._client:
                         return
 
-    async def _pull(self, place: Place, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
+    async def _pull(self, place: QueueAddress, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
         client = self._connected()
         name = next((name for name, known in self._consumers.items() if known == place), "")
         if not name:  # somebody deleted it since it was made: the next call makes it anew
@@ -336,7 +336,9 @@ class NatsLane:
         if place is None:
             return
         now = asyncio.get_running_loop().time()
-        arrived = _Arrived(place, facts.sequence.stream, facts.num_delivered or 1, message.reply, message.data, now)
+        arrived = _ReceivedMessage(
+            place, facts.sequence.stream, facts.num_delivered or 1, message.reply, message.data, now
+        )
         self._arrived.append(arrived)
         pull = self._pulls.get(place)
         if pull is not None:
@@ -358,22 +360,22 @@ class NatsLane:
                     self._consumers = {name: known for name, known in self._consumers.items() if known != place}
         self._news.set()
 
-    def _has(self, wanted: list[Place]) -> bool:
+    def _has(self, wanted: list[QueueAddress]) -> bool:
         return any(one.place in wanted for one in self._arrived)
 
-    def _take(self, wanted: list[Place], limit: int) -> list[_Arrived]:
+    def _take(self, wanted: list[QueueAddress], limit: int) -> list[_ReceivedMessage]:
         ready = sorted((one for one in self._arrived if one.place in wanted), key=lambda one: (one.place[2], one.seq))
         self._arrived = [one for one in self._arrived if one.place not in wanted] + ready[limit:]
         return ready[:limit]
 
-    async def _deliveries(self, arrived: list[_Arrived]) -> list[Delivery]:
+    async def _deliveries(self, arrived: list[_ReceivedMessage]) -> list[Delivery]:
         found: list[Delivery] = []
         for one in arrived:
             try:
                 if one.times > self._deliveries_max:
-                    raise Unreadable(too_often(one.times - 1))
+                    raise UnreadableMessage(too_often(one.times - 1))
                 found.append(Delivery(self._seal.unwrap(one.data), (one.reply, one.data), one.times))
-            except Unreadable as error:
+            except UnreadableMessage as error:
                 await self._bury(one.reply, one.data, str(error))
         return found
 
@@ -410,10 +412,10 @@ class NatsLane:
         if _status(kept) != NO_RESPONDERS:  # else it comes again, and the stream is made anew meanwhile
             await self._ask([(reply, b"+TERM", None)])
 
-    async def depth(self) -> Depth:
+    async def depth(self) -> QueueDepth:
         async with self._stream() as stream:
             work, dead = await stream.stream_info(self._work), await stream.stream_info(self._dead)
-            return Depth(work.state.messages, dead.state.messages, str(work.created))
+            return QueueDepth(work.state.messages, dead.state.messages, str(work.created))
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         from nats.js.errors import NotFoundError

@@ -17,10 +17,10 @@ from tickwork.ports.broker import (
     REDELIVER_MS,
     DeadLetter,
     Delivery,
-    Depth,
     Envelope,
-    Seal,
-    Unreadable,
+    EnvelopeCodec,
+    QueueDepth,
+    UnreadableMessage,
     label_sets,
     labels_token,
     missing_extra,
@@ -94,12 +94,12 @@ select (select count(*) from {schema}.lane_messages), (select count(*) from {sch
 DEAD = "select reason, data from {schema}.lane_dead order by id desc limit $1"
 
 
-class PostgresLane:
+class PostgresBroker:
     def __init__(
         self,
         url: str,
         *,
-        seal: Seal | None = None,
+        seal: EnvelopeCodec | None = None,
         redeliver_ms: int = REDELIVER_MS,
         deliveries_max: int = DELIVERIES_MAX,
     ) -> None:
@@ -108,7 +108,7 @@ class PostgresLane:
         given = dict(parse_qsl(parts.query))
         self._schema = "tickwork_" + token(given.pop("lane_schema", "lanes")).lower().replace("-", "_2d")
         self._dsn = urlunsplit(parts._replace(query=urlencode(given)))
-        self._seal = seal or Seal()
+        self._seal = seal or EnvelopeCodec()
         self._redeliver_ms, self._deliveries_max = redeliver_ms, deliveries_max
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
@@ -203,9 +203,9 @@ class PostgresLane:
         for number, _, times, data in sorted(rows, key=lambda row: (-row[1], row[0])):
             try:
                 if times > self._deliveries_max:
-                    raise Unreadable(too_often(times - 1))
+                    raise UnreadableMessage(too_often(times - 1))
                 found.append(Delivery(self._seal.unwrap(data), number, times))
-            except Unreadable as error:
+            except UnreadableMessage as error:
                 await connection.execute(self._sql(BURY), number, str(error))
         return found
 
@@ -219,10 +219,10 @@ class PostgresLane:
         async with self._connection() as connection:
             await connection.execute(self._sql(BURY), delivery.receipt, reason)
 
-    async def depth(self) -> Depth:
+    async def depth(self) -> QueueDepth:
         async with self._connection() as connection:
             waiting, dead, born = await connection.fetchrow(self._sql(DEPTH))
-            return Depth(waiting, dead, born or "")
+            return QueueDepth(waiting, dead, born or "")
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         async with self._connection() as connection:

@@ -19,10 +19,10 @@ from tickwork.ports.broker import (
     REDELIVER_MS,
     DeadLetter,
     Delivery,
-    Depth,
     Envelope,
-    Seal,
-    Unreadable,
+    EnvelopeCodec,
+    QueueDepth,
+    UnreadableMessage,
     band,
     headers_of,
     labels_token,
@@ -41,23 +41,23 @@ BROKER_DELIVERIES_MAX = 1_000  # RabbitMQ 4 would drop a message after 20, silen
 IDLE_DAYS = 7  # a queue that nobody uses for so long goes: versions of applications come and go
 DEAD_DAYS, DEAD_MAX = 30, 10_000
 
-Place = tuple[str, str, int]
+QueueAddress = tuple[str, str, int]
 T = TypeVar("T")
 
 
-class _Held(msgspec.Struct, eq=False):
+class _UnackedMessage(msgspec.Struct, eq=False):
     """A message that was fetched and is not settled yet."""
 
     message: Any
     due: float
 
 
-class RabbitLane:
+class RabbitBroker:
     def __init__(
         self,
         url: str,
         *,
-        seal: Seal | None = None,
+        seal: EnvelopeCodec | None = None,
         redeliver_ms: int = REDELIVER_MS,
         deliveries_max: int = DELIVERIES_MAX,
     ) -> None:
@@ -66,15 +66,15 @@ class RabbitLane:
         given = dict(parse_qsl(parts.query))
         self._name = token(given.pop("lane", "tickwork"))
         self._url = urlunsplit(parts._replace(query=urlencode(given)))
-        self._seal = seal or Seal()
+        self._seal = seal or EnvelopeCodec()
         self._redeliver_s, self._deliveries_max = redeliver_ms / 1000, deliveries_max
         self._connection: AbstractConnection | None = None
         self._opening = asyncio.Lock()
         self._out: AbstractChannel
         self._in: AbstractChannel
         self._exchange: AbstractExchange
-        self._queues: dict[Place, Any] = {}
-        self._held: dict[int, _Held] = {}  # by delivery tag of this connection
+        self._queues: dict[QueueAddress, Any] = {}
+        self._held: dict[int, _UnackedMessage] = {}  # by delivery tag of this connection
         self._generation = 0  # of the connection: tags mean something in it alone
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -136,7 +136,7 @@ class RabbitLane:
         self._generation += 1
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(self._generation))
 
-    async def _queue(self, place: Place) -> Any:
+    async def _queue(self, place: QueueAddress) -> Any:
         queue = self._queues.get(place)
         if queue is None:
             queue, labels, level = place
@@ -192,7 +192,7 @@ class RabbitLane:
             await asyncio.sleep(min(pause_s, left))
             pause_s = min(pause_s * 1.5, POLL_S_MAX)
 
-    async def _fetch(self, wanted: list[Place], limit: int) -> list[Delivery]:
+    async def _fetch(self, wanted: list[QueueAddress], limit: int) -> list[Delivery]:
         found: list[Delivery] = []
         there = [await self._queue(place) for place in wanted]  # all of them first: what is fetched is not to wait
         loop = asyncio.get_running_loop()
@@ -211,12 +211,12 @@ class RabbitLane:
         tag = message.delivery_tag or 0
         try:
             if times > self._deliveries_max:
-                raise Unreadable(too_often(times - 1))
+                raise UnreadableMessage(too_often(times - 1))
             envelope = self._seal.unwrap(message.body)
-        except Unreadable as error:
+        except UnreadableMessage as error:
             await self._bury(message, str(error))
             return None
-        self._held[tag] = _Held(message, asyncio.get_running_loop().time() + self._redeliver_s)
+        self._held[tag] = _UnackedMessage(message, asyncio.get_running_loop().time() + self._redeliver_s)
         return Delivery(envelope, (self._generation, tag), times)
 
     async def _sweep(self, generation: int) -> None:
@@ -255,7 +255,7 @@ class RabbitLane:
         await self._out.default_exchange.publish(dead, f"{self._name}.dead", mandatory=True, timeout=TIMEOUT_S)
         await message.ack()
 
-    async def depth(self) -> Depth:
+    async def depth(self) -> QueueDepth:
         """As far as this process knows its queues; what others have fetched and not accepted is not counted."""
         async with self._broker():
             waiting = len(self._held)
@@ -263,7 +263,7 @@ class RabbitLane:
                 again = await self._in.declare_queue(queue.name, passive=True, timeout=TIMEOUT_S)
                 waiting += again.declaration_result.message_count or 0
             dead = await self._in.declare_queue(f"{self._name}.dead", passive=True, timeout=TIMEOUT_S)
-            return Depth(waiting, dead.declaration_result.message_count or 0)
+            return QueueDepth(waiting, dead.declaration_result.message_count or 0)
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         """They are fetched and put back: RabbitMQ has no other way to look."""
@@ -286,7 +286,7 @@ async def _answered(queue: str, question: Awaitable[T]) -> T:
         raise TimeoutError(f"queue {queue} does not answer") from None
 
 
-def _place(envelope: Envelope) -> Place:
+def _place(envelope: Envelope) -> QueueAddress:
     return (token(envelope.queue), labels_token(envelope.labels), band(envelope.priority))
 
 

@@ -8,90 +8,94 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     name: str
     does: str
     at: str  # module:function under tickwork.cli
 
 
-GROUPS: dict[str, tuple[Entry, ...]] = {
+GROUPS: dict[str, tuple[CommandEntry, ...]] = {
     "Begin": (
-        Entry("init", "A starter project.", "commands.init:init"),
-        Entry(
+        CommandEntry("init", "A starter project.", "commands.init:init"),
+        CommandEntry(
             "dev",
             "Server, engine and worker for an application; new code runs as soon as it is saved.",
             "commands.dev:dev",
         ),
-        Entry("run", "Start a run and follow it to its end.", "commands.run:run"),
-        Entry("doctor", "Whether everything is as it must be, and what to do where not.", "commands.doctor:doctor"),
+        CommandEntry("run", "Start a run and follow it to its end.", "commands.run:run"),
+        CommandEntry(
+            "doctor", "Whether everything is as it must be, and what to do where not.", "commands.doctor:doctor"
+        ),
     ),
     "Runs": (
-        Entry("runs", "Runs, newest first.", "commands.runs:runs"),
-        Entry("show", "A run with its tasks, attempts, errors and output.", "commands.runs:show"),
-        Entry("logs", "What the tasks of a run printed.", "commands.runs:logs"),
-        Entry("why", "The story of a run: what was decided, when, and what it waits for now.", "commands.runs:why"),
-        Entry("cancel", "End a run; what is running of it is stopped.", "commands.deeds:cancel"),
-        Entry("pause", "Start nothing more of a run until it is resumed.", "commands.deeds:pause"),
-        Entry("resume", "Go on with a paused run.", "commands.deeds:resume"),
-        Entry("retry", "Try again whatever failed in a failed run.", "commands.deeds:retry"),
-        Entry("rerun", "Run an ended run again, as a new run.", "commands.deeds:rerun"),
-        Entry("approve", "Let an approval of a run pass.", "commands.deeds:approve"),
-        Entry("reject", "Refuse an approval of a run.", "commands.deeds:reject"),
-        Entry("signal", "Tell an event to whoever waits for it.", "commands.deeds:signal"),
+        CommandEntry("runs", "Runs, newest first.", "commands.runs:runs"),
+        CommandEntry("show", "A run with its tasks, attempts, errors and output.", "commands.runs:show"),
+        CommandEntry("logs", "What the tasks of a run printed.", "commands.runs:logs"),
+        CommandEntry(
+            "why", "The story of a run: what was decided, when, and what it waits for now.", "commands.runs:why"
+        ),
+        CommandEntry("cancel", "End a run; what is running of it is stopped.", "commands.deeds:cancel"),
+        CommandEntry("pause", "Start nothing more of a run until it is resumed.", "commands.deeds:pause"),
+        CommandEntry("resume", "Go on with a paused run.", "commands.deeds:resume"),
+        CommandEntry("retry", "Try again whatever failed in a failed run.", "commands.deeds:retry"),
+        CommandEntry("rerun", "Run an ended run again, as a new run.", "commands.deeds:rerun"),
+        CommandEntry("approve", "Let an approval of a run pass.", "commands.deeds:approve"),
+        CommandEntry("reject", "Refuse an approval of a run.", "commands.deeds:reject"),
+        CommandEntry("signal", "Tell an event to whoever waits for it.", "commands.deeds:signal"),
     ),
     "Schedules": (
-        Entry("schedules", "The schedules, and when each is due next.", "commands.schedules:schedules"),
-        Entry(
+        CommandEntry("schedules", "The schedules, and when each is due next.", "commands.schedules:schedules"),
+        CommandEntry(
             "endpoints",
             "The endpoints: URLs that are called when they are due, and why then.",
             "commands.endpoints:endpoints",
         ),
-        Entry(
+        CommandEntry(
             "backfill",
             "Run what a schedule had, or would have had, in a time that is past.",
             "commands.backfills:backfill",
         ),
-        Entry("backfills", "Backfills: those under way, then those that ended.", "commands.backfills:backfills"),
-        Entry("catchup", "What is late, and what would run, before anything does.", "commands.catchup:catchup"),
-        Entry("holidays", "Lists of dates that schedules leave out.", "commands.holidays:holidays"),
-        Entry("zones", "The time zones that a schedule may name.", "commands.holidays:zones"),
+        CommandEntry("backfills", "Backfills: those under way, then those that ended.", "commands.backfills:backfills"),
+        CommandEntry("catchup", "What is late, and what would run, before anything does.", "commands.catchup:catchup"),
+        CommandEntry("holidays", "Lists of dates that schedules leave out.", "commands.holidays:holidays"),
+        CommandEntry("zones", "The time zones that a schedule may name.", "commands.holidays:zones"),
     ),
     "Server": (
-        Entry("server", "The engine and its API, until SIGTERM or Ctrl-C.", "commands.server_and_worker:server"),
-        Entry(
+        CommandEntry("server", "The engine and its API, until SIGTERM or Ctrl-C.", "commands.server_and_worker:server"),
+        CommandEntry(
             "worker",
             "A worker for an application, until SIGTERM or Ctrl-C; a second one ends it at once.",
             "commands.server_and_worker:worker",
         ),
-        Entry("cluster", "Nodes, partitions and who owns them.", "commands.cluster:cluster"),
-        Entry("status", "How the engine is.", "commands.status:status"),
-        Entry(
+        CommandEntry("cluster", "Nodes, partitions and who owns them.", "commands.cluster:cluster"),
+        CommandEntry("status", "How the engine is.", "commands.status:status"),
+        CommandEntry(
             "clock",
             "Wall clock, real time and logical time of the server, and whether they agree.",
             "commands.clock:clock",
         ),
-        Entry("page", "A link to the server's page for one browser; it works once.", "commands.status:page"),
-        Entry("workflows", "The workflows that the server knows.", "commands.status:workflows"),
-        Entry("workers", "The workers that are connected.", "commands.status:workers"),
-        Entry("queues", "The queues, with what waits and runs in each.", "commands.queues:queues"),
-        Entry("versions", "The versions of an application, newest first.", "commands.versions:versions"),
-        Entry("db", "The store as a whole: upgrade, check, backup, restore, copy.", "commands.db:db"),
-        Entry(
+        CommandEntry("page", "A link to the server's page for one browser; it works once.", "commands.status:page"),
+        CommandEntry("workflows", "The workflows that the server knows.", "commands.status:workflows"),
+        CommandEntry("workers", "The workers that are connected.", "commands.status:workers"),
+        CommandEntry("queues", "The queues, with what waits and runs in each.", "commands.queues:queues"),
+        CommandEntry("versions", "The versions of an application, newest first.", "commands.versions:versions"),
+        CommandEntry("db", "The store as a whole: upgrade, check, backup, restore, copy.", "commands.db:db"),
+        CommandEntry(
             "auditor",
             "Decide a journal again as it grows, and compare the hash of every tick.",
             "commands.auditor:auditor",
         ),
-        Entry(
+        CommandEntry(
             "release",
             "Give the work of a partition to workers again, after an auditor or a person had it held.",
             "commands.auditor:release",
         ),
-        Entry("replay", "Decide a journal again and compare every hash.", "commands.replay:replay"),
+        CommandEntry("replay", "Decide a journal again and compare every hash.", "commands.replay:replay"),
     ),
 }
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CommandEntry]:
     return [entry for group in GROUPS.values() for entry in group]
 
 

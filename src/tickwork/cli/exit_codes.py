@@ -35,7 +35,7 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
 
 
-class Ended(Exception):
+class CommandExit(Exception):
     """A command is over with this code; `text`, where there is one, goes to standard error."""
 
     def __init__(self, code: Exit, text: str = "") -> None:

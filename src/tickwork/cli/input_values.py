@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.exit_codes import CommandExit, Exit
 
 if TYPE_CHECKING:
     from tickwork.sdk.authoring.workflows import Workflow
@@ -20,16 +20,16 @@ BYTES_MAX = 64 * 1024 * 1024
 
 def read_inputs(pairs: Sequence[str], document: str | None, workflow: "Workflow[..., Any] | None") -> dict[str, Any]:
     if pairs and document is not None:
-        raise Ended(Exit.USAGE, "give --input or --inputs-json, not both")
+        raise CommandExit(Exit.USAGE, "give --input or --inputs-json, not both")
     if document is not None:
         return _document(document)
     found: dict[str, Any] = {}
     for pair in pairs:
         name, mark, text = pair.partition("=")
         if not mark or not name:
-            raise Ended(Exit.USAGE, f"--input {pair!r} is not name=value")
+            raise CommandExit(Exit.USAGE, f"--input {pair!r} is not name=value")
         if name in found:
-            raise Ended(Exit.USAGE, f"--input {name} is given twice")
+            raise CommandExit(Exit.USAGE, f"--input {name} is given twice")
         found[name] = text if _wants_text(workflow, name) else _json_or_text(text)
     return found
 
@@ -41,7 +41,7 @@ def read_value(text: str) -> Any:
 def read_payload(text: str | None, document: str | None) -> Any:
     """What an event carries: JSON or else text, or a JSON document like that of `--inputs-json`."""
     if text is not None and document is not None:
-        raise Ended(Exit.USAGE, "give --payload or --payload-json, not both")
+        raise CommandExit(Exit.USAGE, "give --payload or --payload-json, not both")
     if document is not None:
         return _json(document, "--payload-json")
     return None if text is None else _json_or_text(text)
@@ -62,7 +62,7 @@ def _json_or_text(text: str) -> Any:
 def _document(text: str) -> dict[str, Any]:
     found = _json(text, "--inputs-json")
     if not isinstance(found, dict):
-        raise Ended(Exit.USAGE, "--inputs-json must be an object: a name and a value for each input")
+        raise CommandExit(Exit.USAGE, "--inputs-json must be an object: a name and a value for each input")
     return found
 
 
@@ -71,9 +71,9 @@ def _json(text: str, option: str) -> Any:
     try:
         return json.loads(_read(text))
     except OSError as error:
-        raise Ended(Exit.USAGE, f"{option}: {text[1:]} cannot be read: {error.strerror}") from None
+        raise CommandExit(Exit.USAGE, f"{option}: {text[1:]} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise Ended(Exit.USAGE, f"{option} is not JSON: {error}") from None
+        raise CommandExit(Exit.USAGE, f"{option} is not JSON: {error}") from None
 
 
 def _read(text: str) -> str | bytes:

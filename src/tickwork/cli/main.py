@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tickwork.cli.exit_codes import Ended, Exit, report, tell
+from tickwork.cli.exit_codes import CommandExit, Exit, report, tell
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         return int(_run(args))
-    except Ended as ended:
+    except CommandExit as ended:
         if ended.text:
             tell(ended.text)
         return int(ended.code)
@@ -67,7 +67,7 @@ def _dispatch(args: list[str]) -> int:
         known = any(entry.name == args[0] for entry in entries())
         words = app.parse_commands(args)[0] if known else ()
         hint = " ".join(("tickwork", *words, "--help"))
-        raise Ended(Exit.USAGE, f"{_one_line(str(error))} See {hint}.") from None
+        raise CommandExit(Exit.USAGE, f"{_one_line(str(error))} See {hint}.") from None
     return int(answer) if isinstance(answer, int) else Exit.OK
 
 

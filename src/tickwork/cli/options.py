@@ -11,7 +11,7 @@ from cyclopts.validators import Number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tickwork.compose.ephemeral_server import PrivateServer
+    from tickwork.compose.ephemeral_server import EphemeralServer
     from tickwork.compose.settings import Settings
     from tickwork.sdk.client.client import Client
 
@@ -23,7 +23,7 @@ Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Place:
+class ServerOptions:
     """Where a server keeps its data and listens."""
 
     data: str | None = None
@@ -42,7 +42,7 @@ class Place:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Crowd:
+class ClusterOptions:
     """A server as one of several."""
 
     store: str | None = None
@@ -77,7 +77,7 @@ class Crowd:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Hands:
+class WorkerOptions:
     """What a worker serves and has."""
 
     queues: str | None = None
@@ -121,7 +121,7 @@ class Hands:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class To:
+class ClientOptions:
     """Which server, and for whom the answer is."""
 
     url: str | None = None
@@ -142,14 +142,14 @@ class To:
     def folder(self, data: str | None) -> Path | None:
         """What is read instead of asking: the folder that was named, or that of the settings where no server answers
         and none was named. None: the server is asked."""
-        from tickwork.cli.exit_codes import Ended, Exit, tell
+        from tickwork.cli.exit_codes import CommandExit, Exit, tell
         from tickwork.compose.server import DATABASE
 
         found = settings({"url": self.url, "data": data})
         there = (found.folder / DATABASE).is_file()
         if data is not None:
             if not there:
-                raise Ended(Exit.NOT_FOUND, f"{found.folder} has no {DATABASE}; name a server's data folder")
+                raise CommandExit(Exit.NOT_FOUND, f"{found.folder} has no {DATABASE}; name a server's data folder")
             return found.folder
         if found.url or found.store or not there:
             return None
@@ -172,7 +172,7 @@ class To:
             yield client
 
 
-TO = To()
+TO = ClientOptions()
 
 
 def settings(*flags: dict[str, object]) -> "Settings":
@@ -182,18 +182,18 @@ def settings(*flags: dict[str, object]) -> "Settings":
 
 
 @contextmanager
-def private(found: "Settings", app: str = "") -> "Iterator[PrivateServer]":
+def private(found: "Settings", app: str = "") -> "Iterator[EphemeralServer]":
     """A server for this command alone, where none answers."""
-    from tickwork.cli.exit_codes import Ended, Exit
-    from tickwork.compose.ephemeral_server import PrivateServer
+    from tickwork.cli.exit_codes import CommandExit, Exit
+    from tickwork.compose.ephemeral_server import EphemeralServer
     from tickwork.ports.store import StoreInUse
 
-    server = PrivateServer(found, app)
+    server = EphemeralServer(found, app)
     try:
         server.__enter__()
     except StoreInUse as used:
         who = str(used).partition(": stop")[0]
-        raise Ended(
+        raise CommandExit(
             Exit.REFUSED, f"no server answers at {found.address}, but {who}; if that is one, name it with --url"
         ) from None
     try:

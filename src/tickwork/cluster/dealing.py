@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 
-def deal(credit: int, held: Sequence[int], wanted: Sequence[int]) -> list[int]:
+def split_credit(credit: int, held: Sequence[int], wanted: Sequence[int]) -> list[int]:
     """A share for each partition, what it holds included. What is held stays; of what is free, those that want more
     get equal parts first, up to what they want, and the rest is spread over all. One that gets nothing and comes to
     want something says so."""

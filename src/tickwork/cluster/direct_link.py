@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Container, Coroutine
 from typing import Any, Protocol
 
-from tickwork.cluster.multiplexed_connection import WORKER_PATH, NotSpoken, Trunk
-from tickwork.cluster.worker_gateway import Switchboard
+from tickwork.cluster.multiplexed_connection import WORKER_PATH, MultiplexedConnection, UpgradeRefused
+from tickwork.cluster.worker_gateway import WorkerGateway
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.system import Clock
 from tickwork.protocol.http_models import Owners
@@ -29,15 +29,15 @@ ANSWER_S = 10.0  # beyond what the owner may wait for work
 RETRY_MS = 50
 
 
-class Given(Link, Protocol):
+class GatewayLink(Link, Protocol):
     """The server that a worker was given."""
 
     async def owners(self, address: str = "") -> Owners:
         """As the node at `address` says, or the given server. Raises `Refused` where it is alone."""
 
 
-class Reach(Protocol):
-    """The way to owners. Raises `Unreached`, what the owner says, or `NotSpoken`."""
+class OwnerConnections(Protocol):
+    """The way to owners. Raises `OwnerUnreachable`, what the owner says, or `UpgradeRefused`."""
 
     async def open(self, address: str) -> None: ...
 
@@ -48,11 +48,11 @@ class Reach(Protocol):
     def close(self) -> None: ...
 
 
-class Unreached(Unavailable):
+class OwnerUnreachable(Unavailable):
     """No answer at this address."""
 
 
-class HttpReach:
+class HttpOwnerConnections:
     """By one connection to each node."""
 
     def __init__(self, *, token: str | Callable[[], str] = "", secure: bool = False) -> None:
@@ -60,7 +60,7 @@ class HttpReach:
         goes nowhere without it."""
         self._token = token
         self._secure = secure
-        self._trunks: dict[str, Trunk] = {}
+        self._trunks: dict[str, MultiplexedConnection] = {}
 
     async def open(self, address: str) -> None:
         try:
@@ -77,13 +77,13 @@ class HttpReach:
                 self._cut(address)  # it may hang without an end
             raise _unreached(address, error) from error
 
-    def _trunk(self, address: str) -> Trunk:
+    def _trunk(self, address: str) -> MultiplexedConnection:
         if self._secure and not address.startswith("https:"):
-            raise NotSpoken
+            raise UpgradeRefused
         if address not in self._trunks:
             token = self._token if isinstance(self._token, str) else self._token()
             headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
-            self._trunks[address] = Trunk(address, headers=headers, path=WORKER_PATH)
+            self._trunks[address] = MultiplexedConnection(address, headers=headers, path=WORKER_PATH)
         return self._trunks[address]
 
     def keep_only(self, addresses: Container[str]) -> None:
@@ -97,13 +97,13 @@ class HttpReach:
         self.keep_only(())
 
 
-class DirectLink:
+class OwnerLink:
     """`ports.exchange.Link`."""
 
-    def __init__(self, given: Given, reach: Reach, *, clock: Clock) -> None:
+    def __init__(self, given: GatewayLink, reach: OwnerConnections, *, clock: Clock) -> None:
         self._given, self._reach, self._clock = given, reach, clock
-        self._board: Switchboard | None = None  # as long as every owner is spoken to
-        self._found: Switchboard | None = None  # the same, from the next call on
+        self._board: WorkerGateway | None = None  # as long as every owner is spoken to
+        self._found: WorkerGateway | None = None  # the same, from the next call on
         self._owners: tuple[str, ...] = ()  # addresses, by partition
         self._unreached: dict[str, float] = {}  # since when
         self._look_at, self._pause_s = 0.0, SOON_S
@@ -165,11 +165,11 @@ class DirectLink:
                 self._found = self._new_board(found.store)
         except Refused:
             self._look_at = math.inf  # it is alone
-        except (Unavailable, NotSpoken):
+        except (Unavailable, UpgradeRefused):
             self._reach.keep_only(())
 
-    def _new_board(self, store: str) -> Switchboard:
-        return Switchboard(
+    def _new_board(self, store: str) -> WorkerGateway:
+        return WorkerGateway(
             way=self._way,
             beat=_nobody,
             session="own",
@@ -197,7 +197,7 @@ class DirectLink:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    async def _close_board(self, board: Switchboard) -> None:
+    async def _close_board(self, board: WorkerGateway) -> None:
         await board.close()
         if self._board is None:
             self._reach.keep_only(())
@@ -210,11 +210,11 @@ class DirectLink:
             if not address:
                 raise Unavailable(f"partition {partition} has no owner now", retry_after_ms=RETRY_MS)
             reply = await self._reach.exchange(address, partition, call)
-        except NotSpoken:
+        except UpgradeRefused:
             self._fall_back()
             raise Unavailable("that owner is not to be spoken to directly", retry_after_ms=RETRY_MS) from None
         except Unavailable as error:
-            if isinstance(error, Unreached):
+            if isinstance(error, OwnerUnreachable):
                 self._unreached.setdefault(address, asyncio.get_running_loop().time())
             self._look_again()
             raise
@@ -272,7 +272,7 @@ async def _nobody(_workers: object) -> None:
     """Who calls each owner by itself needs nobody to say that it lives."""
 
 
-def _unreached(address: str, error: Exception) -> Unreached:
-    return Unreached(
+def _unreached(address: str, error: Exception) -> OwnerUnreachable:
+    return OwnerUnreachable(
         f"the node at {address} cannot be reached: {error or type(error).__name__}", retry_after_ms=RETRY_MS
     )

@@ -20,7 +20,7 @@ from tickwork.cluster.node_credentials import CODE
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.supervision import is_cancelled
-from tickwork.worker.http1 import CONNECT_S, Poster
+from tickwork.worker.http1 import CONNECT_S, PostClient
 
 PATH, PROTOCOL = "/v1/cluster/trunk", "tickwork-trunk"
 WORKER_PATH = "/v1/workers/trunk"  # of a worker: when the connection ends, it may be gone
@@ -32,18 +32,18 @@ PINGS_MAX = 4  # so many without an answer, and the peer hangs
 log = logging.getLogger("tickwork.cluster")
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True):
+class CallFrame(msgspec.Struct, frozen=True, array_like=True):
     id: int
     partition: int
     call: Call
 
 
-class Up(msgspec.Struct, frozen=True, array_like=True):
-    asked: tuple[Asked, ...] = ()
+class ClientFrame(msgspec.Struct, frozen=True, array_like=True):
+    asked: tuple[CallFrame, ...] = ()
     dropped: tuple[int, ...] = ()  # nobody waits for these any more
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class ReplyFrame(msgspec.Struct, frozen=True, array_like=True):
     id: int
     reply: Reply | None = None
     code: str = ""  # why it is refused; "" without a reply: to be asked again
@@ -51,8 +51,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_up = msgspec.msgpack.Decoder(Up)
-_down = msgspec.msgpack.Decoder(tuple[Told, ...])
+_up = msgspec.msgpack.Decoder(ClientFrame)
+_down = msgspec.msgpack.Decoder(tuple[ReplyFrame, ...])
 
 
 def frame(message: object) -> bytes:
@@ -60,7 +60,7 @@ def frame(message: object) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
-class Frames:
+class FrameBuffer:
     """What came in, as far as it is whole."""
 
     def __init__(self) -> None:
@@ -79,11 +79,11 @@ class Frames:
             yield whole
 
 
-class _End(asyncio.Protocol):
+class _Endpoint(asyncio.Protocol):
     """Either end: frames in, and messages out that gather for a turn of the loop."""
 
     def __init__(self) -> None:
-        self._frames = Frames()
+        self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._flushing = False
 
@@ -118,15 +118,17 @@ class _End(asyncio.Protocol):
             self._transport.abort()
 
 
-class TrunkEnd(_End):
+class MultiplexedServer(_Endpoint):
     """At the owner: every call is answered as one that came alone."""
 
-    def __init__(self, exchange: Callable[[int, Call], Awaitable[Reply]], on_end: Callable[["TrunkEnd"], None]) -> None:
+    def __init__(
+        self, exchange: Callable[[int, Call], Awaitable[Reply]], on_end: Callable[["MultiplexedServer"], None]
+    ) -> None:
         super().__init__()
         self._exchange = exchange
         self._on_end = on_end
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._told: list[Told] = []
+        self._told: list[ReplyFrame] = []
 
     def connection_lost(self, _error: Exception | None) -> None:
         for task in self._calls.values():
@@ -145,20 +147,20 @@ class TrunkEnd(_End):
             if task is not None:
                 task.cancel()
 
-    async def _answer(self, asked: Asked) -> None:
+    async def _answer(self, asked: CallFrame) -> None:
         try:
-            told = Told(asked.id, await self._exchange(asked.partition, asked.call))
+            told = ReplyFrame(asked.id, await self._exchange(asked.partition, asked.call))
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            told = Told(asked.id, detail="the partition ended here")  # the engine did, not this call
+            told = ReplyFrame(asked.id, detail="the partition ended here")  # the engine did, not this call
         except Refused as error:
-            told = Told(asked.id, code=error.code, detail=error.message)
+            told = ReplyFrame(asked.id, code=error.code, detail=error.message)
         except TickworkError as error:
-            told = Told(asked.id, detail=str(error))
+            told = ReplyFrame(asked.id, detail=str(error))
         except Exception as error:
             log.error("an exchange of %s broke off", asked.call.worker, exc_info=error)
-            told = Told(asked.id, detail=f"it broke off: {type(error).__name__}")
+            told = ReplyFrame(asked.id, detail=f"it broke off: {type(error).__name__}")
         finally:
             self._calls.pop(asked.id, None)
         self._told.append(told)
@@ -170,7 +172,7 @@ class TrunkEnd(_End):
         self._write(tuple(told))
 
 
-class _Line(_End):
+class _Socket(_Endpoint):
     """At the node that asks."""
 
     def __init__(self) -> None:
@@ -178,7 +180,7 @@ class _Line(_End):
         self.upgraded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # False: it is not spoken
         self._head = b""
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._asked: list[Asked] = []
+        self._asked: list[CallFrame] = []
         self._dropped: list[int] = []
         self._numbers = itertools.count(1)
         self._answers_pings = False  # one of an older version does not
@@ -204,7 +206,7 @@ class _Line(_End):
                 return
             self.upgraded.set_result(head.startswith(b"HTTP/1.1 101 "))
             if self.upgraded.result():
-                self._write(Up())
+                self._write(ClientFrame())
                 self._look()
             if rest:
                 super().data_received(rest)
@@ -217,7 +219,7 @@ class _Line(_End):
                 self.close()
                 return
             self._pings += 1
-            self._write(Up())
+            self._write(ClientFrame())
         self._silent = True
         self._looking = asyncio.get_running_loop().call_later(PING_S, self._look)
 
@@ -240,7 +242,7 @@ class _Line(_End):
         loop, number = asyncio.get_running_loop(), next(self._numbers)
         reply: asyncio.Future[Reply] = loop.create_future()
         self._waiting[number] = reply
-        self._asked.append(Asked(number, partition, call))
+        self._asked.append(CallFrame(number, partition, call))
         self._flush_soon()
         alarm = loop.call_later(timeout_s, _give_up, reply)
         try:
@@ -271,18 +273,19 @@ class _Line(_End):
         self._flushing = False
         asked, self._asked = self._asked, []
         dropped, self._dropped = self._dropped, []
-        self._write(Up(tuple(asked), tuple(dropped)))
+        self._write(ClientFrame(tuple(asked), tuple(dropped)))
 
 
-class Trunk(Poster):
-    """To one node: opened when it is needed, and again after it ended. Raises what a `Poster` raises, and `NotSpoken`
+class MultiplexedConnection(PostClient):
+    """To one node: opened when it is needed, and again after it ended. Raises what a `PostClient` raises, and
+    `UpgradeRefused`
     where the other side, or something between, does not know this."""
 
     def __init__(self, server: str, *, headers: dict[str, str], path: str = PATH) -> None:
         super().__init__(server, headers=headers)
         self._path = path
-        self._line: _Line | None = None
-        self._opening: asyncio.Task[_Line] | None = None
+        self._line: _Socket | None = None
+        self._opening: asyncio.Task[_Socket] | None = None
         self._closed = False
 
     async def ask(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
@@ -296,7 +299,7 @@ class Trunk(Poster):
         if self._line is None or self._line.ended:
             await self._open_once()
 
-    async def _open_once(self) -> _Line:
+    async def _open_once(self) -> _Socket:
         """However many want it. Waiters look at what became of the task and do not await it: where `close` cancels
         it, a waiter has lost a connection, and is not cancelled itself."""
         if self._closed:
@@ -310,15 +313,15 @@ class Trunk(Poster):
             raise ConnectionError("the connection was closed while it was opened")
         return opening.result()
 
-    def _opened(self, opening: "asyncio.Task[_Line]") -> None:
+    def _opened(self, opening: "asyncio.Task[_Socket]") -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
             self._line = opening.result()
 
-    async def _open(self) -> _Line:
+    async def _open(self) -> _Socket:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
-            _, line = await loop.create_connection(_Line, self._host, self._port, ssl=self._tls)
+            _, line = await loop.create_connection(_Socket, self._host, self._port, ssl=self._tls)
             asked = f"GET {self._prefix}{self._path} HTTP/1.1\r\n{self._head}"
             words = f"{asked}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n"
             try:
@@ -329,7 +332,7 @@ class Trunk(Poster):
                 line.close()
                 raise
         line.close()
-        raise NotSpoken
+        raise UpgradeRefused
 
     def close(self) -> None:
         """For good: what is asked afterwards is a lost connection."""
@@ -341,7 +344,7 @@ class Trunk(Poster):
         super().close()
 
 
-class NotSpoken(Exception):
+class UpgradeRefused(Exception):
     """The other node answers to single requests only."""
 
 

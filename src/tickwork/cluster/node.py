@@ -11,10 +11,10 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.cluster.multiplexed_connection import TrunkEnd
+from tickwork.cluster.multiplexed_connection import MultiplexedServer
 from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
 from tickwork.cluster.node_credentials import ROTATE_MS, Credentials
-from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
+from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Ownership, OwnershipCallbacks
 from tickwork.cluster.placement import (
     END,
     drawn_ms,
@@ -24,16 +24,16 @@ from tickwork.cluster.placement import (
     partitions_of,
     partitions_of_run,
 )
-from tickwork.cluster.worker_gateway import Switchboard
+from tickwork.cluster.worker_gateway import WorkerGateway
 from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.core.machine import MACHINE
-from tickwork.core.state.ready_queues import is_carrier
+from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.ports.leases import Divided, Leases, Member
+from tickwork.ports.leases import ClusterScoped, Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.ports.system import Clock
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Beats, Call, Reply
+from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Call, Heartbeats, Reply
 from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.auditor import Auditor
@@ -85,7 +85,7 @@ class Peers(Protocol):
     async def close(self) -> None: ...
 
 
-class Attendant(Protocol):
+class EngineCompanion(Protocol):
     """Whatever goes with an engine while it ticks here, such as the keeper of a lane."""
 
     def start(self) -> None: ...
@@ -93,7 +93,7 @@ class Attendant(Protocol):
     async def close(self) -> None: ...
 
 
-class Held(msgspec.Struct):
+class HeldSubmission(msgspec.Struct):
     """A row of the inbox whose submission was refused. It stays until it is accepted, or an operator removes it."""
 
     row: InboxRow
@@ -118,7 +118,7 @@ class Node:
         ttl_ms: int = TTL_MS,
         retry_ms: int = RETRY_MS,
         lost_after_ms: int = LOST_AFTER_MS,
-        attend: Callable[[Engine], "Attendant"] | None = None,
+        attend: Callable[[Engine], "EngineCompanion"] | None = None,
     ) -> None:
         """`cluster` and `partitions` count where the store is new; `make_engine` gets a partition's number."""
         self.member = member
@@ -130,7 +130,7 @@ class Node:
         self.routes: dict[str, Route] = {}
         self.credentials: Credentials | None = None  # once it is started
         self.order = asyncio.Lock()  # held at home for what concerns all partitions of a tenant, and for spreading it
-        self.held: dict[int, dict[str, Held]] = {}  # refused rows of inboxes, by partition
+        self.held: dict[int, dict[str, HeldSubmission]] = {}  # refused rows of inboxes, by partition
         self._completing: dict[int, asyncio.Task[bool]] = {}  # partitions that ask for what their tenant has
         self._unread: dict[int, set[str]] = {}  # rows of inboxes that this node cannot read, by partition
         self._rerouted_ms = 0  # when this node saw a route change
@@ -142,12 +142,12 @@ class Node:
         self._make_engine = make_engine
         self._ttl_ms, self._retry_ms, self._lost_after_ms = ttl_ms, retry_ms, lost_after_ms
         self._ownership: Ownership | None = None
-        self._board: Switchboard | None = None
+        self._board: WorkerGateway | None = None
         self._jobs: list[asyncio.Task[None]] = []
         self._looked_s = 0.0
         self._attend = attend
-        self._attendants: dict[int, Attendant] = {}
-        self._trunks: set[TrunkEnd] = set()  # of nodes and workers that call here
+        self._attendants: dict[int, EngineCompanion] = {}
+        self._trunks: set[MultiplexedServer] = set()  # of nodes and workers that call here
         self.rotate_ms = ROTATE_MS  # how often its secret changes
         self._ahead: dict[int, Engine] = {}  # read ahead, for partitions that are about to be ours
 
@@ -160,7 +160,7 @@ class Node:
             founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
             self.cluster, self.partitions = founded.cluster, founded.partitions
             self.desk.store_id = self.cluster
-            if isinstance(self.leases, Divided):
+            if isinstance(self.leases, ClusterScoped):
                 self.leases.of_cluster(self.cluster)
             await self.leases.open()
             self._check_company(await self.leases.members())
@@ -168,7 +168,7 @@ class Node:
             self.credentials = Credentials(self.desk.new_token, now_ms=self._clock.mono_ms())
             self.member = msgspec.structs.replace(self.member, secrets=self.credentials.accepted)
             self._peers.identify(self.credentials.sent)
-            duties = Duties(
+            duties = OwnershipCallbacks(
                 self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self.alarm
             )
             self._ownership = Ownership(
@@ -180,7 +180,7 @@ class Node:
                 ttl_ms=self._ttl_ms,
                 retry_ms=self._retry_ms,
             )
-            self._board = Switchboard(
+            self._board = WorkerGateway(
                 way=self._way,
                 beat=self._beat_for,
                 session=self.member.session,
@@ -238,7 +238,7 @@ class Node:
         return self._ownership
 
     @property
-    def board(self) -> Switchboard:
+    def board(self) -> WorkerGateway:
         assert self._board is not None, "the node is started"
         return self._board
 
@@ -480,17 +480,17 @@ class Node:
         engine = self.engines.get(partition)
         if engine is None:
             raise Unavailable(f"partition {partition} is not here; look again who owns it", retry_after_ms=50)
-        if is_carrier(call.worker):  # a lane's keeper is beside its engine, and never calls from elsewhere
+        if is_broker_worker(call.worker):  # a lane's keeper is beside its engine, and never calls from elsewhere
             return Reply(call.seq, refused=f"{call.worker!r} is the name of a lane; choose another name")
         return await engine.exchange(call, "" if call.via else peer)
 
-    def hear(self, beats: Beats) -> None:
+    def hear(self, beats: Heartbeats) -> None:
         """Of a node that stands for workers."""
         for engine in self.engines.values():
             engine.floor.hear(beats.via, beats.workers)
 
     async def _beat_for(self, workers: Sequence[str]) -> None:
-        self.hear(Beats(self.member.session, tuple(workers)))
+        self.hear(Heartbeats(self.member.session, tuple(workers)))
         own = self.member.session
         owners = {holding.address for holding in self.ownership.holdings.values() if holding.session != own}
         told = [self._peers.beat(address, own, workers) for address in sorted(owners)]
@@ -516,10 +516,10 @@ class Node:
                 raise
             raise Unavailable(f"partition {partition} moved; ask again", retry_after_ms=50) from None
 
-    def new_trunk(self, peer: str = "") -> TrunkEnd:
+    def new_trunk(self, peer: str = "") -> MultiplexedServer:
         """Of a node that calls for many workers, or from `peer`, where a worker does so for itself."""
 
-        def ended(end: TrunkEnd) -> None:
+        def ended(end: MultiplexedServer) -> None:
             self._trunks.discard(end)
             if peer:
                 self.connection_closed(peer)
@@ -529,7 +529,7 @@ class Node:
                 raise Refused(NOT_A_NODE, "only a node stands for a worker: a worker speaks for itself")
             return await self.exchange_at(partition, call, peer)
 
-        end = TrunkEnd(exchange, ended)
+        end = MultiplexedServer(exchange, ended)
         self._trunks.add(end)
         return end
 
@@ -658,7 +658,7 @@ class Node:
             where = f"{refusal.path}: " if refusal.path else ""
             self.alarm("inbox_refused", f"{row.tenant}/{row.id} stays in the inbox: {where}{refusal.detail}")
         pause_s = REFUSED_AGAIN_S if before is None else min(2 * before.pause_s, REFUSED_AGAIN_S_MAX)
-        held[row.id] = Held(row, workflow, refusal, now_s + pause_s, pause_s)
+        held[row.id] = HeldSubmission(row, workflow, refusal, now_s + pause_s, pause_s)
 
     async def remove_from_inbox(self, run_id: str) -> bool:
         """An operator gives up on what was accepted and cannot begin. False: it is not there."""

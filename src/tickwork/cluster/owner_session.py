@@ -10,32 +10,43 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from tickwork.core.base.errors import TickworkError
-from tickwork.protocol.worker_messages import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Call,
+    Failed,
+    HandedBack,
+    NodeSpec,
+    Reply,
+    Report,
+    Succeeded,
+    Taken,
+    WorkerProfile,
+)
 from tickwork.runtime.workers.sessions import VIA_WAIT_MS_MAX
-from tickwork.worker.exchange import BEAT_MS, Caller, Key
+from tickwork.worker.exchange import BEAT_MS, ExchangeClient, Key
 
 FAREWELL_S = 5.0
-Way = Callable[[int, Call], Awaitable[Reply]]
-_LAST = frozenset((Done, Broke, Returned))
+ExchangeRoute = Callable[[int, Call], Awaitable[Reply]]
+_LAST = frozenset((Succeeded, Failed, HandedBack))
 
 
-class Worker(Protocol):
+class OwnerSessionHost(Protocol):
     """Whom a line stands for."""
 
-    def bring(self, work: Work, spec: Spec) -> None: ...
+    def bring(self, work: AttemptJob, spec: NodeSpec) -> None: ...
 
     def call_off(self, key: Key) -> None: ...
 
     def line_ended(self, error: BaseException) -> None: ...
 
-    def line_heard(self, line: "Line") -> None: ...
+    def line_heard(self, line: "OwnerSession") -> None: ...
 
 
-class Batch:
+class ReportBatch:
     """Reports of one call for one partition: `done` when all are durable. One that is on its way for an earlier call
     counts for both."""
 
-    def __init__(self, line: "Line") -> None:
+    def __init__(self, line: "OwnerSession") -> None:
         self.reports: dict[int, Report] = {}  # by identity
         self.left = 0
         self.fenced: list[Key] = []
@@ -51,16 +62,16 @@ class Batch:
             self.done.set()
 
 
-class Line(Caller[None]):
+class OwnerSession(ExchangeClient[None]):
     def __init__(
         self,
-        worker: Worker,
+        worker: OwnerSessionHost,
         partition: int,
         *,
-        way: Way,
+        way: ExchangeRoute,
         name: str,
         session: str,
-        profile: Profile,
+        profile: WorkerProfile,
         via: str,
         store: str = "",
     ) -> None:
@@ -76,7 +87,7 @@ class Line(Caller[None]):
         self.wanted = 0
         self._worker = worker
         self._way = way
-        self._batches: dict[int, tuple[Batch, ...]] = {}  # by report
+        self._batches: dict[int, tuple[ReportBatch, ...]] = {}  # by report
         self._terminal: dict[Key, Report] = {}  # last reports on their way
 
     @property
@@ -103,13 +114,13 @@ class Line(Caller[None]):
         self._doubt = True
         self._announce()
 
-    def introduce(self, profile: Profile) -> None:
+    def introduce(self, profile: WorkerProfile) -> None:
         self._profile = profile
         self._introduce = True
 
-    def deliver(self, reports: Sequence[Report]) -> Batch:
+    def deliver(self, reports: Sequence[Report]) -> ReportBatch:
         """A last report that is on its way already is not sent twice: the worker asked again because it took long."""
-        batch = Batch(self)
+        batch = ReportBatch(self)
         alone, owed, terminal = (batch,), self._batches, self._terminal
         for report in reports:
             key = (report.task, report.attempt)
@@ -204,7 +215,7 @@ class Line(Caller[None]):
         for batch in self._batches.pop(id(report), ()):
             batch.settle()
 
-    def owes(self, name: int, batch: Batch) -> bool:
+    def owes(self, name: int, batch: ReportBatch) -> bool:
         """Whether a report, by identity, is not durable yet as far as this batch asks for it."""
         return batch in self._batches.get(name, ())
 
@@ -218,7 +229,7 @@ class Line(Caller[None]):
         self._pending = [one for one in self._pending if (one.task, one.attempt) != key]
         self._worker.call_off(key)
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, work: AttemptJob) -> None:
         key = (work.task, work.attempt)
         if key in self._held or key in self._stopped:
             return

@@ -15,7 +15,7 @@ import msgspec
 
 from tickwork.cluster.placement import Node, place
 from tickwork.core.base.errors import Newer, TickworkError, Unavailable
-from tickwork.ports.leases import Holding, Leases, Member
+from tickwork.ports.leases import HeldLease, Leases, Member
 from tickwork.ports.system import Clock
 from tickwork.runtime.supervision import supervised
 
@@ -28,7 +28,7 @@ HANDS = 2  # partitions that are handed over at a time: each is away for as shor
 RELEASE_S = 1.0
 
 
-class Duties(msgspec.Struct):
+class OwnershipCallbacks(msgspec.Struct):
     """What follows from owning. `own` returns when the partition ticks, `finish` when everything is durable."""
 
     own: Callable[[int], Awaitable[None]]
@@ -48,15 +48,15 @@ class Ownership:
         member: Member,
         partitions: int,
         clock: Clock,
-        duties: Duties,
+        duties: OwnershipCallbacks,
         ttl_ms: int = TTL_MS,
         retry_ms: int = RETRY_MS,
     ) -> None:
         self.member = member
         self.members: list[Member] = [member]
-        self.holdings: dict[int, Holding] = {}
+        self.holdings: dict[int, HeldLease] = {}
         self.held: dict[int, None] = {}  # leases that are ours
-        self._before: dict[int, Holding] = {}  # who held each partition when it was last held by another
+        self._before: dict[int, HeldLease] = {}  # who held each partition when it was last held by another
         self._leases = leases
         self._partitions = partitions
         self._clock = clock
@@ -200,7 +200,7 @@ class Ownership:
         self._heard(members, holdings)
         await self._move()
 
-    def _heard(self, members: Sequence[Member], holdings: Sequence[Holding]) -> None:
+    def _heard(self, members: Sequence[Member], holdings: Sequence[HeldLease]) -> None:
         before = {partition: holding.session for partition, holding in self.holdings.items()}
         self.members = list(members)
         self.holdings = {holding.partition: holding for holding in holdings}
@@ -271,7 +271,7 @@ class Ownership:
         return True
 
     def _now_with(self, partition: int, member: Member) -> None:
-        self.holdings[partition] = Holding(partition, member.session, member.node, member.address)
+        self.holdings[partition] = HeldLease(partition, member.session, member.node, member.address)
 
     def _begin(self, partition: int, job: Coroutine[Any, Any, None]) -> None:
         task = self._moving[partition] = asyncio.get_running_loop().create_task(job)

@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from tickwork.cluster.multiplexed_connection import NotSpoken, Trunk
+from tickwork.cluster.multiplexed_connection import MultiplexedConnection, UpgradeRefused
 from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
 from tickwork.cluster.node_credentials import HEADER
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol.http_models import Problem, Publication, Publications
-from tickwork.protocol.worker_messages import Beats, Call, Reply, encoder, reply_decoder
-from tickwork.worker.http1 import Poster
+from tickwork.protocol.worker_messages import Call, Heartbeats, Reply, encoder, reply_decoder
+from tickwork.worker.http1 import PostClient
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
 ANSWER_S = 10.0  # beyond what the owner may wait for work
@@ -26,8 +26,8 @@ SINGLY_S = 60.0  # so long single requests are used before a trunk is tried agai
 class HttpPeers:
     def __init__(self, *, token: str = "") -> None:
         self._headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
-        self._posters: dict[str, Poster] = {}
-        self._trunks: dict[str, Trunk] = {}
+        self._posters: dict[str, PostClient] = {}
+        self._trunks: dict[str, MultiplexedConnection] = {}
         self._singly: dict[str, float] = {}  # until when
 
     def identify(self, secret: str) -> None:
@@ -41,12 +41,12 @@ class HttpPeers:
             return await self._exchange_alone(address, partition, call)
         trunk = self._trunks.get(address)
         if trunk is None:
-            trunk = self._trunks[address] = Trunk(address, headers=self._headers)
+            trunk = self._trunks[address] = MultiplexedConnection(address, headers=self._headers)
         try:
             return await trunk.ask(partition, call, timeout_s=ANSWER_S + call.wait_ms / 1000)
         except (OSError, TimeoutError) as error:
             raise _unreached(address, error) from error
-        except NotSpoken:
+        except UpgradeRefused:
             self._singly[address] = loop.time() + SINGLY_S
             return await self._exchange_alone(address, partition, call)
 
@@ -60,7 +60,7 @@ class HttpPeers:
 
     async def beat(self, address: str, via: str, workers: Sequence[str]) -> None:
         try:
-            await self._post(address, "/v1/cluster/beats", encoder.encode(Beats(via, tuple(workers))), ANSWER_S)
+            await self._post(address, "/v1/cluster/beats", encoder.encode(Heartbeats(via, tuple(workers))), ANSWER_S)
         except Unavailable:
             self._cut(address)  # it may hang without an end
             raise
@@ -91,7 +91,7 @@ class HttpPeers:
     async def _post(self, address: str, path: str, data: bytes, timeout_s: float) -> bytes:
         poster = self._posters.get(address)
         if poster is None:
-            poster = self._posters[address] = Poster(address, headers=self._headers)
+            poster = self._posters[address] = PostClient(address, headers=self._headers)
         try:
             status, answer = await poster.post(path, data, timeout_s=timeout_s)
         except (OSError, TimeoutError) as error:

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from tickwork.core.base.errors import OutcomeUnknown, Unavailable
-from tickwork.worker.http1 import Connection, NoConnection, Poster
+from tickwork.worker.http1 import Connection, NoConnection, PostClient
 
 ANSWER_S = 60.0  # between two pieces of an answer
 PIECES_MAX, PIECES_FEW = 64, 16  # that wait to be read: then the other side waits, until there are few
@@ -21,20 +21,20 @@ SAFE = ("GET", "HEAD", "OPTIONS")  # change nothing
 Header = tuple[bytes, bytes]
 
 
-class Carried(msgspec.Struct):
+class ForwardedResponse(msgspec.Struct):
     status: int
     headers: list[Header]
     body: bytes = b""
     pieces: AsyncIterator[bytes] | None = None  # in place of a body
 
 
-class Carrier(Protocol):
+class RequestForwarder(Protocol):
     """Raises `OutcomeUnknown` where there is no answer to a request that changes something, and `Unavailable` where
     nothing was sent or nothing can have changed."""
 
     async def carry(
         self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes
-    ) -> Carried: ...
+    ) -> ForwardedResponse: ...
 
     async def close(self) -> None: ...
 
@@ -44,14 +44,16 @@ def no_answer(address: str, why: str) -> OutcomeUnknown:
     return OutcomeUnknown(f"{message} the same key", retry_after_ms=RETRY_MS)
 
 
-class HttpCarrier:
+class HttpForwarder:
     def __init__(self) -> None:
-        self._askers: dict[str, _Asker] = {}
+        self._askers: dict[str, _ForwardClient] = {}
 
-    async def carry(self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes) -> Carried:
+    async def carry(
+        self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes
+    ) -> ForwardedResponse:
         asker = self._askers.get(address)
         if asker is None:
-            asker = self._askers[address] = _Asker(address, headers={})
+            asker = self._askers[address] = _ForwardClient(address, headers={})
         try:
             return await asker.ask(method, target, headers, body)
         except (OSError, TimeoutError) as error:
@@ -122,12 +124,12 @@ class _Streaming(Connection):
         return piece
 
 
-class _Asker(Poster):
+class _ForwardClient(PostClient):
     """Any request to one node."""
 
     _kind = _Streaming
 
-    async def ask(self, method: str, target: str, headers: Sequence[Header], body: bytes) -> Carried:
+    async def ask(self, method: str, target: str, headers: Sequence[Header], body: bytes) -> ForwardedResponse:
         lines = [f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._head}".encode("latin-1")]
         lines += [b"%b: %b\r\n" % pair for pair in headers]
         if body or method not in ("GET", "DELETE"):
@@ -135,9 +137,9 @@ class _Asker(Poster):
         connection, (status, data) = await self._ask(b"".join((*lines, b"\r\n", body)), ANSWER_S)
         assert isinstance(connection, _Streaming)
         if connection.pieces is not None:
-            return Carried(status, connection.headers, pieces=self._pieces(connection))
+            return ForwardedResponse(status, connection.headers, pieces=self._pieces(connection))
         self._keep(connection)
-        return Carried(status, connection.headers, data)
+        return ForwardedResponse(status, connection.headers, data)
 
     async def _pieces(self, connection: _Streaming) -> AsyncIterator[bytes]:
         try:

@@ -10,14 +10,23 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from tickwork.cluster.dealing import deal
-from tickwork.cluster.owner_session import Batch, Line, Way
+from tickwork.cluster.dealing import split_credit
+from tickwork.cluster.owner_session import ExchangeRoute, OwnerSession, ReportBatch
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.system import Clock
-from tickwork.protocol.worker_messages import Call, Profile, Reply, Report, Spec, Work, of_other_store, unspoken
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Call,
+    NodeSpec,
+    Reply,
+    Report,
+    WorkerProfile,
+    of_other_store,
+    protocol_mismatch,
+)
 from tickwork.runtime.supervision import supervised
-from tickwork.runtime.workers.seat import Freshness
+from tickwork.runtime.workers.seat import HeartbeatAges
 from tickwork.runtime.workers.sessions import (
     CLOSED_AFTER_MS,
     GIVEN_UP,
@@ -35,18 +44,18 @@ BEATS_MS = 8_000  # how often owners hear who lives, at most a third of what mak
 DEAL_S = 0.1  # how often credit is dealt anew because of what partitions want
 
 
-class Guest:
+class ProxiedWorker:
     """One worker, as this node knows it."""
 
-    def __init__(self, board: "Switchboard", call: Call, heard_ms: int) -> None:
+    def __init__(self, board: "WorkerGateway", call: Call, heard_ms: int) -> None:
         self.worker, self.session = call.worker, call.session
-        self.profile = call.profile or Profile()
+        self.profile = call.profile or WorkerProfile()
         self.heard_ms, self.closed_ms, self.peer = heard_ms, 0, ""
         self.calls: dict[str, int] = {}
         self.seq = 0
         self.reply: asyncio.Future[Reply] | None = None
         self.credit = 0
-        self.mail: list[tuple[Work, Spec]] = []
+        self.mail: list[tuple[AttemptJob, NodeSpec]] = []
         self.stops: list[Key] = []
         self.specs: dict[int, None] = {}
         self.woken: asyncio.Future[None] | None = None
@@ -58,7 +67,7 @@ class Guest:
         self._dealing: asyncio.Handle | None = None
         session = f"{call.session}@{call.seq}.{board.session}"
         self.lines = [
-            Line(
+            OwnerSession(
                 self,
                 partition,
                 way=board.way,
@@ -77,7 +86,7 @@ class Guest:
 
     # ---- what lines say
 
-    def bring(self, work: Work, spec: Spec) -> None:
+    def bring(self, work: AttemptJob, spec: NodeSpec) -> None:
         self.mail.append((work, spec))
         if not self.reporting:
             self.wake()
@@ -89,7 +98,7 @@ class Guest:
             self.stops.append(key)
             self.wake()
 
-    def line_heard(self, line: Line) -> None:
+    def line_heard(self, line: OwnerSession) -> None:
         """Dealt anew where it helps, and not too often: each change is a decision that the journal keeps."""
         starving = line.wanted > 0 and line.holds >= line.share
         if self._dealing is None and not self.gone and (starving or self._unmet):
@@ -107,7 +116,7 @@ class Guest:
     def deal(self) -> None:
         """What is taken from one partition goes to another only when the first has heard it."""
         lines = self.lines
-        target = deal(self.credit, [line.holds for line in lines], [line.wanted for line in lines])
+        target = split_credit(self.credit, [line.holds for line in lines], [line.wanted for line in lines])
         for line, share in zip(lines, target, strict=True):
             if share < line.share:
                 line.set_share(share)
@@ -125,14 +134,14 @@ class Guest:
             self._dealing = None
 
 
-class Switchboard:
+class WorkerGateway:
     """`way` brings a call to the owner of a partition, `beat` tells all owners who lives; `session` is this start of
     the node. `own`: there is no node, a worker speaks for itself."""
 
     def __init__(
         self,
         *,
-        way: Way,
+        way: ExchangeRoute,
         beat: Callable[[Sequence[str]], Awaitable[None]],
         session: str,
         partitions: int,
@@ -145,7 +154,7 @@ class Switchboard:
         self.way, self.session, self.partitions = way, session, partitions
         self.via = "" if own else session
         self.store = store  # identity of the store that the owners share
-        self.guests: dict[str, Guest] = {}
+        self.guests: dict[str, ProxiedWorker] = {}
         self._beat = beat
         self._clock = clock
         self._on_alarm = on_alarm
@@ -153,11 +162,11 @@ class Switchboard:
         self._jobs: set[asyncio.Task[None]] = set()
         self._closing = False
 
-    def freshness(self) -> Freshness:
+    def freshness(self) -> HeartbeatAges:
         now_ms, guests = self._clock.mono_ms(), self.guests.values()
         silent = [guest for guest in guests if now_ms - guest.heard_ms > SILENT_MS]
         orphaned = sum(line.holds for guest in silent for line in guest.lines)
-        return Freshness([(now_ms - guest.heard_ms) / 1000 for guest in guests], orphaned)
+        return HeartbeatAges([(now_ms - guest.heard_ms) / 1000 for guest in guests], orphaned)
 
     def start(self) -> None:
         self._spawn(supervised(self._watch, name="losses of workers", on_alarm=self._on_alarm))
@@ -202,13 +211,13 @@ class Switchboard:
             if not guest.calls[peer]:
                 del guest.calls[peer]
 
-    def _guest_for(self, call: Call) -> Guest | Reply:
+    def _guest_for(self, call: Call) -> ProxiedWorker | Reply:
         guest = self.guests.get(call.worker)
         if guest is not None and guest.session == call.session:
             return guest if not guest.refused else Reply(call.seq, refused=guest.refused)
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
-        if why := unspoken(call.profile.protocol):
+        if why := protocol_mismatch(call.profile.protocol):
             return Reply(call.seq, refused=why)
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
@@ -220,7 +229,7 @@ class Switchboard:
             )
         if guest is not None:
             self._forget(guest)
-        guest = self.guests[call.worker] = Guest(self, call, self._clock.mono_ms())
+        guest = self.guests[call.worker] = ProxiedWorker(self, call, self._clock.mono_ms())
         guest.credit = call.credit
         guest.deal()
         held = _by_partition(call.held, guest.lines)
@@ -228,7 +237,7 @@ class Switchboard:
             line.start(held[line.partition])
         return guest
 
-    async def _reply_to(self, guest: Guest, call: Call) -> Reply:
+    async def _reply_to(self, guest: ProxiedWorker, call: Call) -> Reply:
         if call.seq == guest.seq and guest.reply is not None and not _broken(guest.reply):
             return await asyncio.shield(guest.reply)
         if call.seq < guest.seq:
@@ -252,7 +261,7 @@ class Switchboard:
             told.set_result(reply)
         return reply
 
-    async def _answer(self, guest: Guest, call: Call, *, fresh: bool) -> Reply:
+    async def _answer(self, guest: ProxiedWorker, call: Call, *, fresh: bool) -> Reply:
         if call.profile is not None and not fresh:
             guest.profile = call.profile
             for line in guest.lines:
@@ -277,13 +286,13 @@ class Switchboard:
             await self._until_mail(guest, call)
         return self._reply(guest, call, fenced, later)
 
-    def _hold_only(self, guest: Guest, call: Call) -> None:
+    def _hold_only(self, guest: ProxiedWorker, call: Call) -> None:
         on_its_way = [(work.task, work.attempt) for work, _ in guest.mail]
         held = _by_partition([*(call.held or ()), *on_its_way], guest.lines)
         for line in guest.lines:
             line.holds_only(held[line.partition])
 
-    async def _deliver(self, guest: Guest, call: Call) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    async def _deliver(self, guest: ProxiedWorker, call: Call) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
         """Reports that came too late, and those that are not durable yet."""
         if not call.reports:
             return (), ()
@@ -295,7 +304,7 @@ class Switchboard:
                 parts.setdefault(partition, []).append(report)
             else:
                 fenced.append((report.task, report.attempt))
-        batches: list[Batch] = []
+        batches: list[ReportBatch] = []
         later: list[Key] = []
         for partition, reports in parts.items():
             if guest.lines[partition].away:  # nobody waits for those that are not there
@@ -311,7 +320,7 @@ class Switchboard:
         fenced += [key for batch in batches for key in batch.fenced]
         return tuple(fenced), tuple(later)
 
-    async def _until_mail(self, guest: Guest, call: Call) -> None:
+    async def _until_mail(self, guest: ProxiedWorker, call: Call) -> None:
         if not call.wait_ms:
             return
         self._must_be_open()
@@ -330,7 +339,7 @@ class Switchboard:
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
-    def _reply(self, guest: Guest, call: Call, fenced: tuple[Key, ...], later: tuple[Key, ...]) -> Reply:
+    def _reply(self, guest: ProxiedWorker, call: Call, fenced: tuple[Key, ...], later: tuple[Key, ...]) -> Reply:
         if guest.refused:
             return Reply(call.seq, refused=guest.refused)
         if call.seq != guest.seq and not call.reports:
@@ -345,11 +354,11 @@ class Switchboard:
 
     # ---- ends
 
-    async def _say_goodbye(self, guest: Guest) -> None:
+    async def _say_goodbye(self, guest: ProxiedWorker) -> None:
         self._drop(guest)
         await asyncio.gather(*(line.end(lost=False) for line in guest.lines))
 
-    def refuse(self, guest: Guest, message: str) -> None:
+    def refuse(self, guest: ProxiedWorker, message: str) -> None:
         """An owner does not serve it. Where it only moved to another node, that one serves it."""
         if guest.gone:
             return
@@ -387,7 +396,7 @@ class Switchboard:
             if names:
                 await self._beat(names)
 
-    def _lose(self, guest: Guest, cause: str) -> None:
+    def _lose(self, guest: ProxiedWorker, cause: str) -> None:
         self._drop(guest)
         if guest.refused:
             return
@@ -395,12 +404,12 @@ class Switchboard:
         for line in guest.lines:
             self._spawn(line.end(lost=True))
 
-    def _forget(self, guest: Guest) -> None:
+    def _forget(self, guest: ProxiedWorker) -> None:
         self._drop(guest)
         for line in guest.lines:
             self._spawn(line.hang_up())
 
-    def _drop(self, guest: Guest) -> None:
+    def _drop(self, guest: ProxiedWorker) -> None:
         guest.gone = True
         guest.stop_dealing()
         if self.guests.get(guest.worker) is guest:
@@ -413,7 +422,7 @@ class Switchboard:
         task.add_done_callback(self._jobs.discard)
 
 
-def _by_partition(keys: "tuple[Key, ...] | list[Key]", lines: list[Line]) -> dict[int, list[Key]]:
+def _by_partition(keys: "tuple[Key, ...] | list[Key]", lines: list[OwnerSession]) -> dict[int, list[Key]]:
     found: dict[int, list[Key]] = {line.partition: [] for line in lines}
     for key in keys:
         if key[0] >> NUMBER_BITS in found:

@@ -10,14 +10,14 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from tickwork.cluster.node import Attendant, Node
+from tickwork.cluster.node import EngineCompanion, Node
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.calendar.zones import Zones
 from tickwork.ports.system import Clock
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.auditor import Auditor, Hold, Leave, at_the_watermark
-from tickwork.runtime.storage.archive import Archives
-from tickwork.runtime.storage.store_retry import patiently
+from tickwork.runtime.storage.archive import ArchiveReader
+from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.system.private_files import private_file, private_folder
 
 
@@ -32,7 +32,7 @@ def keeping(folder: Path) -> Leave:
     return keep
 
 
-class Audited:
+class EngineAuditor:
     """Beside an engine that a node owns, for as long as it does."""
 
     def __init__(self, engine: Engine, keep: Leave) -> None:
@@ -44,7 +44,7 @@ class Audited:
 
     async def _begin(self) -> None:
         try:
-            await patiently(lambda: self._engine.audit(self._keep))
+            await retry_until_available(lambda: self._engine.audit(self._keep))
         except TickworkError as error:
             self._engine.alarm("audit_stopped", f"partition {self._engine.number} is not audited: {error}")
 
@@ -55,7 +55,7 @@ class Audited:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-class Standby:
+class ClusterAuditor:
     """Follows every partition of a cluster. `hold` reaches the owner of one."""
 
     def __init__(self, node: Node, *, hold: Hold, keep: Leave, zones: Zones, clock: Clock) -> None:
@@ -76,12 +76,12 @@ class Standby:
     async def _follow(self, partition: int) -> None:
         node = self._node
         try:
-            place = await patiently(lambda: at_the_watermark(node.store, partition, self._zones))
+            place = await retry_until_available(lambda: at_the_watermark(node.store, partition, self._zones))
         except TickworkError as error:
             node.alarm("audit_stopped", f"partition {partition} is not audited: {error}")
             return
         auditor = Auditor(
-            Archives(node.store, node.desk.artifacts), partition, place, zones=self._zones, clock=self._clock,
+            ArchiveReader(node.store, node.desk.artifacts), partition, place, zones=self._zones, clock=self._clock,
             hold=self._hold, keep=self._keep, on_alarm=node.alarm,
         )  # fmt: skip
         node.auditors.append(auditor)
@@ -97,10 +97,10 @@ def holding(ask: Callable[[int, str, str, object], Awaitable[bytes]]) -> Hold:
     return hold
 
 
-class Several:
+class Companions:
     """What goes with an engine, where that is more than one."""
 
-    def __init__(self, attendants: Sequence[Attendant]) -> None:
+    def __init__(self, attendants: Sequence[EngineCompanion]) -> None:
         self._attendants = attendants
 
     def start(self) -> None:

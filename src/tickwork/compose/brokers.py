@@ -8,28 +8,28 @@ from tickwork.brokers.making import make_lane
 from tickwork.compose.local_protection import given_token
 from tickwork.compose.settings import BadSettings, Settings, names
 from tickwork.core.base.errors import Refused
-from tickwork.ports.broker import Lane, Seal
-from tickwork.runtime.broker_publisher import LaneKeeper
+from tickwork.ports.broker import Broker, EnvelopeCodec
+from tickwork.runtime.broker_publisher import BrokerPublisher
 from tickwork.runtime.engine import Engine
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
-from tickwork.worker.broker_receiver import Receiver
+from tickwork.worker.broker_receiver import BrokerReceiver
 
 LIBRARIES = ("aio_pika", "aiokafka", "aiormq", "nats")
 
 
-def lane_of(settings: Settings) -> Lane:
+def lane_of(settings: Settings) -> Broker:
     for name in LIBRARIES:  # they say of every try that it failed; one alarm says it for all
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        return make_lane(settings.lane, seal=Seal(given_token(settings)))
+        return make_lane(settings.lane, seal=EnvelopeCodec(given_token(settings)))
     except (Refused, ValueError) as error:
         raise BadSettings("bad_setting", f"{getattr(error, 'message', error)}", path="lane") from None
 
 
 @contextlib.asynccontextmanager
-async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], LaneKeeper] | None]:
+async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], BrokerPublisher] | None]:
     """What makes the keeper of an engine; None where no lane is wanted. They share one connection."""
     if not settings.lane:
         yield None
@@ -38,8 +38,8 @@ async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], LaneK
     lane = lane_of(settings)
     await lane.open()
 
-    def keeper(engine: Engine) -> LaneKeeper:
-        return LaneKeeper(
+    def keeper(engine: Engine) -> BrokerPublisher:
+        return BrokerPublisher(
             engine,
             lane,
             queues=names(settings.lane_queues),
@@ -72,10 +72,10 @@ def exchange_queues(settings: Settings) -> tuple[str, ...]:
     return tuple(queue for queue in wanted if not settings.lane or queue not in names(settings.lane_queues))
 
 
-def receiver_of(settings: Settings, agent: Agent) -> Receiver | None:
+def receiver_of(settings: Settings, agent: Agent) -> BrokerReceiver | None:
     """Of those of its queues that go by the lane."""
     wanted = names(settings.queues) or ("default",)
     by_lane = [queue for queue in names(settings.lane_queues) if queue in wanted]
     if not settings.lane or not by_lane:
         return None
-    return Receiver(agent, lane_of(settings), by_lane)
+    return BrokerReceiver(agent, lane_of(settings), by_lane)

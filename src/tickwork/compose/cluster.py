@@ -16,22 +16,22 @@ import msgspec
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
-from tickwork.cluster.node import Attendant, Node, member_of
+from tickwork.cluster.node import EngineCompanion, Node, member_of
 from tickwork.cluster.peers import HttpPeers
-from tickwork.compose.auditing import Audited, Several, Standby, holding, keeping
+from tickwork.compose.auditing import ClusterAuditor, Companions, EngineAuditor, holding, keeping
 from tickwork.compose.brokers import carrying
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import PREFIX, BadSettings, Settings, duration_setting
 from tickwork.compose.starting import check_start
 from tickwork.compose.worker_process import PARENT
-from tickwork.core.state.state import Clock as LogicalClock
+from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.leases import Leases
-from tickwork.ports.store import HasNotes, HasTime, Store
+from tickwork.ports.store import HasTime, HasWarnings, Store
 from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
-from tickwork.stores.leases.mirrored import DoubledLeases
+from tickwork.stores.leases.mirrored import MirroredLeases
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.system.time_reference import StoreTime
 from tickwork.system.zone_data import load_zones
@@ -44,7 +44,7 @@ ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - to find it, not to bind to it
 
 
 @runtime_checkable
-class Closing(Protocol):
+class Closable(Protocol):
     async def close(self) -> None: ...
 
 
@@ -72,10 +72,10 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
             chosen = EtcdLeases(settings.leases.replace("etcd://", "http://"))
         case other:
             raise BadSettings("bad_setting", f"{other} is unknown; use redis:// or etcd://", path="leases")
-    return store, DoubledLeases(chosen, stored), PostgresArtifacts(settings.store)
+    return store, MirroredLeases(chosen, stored), PostgresArtifacts(settings.store)
 
 
-def make_node(settings: Settings, address: str, attend: Callable[[Engine], Attendant] | None = None) -> Node:
+def make_node(settings: Settings, address: str, attend: Callable[[Engine], EngineCompanion] | None = None) -> Node:
     ttl_ms, retry_ms = duration_setting(settings, "lease_ttl"), duration_setting(settings, "lease_retry")
     if ttl_ms < TTL_MS_MIN:
         raise BadSettings("bad_setting", "at least 1s, or a busy moment loses it", path="lease_ttl")
@@ -128,7 +128,7 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Atten
         retry_ms=retry_ms,
         attend=attend,
     )
-    if isinstance(leases, DoubledLeases):
+    if isinstance(leases, MirroredLeases):
         leases.on_alarm = made.alarm
     return made
 
@@ -144,17 +144,17 @@ async def serving_node(
 
 
 def _attending(
-    settings: Settings, keeper_of: Callable[[Engine], Attendant] | None
-) -> Callable[[Engine], Attendant] | None:
+    settings: Settings, keeper_of: Callable[[Engine], EngineCompanion] | None
+) -> Callable[[Engine], EngineCompanion] | None:
     if not settings.audit:
         return keeper_of
     keep = keeping(settings.folder)
-    return lambda engine: Several([*([keeper_of(engine)] if keeper_of else []), Audited(engine, keep)])
+    return lambda engine: Companions([*([keeper_of(engine)] if keeper_of else []), EngineAuditor(engine, keep)])
 
 
 @contextlib.asynccontextmanager
 async def _serving_node(
-    settings: Settings, keeper_of: Callable[[Engine], Attendant] | None, on_alarm: Callable[[Alarm], None]
+    settings: Settings, keeper_of: Callable[[Engine], EngineCompanion] | None, on_alarm: Callable[[Alarm], None]
 ) -> AsyncIterator[tuple[Node, HttpServer]]:
     shared = SHARED in os.environ
     listener = listen(settings.host, settings.port, shared=shared)
@@ -165,7 +165,7 @@ async def _serving_node(
         app = make_app(node, token=settings.token or None)
         server = HttpServer(app, node, host=settings.host, port=settings.port, listener=listener, inner=inner)
         await node.start()
-        if isinstance(node.store, HasNotes) and node.store.notes:
+        if isinstance(node.store, HasWarnings) and node.store.notes:
             node.alarm("store_risk", "; ".join(node.store.notes))
     except BaseException:
         for one in filter(None, (listener, inner)):
@@ -176,7 +176,9 @@ async def _serving_node(
         await server.start()
         if settings.audit and not node.member.engine:
             hold = holding(app.state.ways.ask)
-            standby = Standby(node, hold=hold, keep=keeping(settings.folder), zones=load_zones(), clock=SystemClock())
+            standby = ClusterAuditor(
+                node, hold=hold, keep=keeping(settings.folder), zones=load_zones(), clock=SystemClock()
+            )
             standby.start()
         yield node, server
     finally:
@@ -185,7 +187,7 @@ async def _serving_node(
         await node.hand_over()  # while it still answers: nobody waits longer than a partition takes to move
         await server.stop()
         await node.stop()
-        if isinstance(node.desk.artifacts, Closing):
+        if isinstance(node.desk.artifacts, Closable):
             await node.desk.artifacts.close()
 
 
@@ -208,7 +210,7 @@ def _address(settings: Settings, sock: socket.socket) -> str:
 # ---- one server of several processes
 
 
-class Processes:
+class NodeProcesses:
     """`count` nodes on one port. One that dies is started again; a signal goes to all."""
 
     def __init__(self, command: list[str], count: int, *, env: Mapping[str, str], tell: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tickwork.compose.local_protection import announced, protected
 from tickwork.compose.server import serving, until
 from tickwork.compose.settings import Settings
-from tickwork.compose.worker_process import ChildWorker
+from tickwork.compose.worker_process import WorkerProcess
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
@@ -94,7 +94,7 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
         stack.enter_context(announced(settings, found, server.bound, tell=_tell))
         say(Serving(server.address, server.link()))
         name = name_of(app)
-        bench = Bench(found, app, url=server.address, say=say, workflows=lambda: offered(engine, name))
+        bench = DevWorker(found, app, url=server.address, say=say, workflows=lambda: offered(engine, name))
         jobs = [bench.run(), Follower(engine, say).run(), until(stop, engine)]
         if reload:
             jobs.append(_watch(folder, settings.folder, bench, stop))
@@ -117,7 +117,7 @@ def offered(engine: Engine, application: str) -> tuple[tuple[str, ...], tuple[st
     return tuple(needs), (first, *needs[first]) if first is not None else ()
 
 
-class Bench:
+class DevWorker:
     """Where the worker stands: at most one that serves, and one that is to replace it."""
 
     def __init__(
@@ -131,8 +131,8 @@ class Bench:
     ) -> None:
         self._settings, self._app, self._url, self._say = settings, app, url, say
         self._workflows = workflows
-        self._current: ChildWorker | None = None
-        self._started: list[ChildWorker] = []  # those that may still live
+        self._current: WorkerProcess | None = None
+        self._started: list[WorkerProcess] = []  # those that may still live
         self._leaving: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
         self._files: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ class Bench:
     async def _replace(self) -> None:
         loop = asyncio.get_running_loop()
         began, files = loop.time(), self._files
-        fresh = ChildWorker(self._settings, self._app, url=self._url)
+        fresh = WorkerProcess(self._settings, self._app, url=self._url)
         self._started = [*(one for one in self._started if one.alive), fresh]
         start = asyncio.ensure_future(fresh.start())
         try:
@@ -181,7 +181,7 @@ class Bench:
             self._leave(old)
         self._keep(self._mind(fresh))
 
-    async def _mind(self, worker: ChildWorker) -> None:
+    async def _mind(self, worker: WorkerProcess) -> None:
         """A worker that ends by itself is started again, ever more slowly."""
         code = await worker.wait()
         if self._current is not worker:
@@ -193,7 +193,7 @@ class Bench:
         await asyncio.sleep(pause_s)
         self._wanted.set()
 
-    def _leave(self, worker: ChildWorker) -> None:
+    def _leave(self, worker: WorkerProcess) -> None:
         self._keep(worker.stop(grace_s=self._settings.grace_s + MARGIN_S))
 
     def _keep(self, job: Coroutine[None, None, None]) -> None:
@@ -214,7 +214,7 @@ class Bench:
         await ended
 
 
-async def _abandon(worker: ChildWorker, start: "asyncio.Future[None]") -> None:
+async def _abandon(worker: WorkerProcess, start: "asyncio.Future[None]") -> None:
     """One that is not wanted any more before it served."""
     await start
     await worker.stop(grace_s=1.0)
@@ -295,7 +295,7 @@ def folder_of(app: str) -> Path:
     raise Refused("unknown_app", f"there is no module {where}; name a Python file (app.py) or a module")
 
 
-async def _watch(folder: Path, data: Path, bench: Bench, stop: asyncio.Event) -> None:
+async def _watch(folder: Path, data: Path, bench: DevWorker, stop: asyncio.Event) -> None:
     from watchfiles import PythonFilter, awatch
 
     wanted = PythonFilter(ignore_paths=[str(data.resolve())])

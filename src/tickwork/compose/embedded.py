@@ -22,9 +22,9 @@ from tickwork.compose.worker import http_executor_of
 from tickwork.executors.egress_policy import LOOPBACK
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.executor import Executor
-from tickwork.protocol.worker_messages import Catalog, Profile, shown
+from tickwork.protocol.worker_messages import Catalog, WorkerProfile, shown
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.local_link import DirectLink
+from tickwork.runtime.local_link import LocalLink
 from tickwork.sdk.authoring.app_loader import app_of, app_with
 from tickwork.sdk.authoring.declared import DECLARED
 from tickwork.sdk.authoring.workflows import Workflow
@@ -39,7 +39,7 @@ GRACE_S = 10.0
 START_S = 60.0
 
 
-class EmbeddedLink(DirectLink):
+class EmbeddedLink(LocalLink):
     """The application's worker brings its definitions along."""
 
     async def publish(self, catalog: Catalog) -> str:
@@ -78,7 +78,7 @@ class Embedded:
         self._settings = Settings(data=str(data), port=port, token=self.token, allow_networks=",".join(allow_networks))
         self._workflows = workflows
         self._threads = threads
-        self._profile = Profile(queues=queues, labels=labels or {}, host="embedded", pid=os.getpid())
+        self._profile = WorkerProfile(queues=queues, labels=labels or {}, host="embedded", pid=os.getpid())
         self._grace_s = grace_s
         self._stack: contextlib.AsyncExitStack | None = None
         self._thread: _Thread | None = None

@@ -16,14 +16,14 @@ import msgspec
 
 from tickwork.compose.server import looking, serving
 from tickwork.compose.settings import Settings
-from tickwork.compose.worker_process import ChildWorker
+from tickwork.compose.worker_process import WorkerProcess
 from tickwork.core.base.errors import Refused
 
 START_S = 60.0
 MARGIN_S = 10.0
 
 
-class PrivateServer:
+class EphemeralServer:
     """`with PrivateServer(settings, app) as server: Client(server.address, token=server.token)`."""
 
     def __init__(self, settings: Settings, app: str = "") -> None:
@@ -31,7 +31,7 @@ class PrivateServer:
         self.token = secrets.token_urlsafe(32)
         self._settings = msgspec.structs.replace(settings, host="127.0.0.1", port=0, token=self.token, url="")
         self._app = app
-        self._worker: ChildWorker | None = None
+        self._worker: WorkerProcess | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._begun = threading.Event()
@@ -93,7 +93,7 @@ class PrivateServer:
                 await self._stop.wait()
             return
         async with serving(self._settings, own_process=False) as (_, server):
-            worker = self._worker = ChildWorker(self._settings, self._app, url=server.address)
+            worker = self._worker = WorkerProcess(self._settings, self._app, url=server.address)
             await worker.start()
             try:
                 if not await worker.until_ready():

@@ -2,10 +2,10 @@
 
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.base.errors import Refused
-from tickwork.runtime.maintenance.retention import Keep, keep_of
+from tickwork.runtime.maintenance.retention import RetentionPolicy, keep_of
 
 
-def how_long(settings: Settings) -> Keep:
+def how_long(settings: Settings) -> RetentionPolicy:
     try:
         return keep_of(
             runs=settings.retention_runs,

@@ -19,7 +19,7 @@ from tickwork.compose.local_protection import announced, protected
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import Settings, duration_setting
 from tickwork.compose.starting import check_start
-from tickwork.core.state.state import Clock as LogicalClock
+from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore

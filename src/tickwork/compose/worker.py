@@ -8,36 +8,36 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tickwork.cluster.direct_link import DirectLink, HttpReach
+from tickwork.cluster.direct_link import HttpOwnerConnections, OwnerLink
 from tickwork.compose.brokers import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
-from tickwork.executors.egress_client import Outbound
-from tickwork.executors.egress_policy import Guard
+from tickwork.executors.egress_client import EgressClient
+from tickwork.executors.egress_policy import EgressPolicy
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
 from tickwork.executors.secrets import Secrets
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.executor import Executor
-from tickwork.protocol.worker_messages import Profile
+from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.sdk.authoring.options import resource
 from tickwork.system import local_token as localtoken
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
-from tickwork.worker.broker_receiver import Receiver
+from tickwork.worker.broker_receiver import BrokerReceiver
 from tickwork.worker.http_link import HttpLink
 from tickwork.worker.process import serve
 
 NUMBER = re.compile(r"\d{1,9}(\.\d{1,3})?")
 
 
-def profile_of(settings: Settings) -> Profile:
+def profile_of(settings: Settings) -> WorkerProfile:
     check_queues(settings)
     resources = resources_of(settings)
-    return Profile(
+    return WorkerProfile(
         queues=exchange_queues(settings),
         labels=pairs(settings.labels, path="labels"),
         cpu_milli=resources["cpu"],
@@ -94,11 +94,11 @@ def http_executor_of(settings: Settings) -> HttpExecutor:
     """Reaches public addresses, and what the settings allow beside them."""
     allowed, open_ports = names(settings.allow_networks), ports(settings.allow_ports, path="allow_ports")
     try:
-        guard = Guard(networks=allowed, ports=open_ports, own=names(settings.address))
+        guard = EgressPolicy(networks=allowed, ports=open_ports, own=names(settings.address))
     except Refused as refused:
         raise BadSettings("bad_setting", str(refused), path="allow_networks") from None
     folder = Path(settings.secrets) if settings.secrets else None
-    return HttpExecutor(outbound=Outbound(guard), secrets=Secrets(os.environ, folder=folder))
+    return HttpExecutor(outbound=EgressClient(guard), secrets=Secrets(os.environ, folder=folder))
 
 
 async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) -> None:
@@ -106,7 +106,7 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
     given = HttpLink(settings.address, token=settings.token, latest=settings.app_latest, find=localtoken.find)
     clock = SystemClock()
     secure = settings.address.startswith("https:")
-    link = DirectLink(given, HttpReach(token=lambda: given.token, secure=secure), clock=clock)
+    link = OwnerLink(given, HttpOwnerConnections(token=lambda: given.token, secure=secure), clock=clock)
     agent = Agent(
         link,
         executors_of(settings, app),
@@ -136,7 +136,7 @@ def _tell(text: str) -> None:
     print(f"tickwork: {text}", file=sys.stderr, flush=True)
 
 
-async def _serve(agent: Agent, receiver: Receiver | None, *, grace_s: float) -> None:
+async def _serve(agent: Agent, receiver: BrokerReceiver | None, *, grace_s: float) -> None:
     if receiver is None:
         await serve(agent, grace_s=grace_s)
         return

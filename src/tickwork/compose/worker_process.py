@@ -47,7 +47,7 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-class ChildWorker:
+class WorkerProcess:
     """`start` returns when the process lives, `until_ready` when the server has heard of it."""
 
     def __init__(self, settings: Settings, app: str, *, url: str) -> None:

@@ -17,14 +17,14 @@ from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.decide.admission import admit, has_room, shed_load
 from tickwork.core.decide.advance import visit
 from tickwork.core.decide.run_commands import COMMANDS
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.timers import TIMERS
 from tickwork.core.decide.worker_reports import REPORTS
 from tickwork.core.definition import cel as conditions
 from tickwork.core.evolve import begin_tick, evolve
 from tickwork.core.evolve.indexes import end_admission, merge_fresh
 from tickwork.core.state import inputs
-from tickwork.core.state.effects import Answer, Effect
+from tickwork.core.state.effects import CommandResult, Effect
 from tickwork.core.state.events import Deferred, Event, InputRefused, LoadShed, Visited
 from tickwork.core.state.state import Run, Settings, State
 from tickwork.core.state.timing_wheel import KIND_BITS, KIND_MASK
@@ -32,7 +32,7 @@ from tickwork.core.state.timing_wheel import KIND_BITS, KIND_MASK
 TIMERS_PER_TICK = 300  # those due at one instant are dealt with in portions, so that the first do not wait for the last
 MACHINE = 1  # raised with every change of a rule
 
-_RULES: dict[type[Any], Callable[[Turn, int, Any], None]] = {**COMMANDS, **REPORTS}
+_RULES: dict[type[Any], Callable[[TickContext, int, Any], None]] = {**COMMANDS, **REPORTS}
 
 
 class Outcome(msgspec.Struct):
@@ -64,7 +64,7 @@ class Machine:
     def apply(self, tick: int, asked: list[inputs.Input]) -> Outcome:
         state = self.state
         begin_tick(state, tick, asked)
-        turn = Turn(state)
+        turn = TickContext(state)
         taken = _take_inputs(turn, asked)
         fired = _take_timers(turn)
         _visit_runs(turn)
@@ -96,7 +96,7 @@ class Machine:
         return None if due is None else max(due, state.tick + 1)
 
 
-def _take_inputs(turn: Turn, asked: list[inputs.Input]) -> int:
+def _take_inputs(turn: TickContext, asked: list[inputs.Input]) -> int:
     events, changes_max = turn.events, max(1, turn.changes_max // 2)
     for place, item in enumerate(asked):
         if len(events) >= changes_max:
@@ -108,13 +108,13 @@ def _take_inputs(turn: Turn, asked: list[inputs.Input]) -> int:
     return len(asked)
 
 
-def refuse(turn: Turn, place: int, refused: Refused) -> None:
+def refuse(turn: TickContext, place: int, refused: Refused) -> None:
     """A rule raises before it emits anything, so nothing of the input is half done."""
     turn.emit(InputRefused(place, refused.code, str(refused)))
-    turn.effects.append(Answer(place, "", refused.code, str(refused)))
+    turn.effects.append(CommandResult(place, "", refused.code, str(refused)))
 
 
-def _take_timers(turn: Turn) -> int:
+def _take_timers(turn: TickContext) -> int:
     """How many. Not all that are due at one instant at once: what the first of them began goes out while others are
     decided."""
     if turn.state.timers_held:
@@ -133,7 +133,7 @@ def _take_timers(turn: Turn) -> int:
     return TIMERS_PER_TICK
 
 
-def _visit_runs(turn: Turn) -> None:
+def _visit_runs(turn: TickContext) -> None:
     state = turn.state
     runs = [] if turn.full else _next_in_line(state)
     if not runs:

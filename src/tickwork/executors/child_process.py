@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from tickwork.executors.limits import Limits, confined, environment
 from tickwork.executors.process_tree import kill_all, state_of
-from tickwork.protocol.child_messages import Frames, Order, Saying, frame, sayings_decoder
-from tickwork.protocol.child_shared_memory import Marks, marks_bytes
-from tickwork.protocol.log_lines import Cutter
+from tickwork.protocol.child_messages import ChildMessage, ControlMessage, FrameDecoder, frame, sayings_decoder
+from tickwork.protocol.child_shared_memory import ChildSharedMemory, marks_bytes
+from tickwork.protocol.log_lines import LineSplitter
 
 READ_BYTES = 256 * 1024
 STOP_GRACE_S = 5.0  # what an attempt gets to end after it was called off
@@ -29,7 +29,7 @@ _view = memoryview(_buffer)
 Key = tuple[int, int]
 
 
-class Settings:
+class ChildSettings:
     """How children are started; the same for all pools of an executor."""
 
     def __init__(
@@ -53,8 +53,8 @@ class Settings:
         self.command = command
 
 
-class Child:
-    def __init__(self, mode: str, width: int, mark: str, *, queue: socket.socket, settings: Settings) -> None:
+class ChildProcess:
+    def __init__(self, mode: str, width: int, mark: str, *, queue: socket.socket, settings: ChildSettings) -> None:
         self.mode, self.width, self.mark = mode, width, mark
         self.ready = False
         self.doomed = False  # we end it: what it runs besides is handed back, not failed
@@ -69,12 +69,12 @@ class Child:
         self.born_ns = time.monotonic_ns()
         self.held_ns = 0  # when it was last told to begin nothing more of a packet
         self.unfit: tuple[str, str] | None = None
-        self.frames = Frames()
+        self.frames = FrameDecoder()
         self.process = self._start(queue, settings)
         self.pid = self.process.pid
         self.pidfd = _pidfd(self.pid)
 
-    def _start(self, queue: socket.socket, settings: Settings) -> subprocess.Popen[bytes]:
+    def _start(self, queue: socket.socket, settings: ChildSettings) -> subprocess.Popen[bytes]:
         self.sock, theirs = socket.socketpair()
         try:
             return self._started(queue, theirs, settings)
@@ -84,12 +84,12 @@ class Child:
         finally:
             theirs.close()
 
-    def _started(self, queue: socket.socket, theirs: socket.socket, settings: Settings) -> subprocess.Popen[bytes]:
+    def _started(self, queue: socket.socket, theirs: socket.socket, settings: ChildSettings) -> subprocess.Popen[bytes]:
         size = marks_bytes(self.width)
         marks = _shared(size)
         try:
             self._memory = mmap.mmap(marks, size)
-            self.marks = Marks(memoryview(self._memory), self.width)
+            self.marks = ChildSharedMemory(memoryview(self._memory), self.width)
             argv = [*settings.command, self.mode, str(self.width), settings.app, settings.folder]
             fds = (queue.fileno(), theirs.fileno(), marks)
             process = subprocess.Popen(  # noqa: S603 - a list of ours, and no shell
@@ -106,16 +106,16 @@ class Child:
             os.close(marks)
         assert process.stdout is not None and process.stderr is not None
         self.sock.setblocking(False)
-        self.prints = {process.stdout.fileno(): Cutter("stdout"), process.stderr.fileno(): Cutter("stderr")}
+        self.prints = {process.stdout.fileno(): LineSplitter("stdout"), process.stderr.fileno(): LineSplitter("stderr")}
         for fd in self.prints:
             os.set_blocking(fd, False)
         return process
 
     # ---- what it says
 
-    def sayings(self) -> list[Saying]:
+    def sayings(self) -> list[ChildMessage]:
         """What has come, at most some hundred kilobytes of it."""
-        said: list[Saying] = []
+        said: list[ChildMessage] = []
         try:
             size = self.sock.recv_into(_buffer)  # a fresh buffer of this size for each call costs more than the call
         except (BlockingIOError, ConnectionResetError):
@@ -124,11 +124,11 @@ class Child:
             said += sayings_decoder.decode(one)
         return said
 
-    def unsaid(self) -> list[Saying]:
+    def unsaid(self) -> list[ChildMessage]:
         """Ends of attempts that it has not sent, and that may come once more."""
         return sayings_decoder.decode(self.marks.unsent())
 
-    def order(self, order: Order) -> bool:
+    def order(self, order: ControlMessage) -> bool:
         try:
             self.sock.send(frame(order))
         except OSError:

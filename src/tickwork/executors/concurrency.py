@@ -8,15 +8,24 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.values import Ref
-from tickwork.ports.executor import Sink
+from tickwork.ports.executor import ReportSink
 from tickwork.protocol.child_messages import filled
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Begun, Broke, Catalog, Done, Returned, Spec, Work
+from tickwork.protocol.worker_messages import (
+    VALUE_BYTES_MAX,
+    AttemptJob,
+    Catalog,
+    Failed,
+    HandedBack,
+    NodeSpec,
+    Started,
+    Succeeded,
+)
 
 BEGUN_S = 1.0
 Key = tuple[int, int]
 
 
-class Failure(Exception):
+class AttemptFailure(Exception):
     """How an attempt ended badly, in the words of its report."""
 
     def __init__(self, error: str, message: str, *, permanent: bool = False, exit_code: int | None = None) -> None:
@@ -24,15 +33,15 @@ class Failure(Exception):
         self.error, self.message, self.permanent, self.exit_code = error, message, permanent, exit_code
 
 
-class Turns:
+class ConcurrentExecutor:
     """Subclasses say how one attempt runs. Cancelling it must end everything it has started."""
 
     kinds: frozenset[str] = frozenset()
 
     def __init__(self, *, at_once: int) -> None:
         self._at_once = at_once
-        self._line: deque[tuple[Work, Spec]] = deque()
-        self._running: dict[Key, asyncio.Task[Done | Broke]] = {}
+        self._line: deque[tuple[AttemptJob, NodeSpec]] = deque()
+        self._running: dict[Key, asyncio.Task[Succeeded | Failed]] = {}
         self._silent: dict[Key, None] = {}  # stopped: nothing is said
 
     @property
@@ -40,18 +49,18 @@ class Turns:
         """Grows with what comes: a worker that gets no such work asks for little of it."""
         return min(self._at_once, 2 * len(self._running) + 2)
 
-    async def start(self, sink: Sink) -> Catalog:
+    async def start(self, sink: ReportSink) -> Catalog:
         self._sink = sink
         return Catalog()
 
-    async def attempt(self, work: Work, spec: Spec) -> bytes:
-        """The result as MessagePack. Raises `Failure`."""
+    async def attempt(self, work: AttemptJob, spec: NodeSpec) -> bytes:
+        """The result as MessagePack. Raises `AttemptFailure`."""
         raise NotImplementedError
 
     def wall_ms(self) -> int:
         raise NotImplementedError
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         self._line.append((work, spec))
         self._next()
 
@@ -73,7 +82,7 @@ class Turns:
 
     async def close(self, *, grace_s: float) -> None:
         for key in self.recall():
-            self._sink.report(Returned(*key))
+            self._sink.report(HandedBack(*key))
         if self._running and grace_s > 0:
             await asyncio.wait(list(self._running.values()), timeout=grace_s)
         left = list(self._running.values())
@@ -83,7 +92,7 @@ class Turns:
             await asyncio.wait(left)
             await asyncio.sleep(0)  # their ends are reported in the next turn of the loop
 
-    async def _filled(self, work: Work) -> Work:
+    async def _filled(self, work: AttemptJob) -> AttemptJob:
         """With the arguments that lie in the artifact store."""
         if not work.fetch:
             return work
@@ -91,7 +100,7 @@ class Turns:
             found = {one.digest: await self._sink.fetch(one.digest) for one in work.fetch}
             args = filled(work.args, work.fetch, found.__getitem__)
         except (Corrupt, Refused) as error:
-            raise Failure(type(error).__name__, str(error)) from error
+            raise AttemptFailure(type(error).__name__, str(error)) from error
         return msgspec.structs.replace(work, args=args)
 
     async def _kept(self, value: bytes) -> bytes | Ref:
@@ -107,30 +116,30 @@ class Turns:
             self._running[key] = task
             task.add_done_callback(partial(self._ended, key))
 
-    def _ended(self, key: Key, task: "asyncio.Task[Done | Broke]") -> None:
+    def _ended(self, key: Key, task: "asyncio.Task[Succeeded | Failed]") -> None:
         """Also of one that was cancelled before it began."""
         del self._running[key]
         if key in self._silent:
             del self._silent[key]
         else:
-            self._sink.report(Returned(*key, begun=True) if task.cancelled() else task.result())
+            self._sink.report(HandedBack(*key, begun=True) if task.cancelled() else task.result())
         self._next()
 
-    async def _turn(self, key: Key, work: Work, spec: Spec) -> Done | Broke:
+    async def _turn(self, key: Key, work: AttemptJob, spec: NodeSpec) -> Succeeded | Failed:
         started_ms = self.wall_ms()
-        begun = asyncio.get_running_loop().call_later(BEGUN_S, self._sink.report, Begun(*key, started_ms))
+        begun = asyncio.get_running_loop().call_later(BEGUN_S, self._sink.report, Started(*key, started_ms))
         try:
             async with asyncio.timeout(spec.running_ms / 1000 if spec.running_ms else None):
                 value = await self.attempt(await self._filled(work), spec)
-            return Done(*key, await self._kept(value), started_ms, self.wall_ms())
+            return Succeeded(*key, await self._kept(value), started_ms, self.wall_ms())
         except TimeoutError:
             message = f"ran longer than {spec.running_ms} ms"
-            return Broke(*key, "TimeoutError", message, False, None, started_ms, self.wall_ms())
-        except Failure as failure:
-            return Broke(
+            return Failed(*key, "TimeoutError", message, False, None, started_ms, self.wall_ms())
+        except AttemptFailure as failure:
+            return Failed(
                 *key, failure.error, failure.message, failure.permanent, failure.exit_code, started_ms, self.wall_ms()
             )
         except Exception as error:  # whatever it is, the attempt ends once
-            return Broke(*key, type(error).__name__, str(error), False, None, started_ms, self.wall_ms())
+            return Failed(*key, type(error).__name__, str(error), False, None, started_ms, self.wall_ms())
         finally:
             begun.cancel()

@@ -1,4 +1,4 @@
-"""The one way out: every HTTP request that is made on behalf of users leaves through `Outbound`.
+"""The one way out: every HTTP request that is made on behalf of users leaves through `EgressClient`.
 
 The connection goes to an address that the guard has checked, while the request and TLS keep the name. Proxy variables
 are not read and redirects are not followed: an answer that points elsewhere is an answer. Size, time, headers and
@@ -14,7 +14,7 @@ import httpcore2
 import httpx2
 import msgspec
 
-from tickwork.executors.egress_policy import AddressRefused, Guard, check_url
+from tickwork.executors.egress_policy import AddressRefused, EgressPolicy, check_url
 
 BODY_BYTES_MAX = 1_000_000
 HEADER_BYTES_MAX = 64 * 1024
@@ -27,7 +27,7 @@ CODINGS = "gzip, deflate"
 Sign = Callable[[str, bytes, bytes], Mapping[str, str]]  # method, path with query, body
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpResult(msgspec.Struct, frozen=True):
     status: int
     content_type: str
     body: bytes
@@ -35,7 +35,7 @@ class Answer(msgspec.Struct, frozen=True):
     duration_ms: int  # from the first step to the last byte that was read
 
 
-class NoAnswer(Exception):
+class NoHttpResult(Exception):
     """Nothing, or nothing usable, came back. `error` is its type in one word."""
 
     def __init__(self, error: str, message: str) -> None:
@@ -43,10 +43,10 @@ class NoAnswer(Exception):
         self.error = error
 
 
-class Outbound:
+class EgressClient:
     def __init__(
         self,
-        guard: Guard,
+        guard: EgressPolicy,
         *,
         transport: httpx2.AsyncBaseTransport | None = None,
         network: httpcore2.AsyncNetworkBackend | None = None,
@@ -67,8 +67,8 @@ class Outbound:
         content: bytes = b"",
         params: Mapping[str, str] | None = None,
         sign: Sign | None = None,
-    ) -> Answer:
-        """One request and its answer. Raises `AddressRefused`, or `NoAnswer`."""
+    ) -> HttpResult:
+        """One request and its answer. Raises `AddressRefused`, or `NoHttpResult`."""
         assert 0 < body_bytes_max <= BODY_BYTES_MAX
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -77,14 +77,14 @@ class Outbound:
             async with asyncio.timeout(total_s):
                 answer, body, cut = await self._exchange(request, body_bytes_max)
         except (httpx2.TimeoutException, httpcore2.TimeoutException, TimeoutError) as error:
-            raise NoAnswer("TimeoutError", f"no answer within {total_s:g} s") from error
+            raise NoHttpResult("TimeoutError", f"no answer within {total_s:g} s") from error
         except (
             *(httpx2.HTTPError, OSError),
             *(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.UnsupportedProtocol),
         ) as error:
-            raise NoAnswer(type(error).__name__, str(error) or type(error).__name__) from error
+            raise NoHttpResult(type(error).__name__, str(error) or type(error).__name__) from error
         spent_ms = round((loop.time() - began) * 1000)
-        return Answer(answer.status_code, answer.headers.get("content-type", ""), body, cut, spent_ms)
+        return HttpResult(answer.status_code, answer.headers.get("content-type", ""), body, cut, spent_ms)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -136,7 +136,7 @@ class Outbound:
 class _Backend(httpcore2.AsyncNetworkBackend):
     """Connects to checked addresses only. What is above it knows the name alone, for Host and TLS."""
 
-    def __init__(self, guard: Guard, inner: httpcore2.AsyncNetworkBackend) -> None:
+    def __init__(self, guard: EgressPolicy, inner: httpcore2.AsyncNetworkBackend) -> None:
         self._guard, self._inner = guard, inner
 
     async def connect_tcp(
@@ -173,7 +173,7 @@ class _Backend(httpcore2.AsyncNetworkBackend):
 
 class _Transport(httpx2.AsyncBaseTransport):
     def __init__(
-        self, guard: Guard, *, network: httpcore2.AsyncNetworkBackend | None, tls: ssl.SSLContext | None
+        self, guard: EgressPolicy, *, network: httpcore2.AsyncNetworkBackend | None, tls: ssl.SSLContext | None
     ) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls or httpx2.create_ssl_context(),  # the system's, or SSL_CERT_FILE and SSL_CERT_DIR
@@ -213,11 +213,11 @@ class _Stream(httpx2.AsyncByteStream):
 def _check_headers(headers: httpx2.Headers) -> None:
     size = sum(len(name) + len(value) for name, value in headers.raw)
     if size > HEADER_BYTES_MAX:
-        raise NoAnswer(
+        raise NoHttpResult(
             "HeadersTooLarge", f"the answer has {size} bytes of headers; at most {HEADER_BYTES_MAX} are read"
         )
     if "," in headers.get("content-encoding", ""):
-        raise NoAnswer("ContentEncoding", "the answer is compressed more than once; compress it once or not at all")
+        raise NoHttpResult("ContentEncoding", "the answer is compressed more than once; compress it once or not at all")
 
 
 async def _bounded(answer: httpx2.Response, bytes_max: int) -> tuple[bytes, bool]:

@@ -92,7 +92,7 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(place[4][0]) for place in found))
 
 
-class Guard:
+class EgressPolicy:
     """`networks` may be reached on every port, public addresses on 80, 443 and `ports`.
 
     `own` are the URLs of this product's own services. They, and the places where a cloud keeps a machine's keys, stay

@@ -2,7 +2,7 @@
 
 Success is any 2xx, or what the node's own condition over `status` and `body` says. Arguments travel as the JSON
 body, or as the query of a request that has none, unless the node has a body of its own. Every request leaves
-through `Outbound`, and so past its guard.
+through `EgressClient`, and so past its guard.
 """
 
 import os
@@ -17,36 +17,38 @@ from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.definition.cel import HTTP_VARIABLES, Condition, ConditionFailed
 from tickwork.core.definition.model import HTTP_TIMEOUT_MS, HttpNode
 from tickwork.core.definition.requests import header_reason
-from tickwork.executors.concurrency import Failure, Turns
-from tickwork.executors.egress_client import Answer, NoAnswer, Outbound, Sign
-from tickwork.executors.egress_policy import AddressRefused, Guard
+from tickwork.executors.concurrency import AttemptFailure, ConcurrentExecutor
+from tickwork.executors.egress_client import EgressClient, HttpResult, NoHttpResult, Sign
+from tickwork.executors.egress_policy import AddressRefused, EgressPolicy
 from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.executors.signing import signed
-from tickwork.protocol.worker_messages import Spec, Work
+from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 
 BODYLESS = ("GET", "HEAD", "DELETE", "OPTIONS")
 MESSAGE_CHARACTERS_MAX = 2_000  # of a failure, the answer's body included
 
 
-class HttpExecutor(Turns):
+class HttpExecutor(ConcurrentExecutor):
     kinds = frozenset({"http"})
     isolation = "none is needed: the agent makes the requests and no code of users runs; its guard bounds their reach"
 
-    def __init__(self, *, at_once: int = 64, outbound: Outbound | None = None, secrets: Secrets | None = None) -> None:
+    def __init__(
+        self, *, at_once: int = 64, outbound: EgressClient | None = None, secrets: Secrets | None = None
+    ) -> None:
         super().__init__(at_once=at_once)
-        self._outbound = outbound or Outbound(Guard())
+        self._outbound = outbound or EgressClient(EgressPolicy())
         self._secrets = secrets or Secrets(os.environ)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    async def attempt(self, work: Work, spec: Spec) -> bytes:
+    async def attempt(self, work: AttemptJob, spec: NodeSpec) -> bytes:
         node = msgspec.json.decode(spec.document, type=HttpNode)
         answer = await self._answer(node, work, spec)
         body = _body(answer)
         if not _succeeded(node, answer.status, body):
             message = f"{node.method} {node.url} answered {answer.status}: {_said(body)}"
-            raise Failure("HttpStatus", shortened(message, MESSAGE_CHARACTERS_MAX), exit_code=answer.status)
+            raise AttemptFailure("HttpStatus", shortened(message, MESSAGE_CHARACTERS_MAX), exit_code=answer.status)
         return msgspec.msgpack.encode(
             {"status": answer.status, "body": body, "cut": answer.cut, "duration_ms": answer.duration_ms}
         )
@@ -55,7 +57,7 @@ class HttpExecutor(Turns):
         await super().close(grace_s=grace_s)
         await self._outbound.close()
 
-    async def _answer(self, node: HttpNode, work: Work, spec: Spec) -> Answer:
+    async def _answer(self, node: HttpNode, work: AttemptJob, spec: NodeSpec) -> HttpResult:
         try:
             return await self._outbound.ask(
                 node.method,
@@ -66,11 +68,11 @@ class HttpExecutor(Turns):
                 **_content(node, work, spec),
             )
         except SecretMissing as error:
-            raise Failure("SecretMissing", f"{node.method} {node.url}: {error}", permanent=True) from error
+            raise AttemptFailure("SecretMissing", f"{node.method} {node.url}: {error}", permanent=True) from error
         except AddressRefused as error:
-            raise Failure("AddressRefused", f"{node.method} {node.url}: {error}", permanent=True) from error
-        except NoAnswer as error:
-            raise Failure(error.error, f"{node.method} {node.url}: {error}") from error
+            raise AttemptFailure("AddressRefused", f"{node.method} {node.url}: {error}", permanent=True) from error
+        except NoHttpResult as error:
+            raise AttemptFailure(error.error, f"{node.method} {node.url}: {error}") from error
 
     def _sign(self, name: str | None) -> Sign | None:
         if name is None:
@@ -79,11 +81,11 @@ class HttpExecutor(Turns):
         return lambda method, path, body: signed(key, at_s=self.wall_ms() // 1000, method=method, path=path, body=body)
 
 
-def _content(node: HttpNode, work: Work, spec: Spec) -> dict[str, Any]:
+def _content(node: HttpNode, work: AttemptJob, spec: NodeSpec) -> dict[str, Any]:
     headers = dict(node.headers)
     for name, value in headers.items():
         if reason := header_reason(name, value):
-            raise Failure("HeaderRefused", f"{node.method} {node.url}: {name}: {reason}", permanent=True)
+            raise AttemptFailure("HeaderRefused", f"{node.method} {node.url}: {name}: {reason}", permanent=True)
     args = msgspec.msgpack.decode(work.args) if work.args else {}
     content: dict[str, Any] = {"headers": headers}
     if node.method in BODYLESS:
@@ -106,7 +108,7 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _body(answer: Answer) -> Any:
+def _body(answer: HttpResult) -> Any:
     """JSON as a value where it is whole and plain data, anything else as text; nothing is ever read as a page."""
     if "json" in answer.content_type and not answer.cut:
         try:
@@ -130,4 +132,4 @@ def _succeeded(node: HttpNode, status: int, body: Any) -> bool:
         return condition.holds({"status": status, "body": body})
     except ConditionFailed as error:
         message = f"the success condition has no answer for status {status}: {error}"
-        raise Failure("ConditionFailed", message, exit_code=status) from error
+        raise AttemptFailure("ConditionFailed", message, exit_code=status) from error

@@ -11,8 +11,8 @@ from collections import deque
 
 import msgspec
 
-from tickwork.protocol.child_messages import PACKET_BYTES_MAX, Job, large_packet, number_of, packet
-from tickwork.protocol.worker_messages import Spec, Work
+from tickwork.protocol.child_messages import PACKET_BYTES_MAX, LargeAttemptJob, large_packet, number_of, packet
+from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 
 AHEAD = 256  # attempts that wait in the socket beyond what runs: enough to keep children busy
 FEW = 8  # the same where nobody knows yet what one takes: the others may share packets as soon as one has ended
@@ -23,27 +23,27 @@ _TAKE_BYTES = 256 * 1024
 Key = tuple[int, int]
 
 
-class Errand(msgspec.Struct, frozen=True, gc=False):
+class QueuedAttempt(msgspec.Struct, frozen=True, gc=False):
     """An attempt, and what a packet with it needs. `job` where its values are files."""
 
     key: Key
-    work: Work
-    spec: Spec
+    work: AttemptJob
+    spec: NodeSpec
     head: bytes
     size: int  # about what it adds to a packet
-    job: Job | None = None
+    job: LargeAttemptJob | None = None
 
 
-class Outbox:
+class PacketQueue:
     def __init__(
         self, *, children: int, width: int, pair: tuple[socket.socket, socket.socket] | None = None
     ) -> None:  # fmt: skip
         self._ours, self._theirs = pair or _pair()
         self._width = width
-        self.queue: deque[Errand] = deque()
-        self.errands: dict[Key, Errand] = {}  # everything here, in the queue or out
+        self.queue: deque[QueuedAttempt] = deque()
+        self.errands: dict[Key, QueuedAttempt] = {}  # everything here, in the queue or out
         self.out: dict[Key, int] = {}  # in the socket or with a child: the number of its packet
-        self.packets: dict[int, list[Errand]] = {}  # of which no child has said that it is through
+        self.packets: dict[int, list[QueuedAttempt]] = {}  # of which no child has said that it is through
         self.shared = 0  # of these, the ones with several attempts
         self._took_us: dict[int, int] = {}  # what an attempt of a spec takes; not there: nobody knows
         self._number = 0
@@ -56,7 +56,7 @@ class Outbox:
 
     # ---- out
 
-    def put(self, errand: Errand) -> bool:
+    def put(self, errand: QueuedAttempt) -> bool:
         """Whether it is on its way. It goes at once where a child is free for it."""
         self.errands[errand.key] = errand
         if not self.queue and len(self.out) < self._free and self._send([errand], errand.head):
@@ -76,7 +76,7 @@ class Outbox:
                 self.queue.extendleft(reversed(batch))
                 return
 
-    def _portion(self, most: int) -> tuple[list[Errand], bytes]:
+    def _portion(self, most: int) -> tuple[list[QueuedAttempt], bytes]:
         """The next ones that go together, at most so many."""
         queue, took_us = self.queue, self._took_us
         first = queue.popleft()
@@ -96,7 +96,7 @@ class Outbox:
             batch.append(queue.popleft())
         return batch, b"".join(heads.values())
 
-    def _send(self, batch: list[Errand], heads: bytes) -> bool:
+    def _send(self, batch: list[QueuedAttempt], heads: bytes) -> bool:
         self._number += 1
         number = -self._number if len(batch) == 1 else self._number
         job = batch[0].job
@@ -128,7 +128,7 @@ class Outbox:
         for number in reversed(taken):
             self.put_back(self.through(number))
 
-    def through(self, number: int, *, ran: int = 0, took_us: int = 0) -> list[Errand]:
+    def through(self, number: int, *, ran: int = 0, took_us: int = 0) -> list[QueuedAttempt]:
         """The first `ran` of a packet have begun, and nothing more of it will. Answers with the others, which are
         neither out nor in the queue any more. `took_us`: what those that ran took together."""
         found = self.packets.pop(number, None)
@@ -142,7 +142,7 @@ class Outbox:
             return []
         return self._no_longer_out(number, found[ran:])
 
-    def _no_longer_out(self, number: int, errands: list[Errand]) -> list[Errand]:
+    def _no_longer_out(self, number: int, errands: list[QueuedAttempt]) -> list[QueuedAttempt]:
         """Those of them that were, in this packet."""
         left = [one for one in errands if self.out.get(one.key) == number]
         for one in left:
@@ -154,7 +154,7 @@ class Outbox:
         del self.packets[number]
         self.learn(self.errands.pop(key).spec.id, 1_000 * took_ms + 500)
 
-    def behind(self, key: Key) -> list[Errand]:
+    def behind(self, key: Key) -> list[QueuedAttempt]:
         """Those that come after it in its packet. None of them will begin; whether it has begun itself, a child that
         stood still for a while may only say when it is through."""
         number = self.out[key]
@@ -165,7 +165,7 @@ class Outbox:
         self.shared -= count == 1
         return left
 
-    def put_back(self, errands: list[Errand]) -> None:
+    def put_back(self, errands: list[QueuedAttempt]) -> None:
         self.queue.extendleft(reversed(errands))
 
     def learn(self, spec: int, took_us: int, *, weight: int = 1) -> None:

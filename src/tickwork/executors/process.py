@@ -20,16 +20,25 @@ from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Ref
 from tickwork.core.definition.model import VALUE_HANDLER
-from tickwork.executors.child_process import STOP_GRACE_S, Key, Settings
+from tickwork.executors.child_process import STOP_GRACE_S, ChildSettings, Key
 from tickwork.executors.limits import Limits, hide_agent, isolation
-from tickwork.executors.packet_queue import Errand
-from tickwork.executors.process_pool import Pool
+from tickwork.executors.packet_queue import QueuedAttempt
+from tickwork.executors.process_pool import ProcessPool
 from tickwork.executors.process_tree import new_mark
-from tickwork.ports.executor import Sink, lacking
-from tickwork.protocol.child_messages import PACKET_BYTES_MAX, Job, Ready, Spilled, head
-from tickwork.protocol.log_lines import Flow
-from tickwork.protocol.worker_messages import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
-from tickwork.system.private_files import Scratch
+from tickwork.ports.executor import ReportSink, lacking
+from tickwork.protocol.child_messages import PACKET_BYTES_MAX, AppLoaded, LargeAttemptJob, SpilledResult, head
+from tickwork.protocol.log_lines import ByteRateLimit
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Catalog,
+    Checkpointed,
+    Failed,
+    HandedBack,
+    NodeSpec,
+    Report,
+    Succeeded,
+)
+from tickwork.system.private_files import ScratchDirectory
 
 HOST = (sys.executable, "-m", "tickwork.sdk.runner.child_main")
 SWEEP_S = 0.1
@@ -58,19 +67,19 @@ class ProcessExecutor:
     ) -> None:
         self._processes = processes or max(2, os.cpu_count() or 2)
         self._widths = {"process": 1, "thread": threads, "async": coroutines}
-        self._scratch: Scratch | None = None
+        self._scratch: ScratchDirectory | None = None
         self._folder = folder or ""  # "": one of its own, from `start` to `close`
-        self._settings = Settings(
+        self._settings = ChildSettings(
             app, folder=self._folder, cwd=cwd, limits=limits, env=env, command=command, stop_grace_s=stop_grace_s
         )
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, ProcessPool] = {}
         self._modes: dict[str, str] = {}  # handler -> how it is run
         self._offered: tuple[str, ...] = ()  # each way once
-        self._heads: dict[int, tuple[Spec, bytes]] = {}
-        self._flows: dict[Key, Flow] = {}
+        self._heads: dict[int, tuple[NodeSpec, bytes]] = {}
+        self._flows: dict[Key, ByteRateLimit] = {}
         self._folders: dict[Key, str] = {}
         self._moving: dict[Key, asyncio.Task[None]] = {}  # values on their way to or from the server
-        self._loaded: asyncio.Future[Ready] | None = None
+        self._loaded: asyncio.Future[AppLoaded] | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
@@ -92,12 +101,12 @@ class ProcessExecutor:
     def isolation(self) -> str:
         return isolation("child processes, reused from attempt to attempt: weak")
 
-    async def start(self, sink: Sink) -> Catalog:
+    async def start(self, sink: ReportSink) -> Catalog:
         """Raises `Refused` with the user's line where the application cannot be loaded."""
         hide_agent()
         self._mark = new_mark()
         if not self._folder:
-            self._scratch = Scratch()
+            self._scratch = ScratchDirectory()
             self._folder = self._settings.folder = self._scratch.path
         self._sink, self._report = sink, sink.report
         self._loaded = asyncio.get_running_loop().create_future()
@@ -123,18 +132,18 @@ class ProcessExecutor:
         handlers = tuple(name for name, _ in ready.handlers)
         return Catalog(ready.documents, ready.schedules, handlers, ready.application, ready.version)
 
-    def _pool(self, mode: str, processes: int | None = None) -> Pool:
+    def _pool(self, mode: str, processes: int | None = None) -> ProcessPool:
         pool = self._pools.get(mode)
         if pool is None:
             many = processes or (self._processes if mode == "process" else 1)
-            pool = Pool(mode, self, self._settings, processes=many, width=self._widths[mode], mark=self._mark)
+            pool = ProcessPool(mode, self, self._settings, processes=many, width=self._widths[mode], mark=self._mark)
             self._pools[mode] = pool
             pool.start()
         return pool
 
     # ---- what the agent asks
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         mode = self._modes.get(spec.handler)
         if mode is None:
             self._report(lacking(work, self._missing(spec.handler)))
@@ -145,7 +154,7 @@ class ProcessExecutor:
         size, checkpoint = len(work.args), work.checkpoint
         if type(checkpoint) is bytes:
             size += len(checkpoint)
-        errand = Errand((work.task, work.attempt), work, spec, known[1], size)
+        errand = QueuedAttempt((work.task, work.attempt), work, spec, known[1], size)
         if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref:
             self._move(errand.key, self._bring(errand, mode))
             return
@@ -191,12 +200,12 @@ class ProcessExecutor:
 
     # ---- what pools say
 
-    def ended(self, report: Done | Broke | Returned) -> None:
+    def ended(self, report: Succeeded | Failed | HandedBack) -> None:
         self._report(report)
         if self._flows or self._folders:
             self._clean((report.task, report.attempt))
 
-    def done(self, reports: list[Done]) -> None:
+    def done(self, reports: list[Succeeded]) -> None:
         self._sink.done(reports)
         if self._flows or self._folders:
             for one in reports:
@@ -205,10 +214,10 @@ class ProcessExecutor:
     def told(self, report: Report) -> None:
         self._report(report)
 
-    def saving(self, saved: Saved) -> None:
+    def saving(self, saved: Checkpointed) -> None:
         self._report(saved)
 
-    def spilled(self, spilled: Spilled) -> None:
+    def spilled(self, spilled: SpilledResult) -> None:
         self._move((spilled.task, spilled.attempt), self._send(spilled))
 
     def folder(self, key: Key) -> None:
@@ -217,13 +226,13 @@ class ProcessExecutor:
     def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None:
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = Flow()
+            flow = self._flows[key] = ByteRateLimit()
         if flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
             if flow.dropped:
                 self._sink.log(*key, stream, flow.note(), at_ms)
             self._sink.log(*key, stream, text, at_ms)
 
-    def loaded(self, mode: str, ready: Ready) -> None:
+    def loaded(self, mode: str, ready: AppLoaded) -> None:
         assert self._loaded is not None
         if mode == "process" and not self._loaded.done():
             self._loaded.set_result(ready)
@@ -247,7 +256,7 @@ class ProcessExecutor:
         self._moving[key] = task
         task.add_done_callback(lambda _: self._moving.pop(key, None) if self._moving.get(key) is task else None)
 
-    async def _bring(self, errand: Errand, mode: str) -> None:
+    async def _bring(self, errand: QueuedAttempt, mode: str) -> None:
         """Fetch what lies in the artifact store, and put down what is too large for a packet."""
         key, work = errand.key, errand.work
         try:
@@ -258,27 +267,27 @@ class ProcessExecutor:
             checkpoint_file = ""
             if isinstance(work.checkpoint, Ref):
                 checkpoint_file = _put(folder / "checkpoint", await self._sink.fetch(work.checkpoint.digest))
-            job = Job(work, "", checkpoint_file, tuple(fetched))
+            job = LargeAttemptJob(work, "", checkpoint_file, tuple(fetched))
             if errand.size > PACKET_BYTES_MAX:
                 job = self._slimmer(job, folder)
         except (Corrupt, Refused) as error:
-            self.ended(Broke(*key, type(error).__name__, str(error)))
+            self.ended(Failed(*key, type(error).__name__, str(error)))
         except OSError as error:
-            self.ended(Broke(*key, "StorageError", f"a large argument cannot be put down: {error}"))
+            self.ended(Failed(*key, "StorageError", f"a large argument cannot be put down: {error}"))
         else:
             self._pool(mode).submit(msgspec.structs.replace(errand, job=job))
             if self._sweeping is None:
                 self._sweep_soon()
 
-    def _slimmer(self, job: Job, folder: Path) -> Job:
+    def _slimmer(self, job: LargeAttemptJob, folder: Path) -> LargeAttemptJob:
         work, checkpoint_file = job.work, job.checkpoint_file
         if isinstance(work.checkpoint, bytes):
             checkpoint_file = _put(folder / "checkpoint", work.checkpoint)
         args_file = _put(folder / "args", work.args)
         slim = msgspec.structs.replace(work, args=b"", checkpoint=None)
-        return Job(slim, args_file, checkpoint_file, job.fetched)
+        return LargeAttemptJob(slim, args_file, checkpoint_file, job.fetched)
 
-    async def _send(self, spilled: Spilled) -> None:
+    async def _send(self, spilled: SpilledResult) -> None:
         key = (spilled.task, spilled.attempt)
         try:
             # Where it lies is for us to say: of what the child says, only the name counts.
@@ -287,16 +296,16 @@ class ProcessExecutor:
             digest = await self._sink.store(data)
         except (OSError, Refused) as error:
             if not spilled.checkpoint:
-                self.ended(Broke(*key, "StorageError", f"the result cannot be stored: {error}"))
+                self.ended(Failed(*key, "StorageError", f"the result cannot be stored: {error}"))
                 return
             for pool in self._pools.values():  # its code waits for an answer that never comes
                 pool.fail(key, "StorageError", f"the checkpoint cannot be stored: {error}")
             return
         ref = Ref(digest, spilled.size, spilled.items, "artifact")
         if spilled.checkpoint:
-            self.saving(Saved(*key, ref))
+            self.saving(Checkpointed(*key, ref))
         else:
-            self.ended(Done(*key, ref, spilled.started_ms, spilled.ended_ms))
+            self.ended(Succeeded(*key, ref, spilled.started_ms, spilled.ended_ms))
 
     def _clean(self, key: Key) -> None:
         flow = self._flows.pop(key, None)

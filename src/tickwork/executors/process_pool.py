@@ -11,22 +11,22 @@ import signal
 from collections.abc import Iterable
 from typing import Protocol
 
-from tickwork.executors.child_process import Child, Key, Settings
-from tickwork.executors.packet_queue import Errand, Outbox
+from tickwork.executors.child_process import ChildProcess, ChildSettings, Key
+from tickwork.executors.packet_queue import PacketQueue, QueuedAttempt
 from tickwork.protocol.child_messages import (
+    AppLoaded,
     Cancel,
-    Folder,
-    Kept,
-    Lines,
-    Ready,
+    CheckpointDurable,
+    ChildMessage,
+    LoadFailed,
+    OutputLines,
+    PacketDone,
     Retire,
     Retired,
-    Saying,
-    Spilled,
-    Through,
-    Unfit,
+    SpilledResult,
+    WorkDirCreated,
 )
-from tickwork.protocol.worker_messages import Begun, Broke, Done, Progressed, Report, Returned, Saved
+from tickwork.protocol.worker_messages import Checkpointed, Failed, HandedBack, Progressed, Report, Started, Succeeded
 
 GRACE_NS = 2_000_000_000  # between asking and killing, where the worker ends
 SETTLE_NS = 200_000_000  # a child needs microseconds from taking a packet to marking it
@@ -42,31 +42,31 @@ PRINT_BYTES, PRINT_S = 16 * 1024 * 1024, 0.05  # read of one child at most, befo
 log = logging.getLogger("tickwork.worker")
 
 
-class Owner(Protocol):
+class PoolOwner(Protocol):
     """The executor behind a pool."""
 
-    def ended(self, report: Done | Broke | Returned) -> None: ...
+    def ended(self, report: Succeeded | Failed | HandedBack) -> None: ...
 
-    def done(self, reports: list[Done]) -> None:
+    def done(self, reports: list[Succeeded]) -> None:
         """The same of several that ended well."""
 
     def told(self, report: Report) -> None:
         """Begun or Progressed; it goes on."""
 
-    def saving(self, saved: Saved) -> None: ...
+    def saving(self, saved: Checkpointed) -> None: ...
 
-    def spilled(self, spilled: Spilled) -> None: ...
+    def spilled(self, spilled: SpilledResult) -> None: ...
 
     def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None: ...
 
     def folder(self, key: Key) -> None: ...
 
-    def loaded(self, mode: str, ready: Ready) -> None: ...
+    def loaded(self, mode: str, ready: AppLoaded) -> None: ...
 
     def unfit(self, mode: str, error: str, message: str) -> None: ...
 
 
-class Ending:
+class PendingKill:
     """An attempt that we end: error and message, or nothing is said of it."""
 
     __slots__ = ("asked", "reason")
@@ -75,18 +75,22 @@ class Ending:
         self.reason, self.asked = reason, False
 
 
-class Pool:
-    def __init__(self, mode: str, owner: Owner, settings: Settings, *, processes: int, width: int, mark: str) -> None:
+class ProcessPool:
+    def __init__(
+        self, mode: str, owner: PoolOwner, settings: ChildSettings, *, processes: int, width: int, mark: str
+    ) -> None:
         self.mode, self._owner, self._settings = mode, owner, settings
         self.processes, self.width, self._mark = processes, width, mark
         self._mono_ns, self._wall_ns = settings.mono_ns, settings.wall_ns
         self._box = self._outbox()
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
         self._begun: dict[Key, None] = {}  # reported as begun
         self._heard: dict[Key, int] = {}  # monotonic ns of the last progress or checkpoint
-        self._ending: dict[Key, Ending] = {}
-        self._later: dict[Key, tuple[Errand, int]] = {}  # since when: another attempt of their task has not ended
-        self._saving: dict[Key, Child] = {}  # children that wait until their checkpoint is durable
+        self._ending: dict[Key, PendingKill] = {}
+        self._later: dict[
+            Key, tuple[QueuedAttempt, int]
+        ] = {}  # since when: another attempt of their task has not ended
+        self._saving: dict[Key, ChildProcess] = {}  # children that wait until their checkpoint is durable
         self._suspects: list[tuple[int, list[Key]]] = []
         self._born = 0
         self._failures = 0  # children in a row that did not come up
@@ -96,8 +100,8 @@ class Pool:
         self._closing = False
         self._close_at_ns = 1 << 63
 
-    def _outbox(self) -> Outbox:
-        return Outbox(children=self.processes, width=self.width)
+    def _outbox(self) -> PacketQueue:
+        return PacketQueue(children=self.processes, width=self.width)
 
     # ---- jobs
 
@@ -118,7 +122,7 @@ class Pool:
     def __contains__(self, key: Key) -> bool:
         return key in self._box.errands or key in self._later
 
-    def submit(self, errand: Errand) -> None:
+    def submit(self, errand: QueuedAttempt) -> None:
         if self._ending and any(task == errand.key[0] for task, _ in self._ending):
             self._later[errand.key] = (errand, self._mono_ns())  # two attempts of a task never run at once
             return
@@ -167,7 +171,7 @@ class Pool:
     def kept(self, key: Key) -> None:
         child = self._saving.pop(key, None)
         if child is not None:
-            child.order(Kept(*key))
+            child.order(CheckpointDurable(*key))
 
     def _forget(self, key: Key) -> None:
         self._box.forget(key)
@@ -191,7 +195,7 @@ class Pool:
             limits_ms = [limit for limit in (errand.spec.running_ms, errand.spec.silent_ms) if limit]
             if limits_ms and 2 * (now_ns - since_ns) >= min(limits_ms) * 1_000_000:
                 del self._later[key]
-                self._owner.ended(Returned(*key))
+                self._owner.ended(HandedBack(*key))
 
     # ---- packets with several
 
@@ -205,7 +209,7 @@ class Pool:
                     self._free_others(child, key, start_ns, now_ns)
         self._top_up()
 
-    def _free_others(self, child: Child, key: Key, start_ns: int, now_ns: int) -> None:
+    def _free_others(self, child: ChildProcess, key: Key, start_ns: int, now_ns: int) -> None:
         """First nothing more of its packet may begin. Where the child is still in the same attempt at the next look,
         it sees that before it begins another, and those behind it are ours again."""
         box = self._box
@@ -220,7 +224,7 @@ class Pool:
         box.learn(box.errands[key].spec.id, (now_ns - start_ns) // 1_000)
         self._hear(child, child.unsaid())
 
-    def _again(self, errands: list[Errand]) -> None:
+    def _again(self, errands: list[QueuedAttempt]) -> None:
         """No child has begun or will begin these: they are the next."""
         for one in errands:
             if one.key in self._ending:
@@ -229,7 +233,7 @@ class Pool:
 
     # ---- what children say
 
-    def _readable(self, child: Child) -> None:
+    def _readable(self, child: ChildProcess) -> None:
         if child.noisy:
             for fd in list(child.prints):
                 self._on_print(child, fd)
@@ -237,11 +241,11 @@ class Pool:
         if self._box.queue:
             self._top_up()
 
-    def _hear(self, child: Child, sayings: Iterable[Saying]) -> None:
+    def _hear(self, child: ChildProcess, sayings: Iterable[ChildMessage]) -> None:
         out, errands = self._box.out, self._box.errands
-        done: list[Done] = []
+        done: list[Succeeded] = []
         for said in sayings:
-            if type(said) is Done:
+            if type(said) is Succeeded:
                 key = child.last = (said.task, said.attempt)
                 if child.noisy:
                     self._end_lines(child, key)
@@ -255,7 +259,7 @@ class Pool:
                 elif number < 0:
                     self._box.alone(number, key, took_ms=said.ended_ms - said.started_ms)
                     done.append(said)
-            elif type(said) is Through:
+            elif type(said) is PacketDone:
                 left = self._box.through(said.packet, ran=said.ran, took_us=said.took_us)
                 if left:
                     self._again(left)
@@ -266,43 +270,43 @@ class Pool:
         elif done:
             self._owner.done(done)
 
-    def _said(self, child: Child, said: Saying) -> None:
+    def _said(self, child: ChildProcess, said: ChildMessage) -> None:
         match said:
-            case Broke():
+            case Failed():
                 child.last = (said.task, said.attempt)
                 self._end_lines(child, child.last)
                 self._settle(child, child.last, said)
             case Progressed():
                 self._heard[said.task, said.attempt] = self._mono_ns()
                 self._owner.told(said)
-            case Saved():
+            case Checkpointed():
                 self._saving_of(child, (said.task, said.attempt))
                 self._owner.saving(said)
-            case Spilled(checkpoint=True):
+            case SpilledResult(checkpoint=True):
                 self._saving_of(child, (said.task, said.attempt))
                 self._owner.spilled(said)
-            case Spilled():
+            case SpilledResult():
                 child.last = (said.task, said.attempt)
                 self._end_lines(child, child.last)
                 self._settle(child, child.last, said)
-            case Lines():
+            case OutputLines():
                 for line in said.lines:
                     self._owner.printed((line.task, line.attempt), line.stream, line.text, line.at_ms)
-            case Folder():
+            case WorkDirCreated():
                 self._owner.folder((said.task, said.attempt))
-            case Ready():
+            case AppLoaded():
                 child.ready, self._failures = True, 0
                 self._owner.loaded(self.mode, said)
             case Retired():
                 child.heard_retire = True
-            case Unfit():
+            case LoadFailed():
                 child.unfit = (said.error, said.message)
 
-    def _saving_of(self, child: Child, key: Key) -> None:
+    def _saving_of(self, child: ChildProcess, key: Key) -> None:
         self._heard[key] = self._mono_ns()
         self._saving[key] = child
 
-    def _settle(self, child: Child, key: Key, said: Done | Broke | Spilled) -> None:
+    def _settle(self, child: ChildProcess, key: Key, said: Succeeded | Failed | SpilledResult) -> None:
         """The end of an attempt where something about it is unusual."""
         if key not in self._box.out:
             return
@@ -311,12 +315,12 @@ class Pool:
             if self.mode == "process":
                 child.kill()  # it was asked to end; whatever it has left behind ends with it
             return
-        if child.doomed and isinstance(said, Broke) and said.error == CALLED_OFF:
+        if child.doomed and isinstance(said, Failed) and said.error == CALLED_OFF:
             self._hand_back(key, begun=True)  # the worker ends, and did not wait for it
             return
         self._box.learn(self._box.errands[key].spec.id, 1_000 * (said.ended_ms - said.started_ms))
         self._forget(key)
-        if isinstance(said, Spilled):
+        if isinstance(said, SpilledResult):
             self._owner.spilled(said)
         else:
             self._owner.ended(said)
@@ -325,9 +329,9 @@ class Pool:
         reason = self._ending[key].reason
         self._forget(key)
         if reason is not None:
-            self._owner.ended(Broke(*key, reason[0], reason[1], exit_code=exit_code))
+            self._owner.ended(Failed(*key, reason[0], reason[1], exit_code=exit_code))
 
-    def _on_print(self, child: Child, fd: int) -> None:
+    def _on_print(self, child: ChildProcess, fd: int) -> None:
         marked = child.marked()  # first: a child waits until what an attempt printed is read, and then goes on
         data = child.printed(fd)
         if data is None:
@@ -346,18 +350,18 @@ class Pool:
             else:
                 self._owner.printed(key, cutter.stream, text, self._wall_ns() // 1_000_000)
 
-    def _end_lines(self, child: Child, key: Key) -> None:
+    def _end_lines(self, child: ChildProcess, key: Key) -> None:
         for fd, printer in child.printers.items():
             if printer == key:
                 self._end_line(child, fd, key)
 
-    def _end_line(self, child: Child, fd: int, key: Key) -> None:
+    def _end_line(self, child: ChildProcess, fd: int, key: Key) -> None:
         """A line without an end is the attempt's last, and no beginning of another's."""
         cutter = child.prints[fd]
         for text in cutter.rest():
             self._owner.printed(key, cutter.stream, text, self._wall_ns() // 1_000_000)
 
-    def _hold_flood(self, child: Child, fd: int, size: int) -> None:
+    def _hold_flood(self, child: ChildProcess, fd: int, size: int) -> None:
         """A child that prints faster than we care to read waits: its own code does, and nobody else's."""
         loop = asyncio.get_running_loop()
         child.printed_bytes += size
@@ -367,7 +371,7 @@ class Pool:
             loop.remove_reader(fd)
             loop.call_later(PRINT_S, self._listen_again, child, fd)
 
-    def _listen_again(self, child: Child, fd: int) -> None:
+    def _listen_again(self, child: ChildProcess, fd: int) -> None:
         if child in self.children and fd in child.prints:
             child.printed_bytes = 0
             asyncio.get_running_loop().add_reader(fd, self._on_print, child, fd)
@@ -395,10 +399,10 @@ class Pool:
         self.children.append(child)
         self._listen(child)
 
-    def _made(self, mark: str) -> Child:
-        return Child(self.mode, self.width, mark, queue=self._box.theirs, settings=self._settings)
+    def _made(self, mark: str) -> ChildProcess:
+        return ChildProcess(self.mode, self.width, mark, queue=self._box.theirs, settings=self._settings)
 
-    def _listen(self, child: Child) -> None:
+    def _listen(self, child: ChildProcess) -> None:
         loop = asyncio.get_running_loop()
         loop.add_reader(child.sock.fileno(), self._readable, child)
         for fd in child.prints:
@@ -406,7 +410,7 @@ class Pool:
         if child.pidfd is not None:
             loop.add_reader(child.pidfd, self._on_exit, child)
 
-    def _on_exit(self, child: Child) -> None:
+    def _on_exit(self, child: ChildProcess) -> None:
         if child not in self.children:
             return
         self._hear_out(child)
@@ -422,7 +426,7 @@ class Pool:
         self._replace(child, code)
         self._top_up()
 
-    def _listen_no_more(self, child: Child) -> None:
+    def _listen_no_more(self, child: ChildProcess) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(child.sock.fileno())
         if child.pidfd is not None:
@@ -431,7 +435,7 @@ class Pool:
             self._on_print(child, fd)
             loop.remove_reader(fd)
 
-    def _hear_out(self, child: Child) -> None:
+    def _hear_out(self, child: ChildProcess) -> None:
         """Everything it said before it died, then nothing more."""
         self._listen_no_more(child)
         before = -1
@@ -439,18 +443,18 @@ class Pool:
             pass
         self._hear(child, child.unsaid())
 
-    def _heard_bytes(self, child: Child) -> int:
+    def _heard_bytes(self, child: ChildProcess) -> int:
         self._readable(child)
         return child.frames.fed
 
-    def _lost(self, child: Child, key: Key, code: int) -> None:
+    def _lost(self, child: ChildProcess, key: Key, code: int) -> None:
         if key in self._ending:
             self._report_ending(key, code)
         elif child.doomed:
             self._hand_back(key, begun=True)  # it was not meant, but in the same process
         else:
             self._forget(key)
-            self._owner.ended(Broke(*key, "ProcessDied", _obituary(code), exit_code=code))
+            self._owner.ended(Failed(*key, "ProcessDied", _obituary(code), exit_code=code))
 
     def _suspect(self) -> None:
         """A packet may have died between being taken and being marked: which one shows by elimination."""
@@ -464,7 +468,7 @@ class Pool:
         taken = frozenset(number for child in self.children for number in child.marks.packets())
         return [key for key in keys if self._box.out.get(key, 0) not in taken and key in self._box.out]
 
-    def _marked(self) -> dict[Key, Child]:
+    def _marked(self) -> dict[Key, ChildProcess]:
         return {key: child for child in self.children for key, _ in child.marked()}
 
     def _eliminate(self, now_ns: int) -> None:
@@ -485,9 +489,9 @@ class Pool:
             self._report_ending(key)
         else:
             self._forget(key)
-            self._owner.ended(Returned(*key, begun))
+            self._owner.ended(HandedBack(*key, begun))
 
-    def _replace(self, child: Child, code: int) -> None:
+    def _replace(self, child: ChildProcess, code: int) -> None:
         if self._closing:
             return
         if not child.ready and not child.doomed:
@@ -521,7 +525,7 @@ class Pool:
         if any(child.ready for child in self.children):
             return
         for key in self.recall():
-            self._owner.ended(Broke(*key, error, message))
+            self._owner.ended(Failed(*key, error, message))
 
     # ---- time
 
@@ -546,7 +550,7 @@ class Pool:
                 if now_ns - start_ns > 10_000_000 and key in self._box.out:
                     self._look_at(child, key, start_ns, now_ns)
 
-    def _look_at(self, child: Child, key: Key, start_ns: int, now_ns: int) -> None:
+    def _look_at(self, child: ChildProcess, key: Key, start_ns: int, now_ns: int) -> None:
         if key in self._ending:
             self._end_in(child, key)
             return
@@ -560,10 +564,10 @@ class Pool:
             self._end(key, ("TimeoutError", f"neither progress nor checkpoint for {spec.silent_ms} ms"))
         elif key not in self._begun and now_ns - start_ns >= BEGUN_NS:
             self._begun[key] = None
-            self._owner.told(Begun(*key, self._wall_ns() // 1_000_000 - ran_ms))
+            self._owner.told(Started(*key, self._wall_ns() // 1_000_000 - ran_ms))
 
     def _end(self, key: Key, reason: tuple[str, str] | None) -> None:
-        ending = self._ending.setdefault(key, Ending(reason))
+        ending = self._ending.setdefault(key, PendingKill(reason))
         if reason is None:
             ending.reason = None
         self._hold(self._box.out[key])
@@ -578,7 +582,7 @@ class Pool:
                 if number in child.marks.packets() and not child.holds(number):
                     child.hold(number)
 
-    def _end_in(self, child: Child, key: Key) -> None:
+    def _end_in(self, child: ChildProcess, key: Key) -> None:
         ending = self._ending[key]
         if ending.asked:
             return
@@ -589,7 +593,7 @@ class Pool:
         else:
             child.ask_to_end(grace_ns=grace_ns)
 
-    def _insist(self, child: Child, key: Key) -> None:
+    def _insist(self, child: ChildProcess, key: Key) -> None:
         """A thread or a coroutine cannot be ended without those beside it: they go on, another process takes what
         comes, and this one ends when nothing else is left in it."""
         if key not in self._ending or child not in self.children or child.retired:
@@ -602,7 +606,7 @@ class Pool:
         else:
             child.ask_to_end(grace_ns=GRACE_NS)
 
-    def _end_blocked(self, child: Child) -> None:
+    def _end_blocked(self, child: ChildProcess) -> None:
         """A coroutine that blocks the loop of its process leaves nobody to hear that order: no other can go on."""
         if child in self.children and not child.heard_retire:
             child.ask_to_end(grace_ns=GRACE_NS)
@@ -620,7 +624,7 @@ class Pool:
         self._box.take_back()
         for key in list(self._later):
             del self._later[key]
-            self._owner.ended(Returned(*key))
+            self._owner.ended(HandedBack(*key))
         while self._box.out and self._mono_ns() < self._close_at_ns and self.children:
             await asyncio.sleep(0.01)
             self.sweep(self._mono_ns())

@@ -25,7 +25,7 @@ _PROC = Path("/proc")
 log = logging.getLogger("tickwork.worker")
 
 
-class _Agent:
+class _ProcessMark:
     """This process, as what it starts knows it: by a mark that no other has."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Agent:
         watchman.stdin.close()
 
 
-_agent = _Agent()
+_agent = _ProcessMark()
 
 
 def new_mark() -> str:
@@ -80,7 +80,7 @@ def new_mark() -> str:
 def _be_another() -> None:
     global _agent
     _agent.forget()
-    _agent = _Agent()
+    _agent = _ProcessMark()
 
 
 os.register_at_fork(after_in_child=_be_another)

@@ -18,19 +18,19 @@ from collections.abc import Callable
 import msgspec
 
 from tickwork.core.definition.model import ShellNode
-from tickwork.executors.concurrency import Failure, Turns
+from tickwork.executors.concurrency import AttemptFailure, ConcurrentExecutor
 from tickwork.executors.limits import Limits, confined, environment, isolation
 from tickwork.executors.process_tree import kill_all, new_mark
-from tickwork.protocol.log_lines import Cutter, Flow
-from tickwork.protocol.worker_messages import Spec, Work
-from tickwork.system.private_files import Scratch
+from tickwork.protocol.log_lines import ByteRateLimit, LineSplitter
+from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
+from tickwork.system.private_files import ScratchDirectory
 
 TAIL_BYTES = 16 * 1024  # of standard output, in the result
 GRACE_S = 2.0
 READ_BYTES = 64 * 1024
 
 
-class ShellExecutor(Turns):
+class ShellExecutor(ConcurrentExecutor):
     kinds = frozenset({"shell"})
 
     def __init__(self, *, at_once: int = 8, limits: Limits | None = None, env: dict[str, str] | None = None) -> None:
@@ -45,23 +45,23 @@ class ShellExecutor(Turns):
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    async def attempt(self, work: Work, spec: Spec) -> bytes:
+    async def attempt(self, work: AttemptJob, spec: NodeSpec) -> bytes:
         node = msgspec.json.decode(spec.document, type=ShellNode)
         self._mark = self._mark or new_mark()
         mark = f"{self._mark}-{work.task}-{work.attempt}"
         env = environment(os.environ, given={**self._env, **_facts(work, spec), **node.env}, mark=mark)
         if shutil.which(node.argv[0], path=env.get("PATH")) is None:
             message = f"there is no program {node.argv[0]!r} on this worker; install it, or write its whole path"
-            raise Failure("ProgramMissing", message, permanent=True)
-        scratch = Scratch()
+            raise AttemptFailure("ProgramMissing", message, permanent=True)
+        scratch = ScratchDirectory()
         try:
             return await self._program(work, node, env, scratch.path, mark)
         finally:
             scratch.remove()
 
-    async def _program(self, work: Work, node: ShellNode, env: dict[str, str], folder: str, mark: str) -> bytes:
+    async def _program(self, work: AttemptJob, node: ShellNode, env: dict[str, str], folder: str, mark: str) -> bytes:
         program = Program(confined(self._limits, list(node.argv)), env, folder, mark, given=_given(work))
-        flow = Flow()
+        flow = ByteRateLimit()
         program.on_line = lambda stream, text: self._log(work, stream, text, flow)
         try:
             code = await program.ended()
@@ -73,10 +73,10 @@ class ShellExecutor(Turns):
         if flow.dropped:
             self._sink.log(work.task, work.attempt, "stderr", flow.note(), self.wall_ms())
         if code:
-            raise Failure("ExitCode", f"{node.argv[0]} ended with {_ended(code)}", exit_code=code)
+            raise AttemptFailure("ExitCode", f"{node.argv[0]} ended with {_ended(code)}", exit_code=code)
         return msgspec.msgpack.encode({"exit_code": code, "output": program.tail.decode(errors="replace")})
 
-    def _log(self, work: Work, stream: str, text: str, flow: Flow) -> None:
+    def _log(self, work: AttemptJob, stream: str, text: str, flow: ByteRateLimit) -> None:
         if flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
             if flow.dropped:
                 self._sink.log(work.task, work.attempt, stream, flow.note(), self.wall_ms())
@@ -103,7 +103,10 @@ class Program:
                 start_new_session=True,
             )
         assert self._process.stdout is not None and self._process.stderr is not None
-        self._pipes = {self._process.stdout.fileno(): Cutter("stdout"), self._process.stderr.fileno(): Cutter("stderr")}
+        self._pipes = {
+            self._process.stdout.fileno(): LineSplitter("stdout"),
+            self._process.stderr.fileno(): LineSplitter("stderr"),
+        }
         loop = asyncio.get_running_loop()
         for fd in self._pipes:
             os.set_blocking(fd, False)
@@ -154,11 +157,11 @@ class Program:
         return True
 
 
-def _given(work: Work) -> bytes:
+def _given(work: AttemptJob) -> bytes:
     return msgspec.json.encode(msgspec.msgpack.decode(work.args) if work.args else {})
 
 
-def _facts(work: Work, spec: Spec) -> dict[str, str]:
+def _facts(work: AttemptJob, spec: NodeSpec) -> dict[str, str]:
     key = f"{work.tenant}/{work.run_id}/{spec.node}" + (f"/{work.child}" if work.child >= 0 else "")
     return {
         "TICKWORK_RUN_ID": work.run_id,

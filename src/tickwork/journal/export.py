@@ -14,15 +14,15 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.state.state import Settings
-from tickwork.journal.record import GENESIS, Sealed
-from tickwork.journal.stream import Reader
+from tickwork.journal.record import GENESIS, SealedRow
+from tickwork.journal.stream import RowReader
 
 MAGIC = b"TWJ1"
 _SIZE = struct.Struct(">II")  # length, checksum
 HEAD_BYTES_MAX = 64 * 1024
 
 
-class Head(msgspec.Struct, frozen=True):
+class ExportHead(msgspec.Struct, frozen=True):
     settings: Settings
     after: int = 0  # the rows begin behind this seq
     hash: bytes = GENESIS  # of that row
@@ -30,15 +30,15 @@ class Head(msgspec.Struct, frozen=True):
     last_hash: bytes = b""  # empty: an earlier version wrote it, which did not name the end
 
 
-_decoder = msgspec.msgpack.Decoder(Head)
+_decoder = msgspec.msgpack.Decoder(ExportHead)
 
 
-def write_head(head: Head) -> bytes:
+def write_head(head: ExportHead) -> bytes:
     body = msgspec.msgpack.encode(head)
     return MAGIC + _SIZE.pack(len(body), zlib.crc32(body)) + body
 
 
-def read(chunks: Iterable[bytes]) -> tuple[Head, Iterator[Sealed]]:
+def read(chunks: Iterable[bytes]) -> tuple[ExportHead, Iterator[SealedRow]]:
     """The head at once, the rows as they are asked for. A torn last row raises `Corrupt` when it is reached."""
     source = iter(chunks)
     buffer = b""
@@ -70,8 +70,8 @@ def _end(buffer: bytes, begin: int) -> int | None:
     return begin + length
 
 
-def _rows(first: bytes, rest: Iterator[bytes], head: Head) -> Iterator[Sealed]:
-    reader, seq, hash_ = Reader(), head.after, head.hash
+def _rows(first: bytes, rest: Iterator[bytes], head: ExportHead) -> Iterator[SealedRow]:
+    reader, seq, hash_ = RowReader(), head.after, head.hash
     for piece in chain([first], rest):
         for row in reader.feed(piece):
             seq, hash_ = row.seq, row.hash

@@ -35,7 +35,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     events: list[Event]
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class SealedRow(msgspec.Struct, frozen=True):
     """A row as it is stored: its hash, and its bytes, compressed where they are many."""
 
     seq: int
@@ -54,12 +54,12 @@ def chain(before: bytes, version: bytes, body: bytes) -> bytes:
     return blake2b(before + version + body, digest_size=HASH_BYTES).digest()
 
 
-def seal(row: Row, before: bytes) -> Sealed:
+def seal(row: Row, before: bytes) -> SealedRow:
     """The stored form of a row that follows the hash `before`."""
     body = _encoder.encode(row)
     assert len(body) <= ROW_BYTES_MAX, "nobody could read this row again"
     data = body if len(body) <= FEW_BYTES_MAX else packed(body)
-    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + data)
+    return SealedRow(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + data)
 
 
 def packed(data: bytes) -> bytes:
@@ -74,7 +74,7 @@ def hash_of(row: Row, before: bytes) -> bytes:
     return chain(before, FORMAT_BYTE, _encoder.encode(row))
 
 
-def unseal(sealed: Sealed, before: bytes) -> Row:
+def unseal(sealed: SealedRow, before: bytes) -> Row:
     """The row, once its hash and its place in the chain are verified."""
     body = _body(sealed)
     if chain(before, sealed.data[:1], body) != sealed.hash:
@@ -85,7 +85,7 @@ def unseal(sealed: Sealed, before: bytes) -> Row:
     return row
 
 
-def rules_in(sealed: Sealed) -> str:
+def rules_in(sealed: SealedRow) -> str:
     """What decided a row, without its place in the chain."""
     return _decode(sealed.data[0], _body(sealed), sealed.seq).rules
 
@@ -94,7 +94,7 @@ FORMAT_BYTE = bytes([FORMAT])
 PLAIN_BYTE = b"\x95"  # how an array of five begins; nothing that zlib makes begins so
 
 
-def _body(sealed: Sealed) -> bytes:
+def _body(sealed: SealedRow) -> bytes:
     if sealed.data[1:2] == PLAIN_BYTE:
         return sealed.data[1:]
     unpacker = zlib.decompressobj()

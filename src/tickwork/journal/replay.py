@@ -14,7 +14,7 @@ from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.machine import Machine, Outcome, rules_of
 from tickwork.core.state.events import Event
 from tickwork.core.state.inputs import Input
-from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
+from tickwork.journal.record import GENESIS, Row, SealedRow, seal, unseal
 
 
 class Recorder:
@@ -25,7 +25,7 @@ class Recorder:
         self.head = head
         self._rules = rules
 
-    def row(self, tick: int, inputs: list[Input], events: list[Event]) -> Sealed:
+    def row(self, tick: int, inputs: list[Input], events: list[Event]) -> SealedRow:
         sealed = seal(Row(self.seq + 1, tick, self._rules, inputs, events), self.head)
         self.seq, self.head = sealed.seq, sealed.hash
         return sealed
@@ -40,7 +40,7 @@ class Tally:
 
 
 def replay(
-    rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0, tally: Tally | None = None
+    rows: Iterable[SealedRow], machine: Machine, *, head: bytes = GENESIS, seq: int = 0, tally: Tally | None = None
 ) -> bytes:
     """Bring `machine` from just after `seq` to the end of these rows. Returns the last hash."""
     tally = tally or Tally()
@@ -76,7 +76,7 @@ def _words(error: Exception) -> str:
     return shortened(f"{type(error).__name__}: {error}", 300)
 
 
-def fold(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
+def fold(rows: Iterable[SealedRow], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
     """The same by the recorded events alone."""
     for sealed in rows:
         row = _next(sealed, head, seq, machine.state.tick)
@@ -85,7 +85,7 @@ def fold(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq
     return head
 
 
-def _next(sealed: Sealed, head: bytes, seq: int, tick: int) -> Row:
+def _next(sealed: SealedRow, head: bytes, seq: int, tick: int) -> Row:
     if sealed.seq != seq + 1:
         raise Corrupt(f"seq {sealed.seq} follows {seq}: rows are missing or out of order")
     if sealed.tick <= tick:

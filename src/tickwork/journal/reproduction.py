@@ -17,7 +17,7 @@ from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import Snapshot, capture, restore
 from tickwork.core.state.events import Event
 from tickwork.core.state.inputs import Input
-from tickwork.journal.record import Row, Sealed, hash_of, unseal
+from tickwork.journal.record import Row, SealedRow, hash_of, unseal
 
 MAGIC = b"TWR1"
 _SIZE = struct.Struct(">II")  # length, checksum
@@ -25,7 +25,7 @@ BYTES_MAX = 1 << 31  # unpacked
 TRIALS_MAX = 300  # each restores the whole state
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Divergence(msgspec.Struct, frozen=True):
     """The first thing in which two decisions differ. None: there is no such event on that side."""
 
     was: Event | None = None  # recorded
@@ -36,7 +36,7 @@ class Claim(msgspec.Struct, frozen=True):
     opaque: bool = False  # nothing of the row can be decided: it is not part of this chain
 
 
-class Before(msgspec.Struct, frozen=True):
+class StateBefore(msgspec.Struct, frozen=True):
     """The state before the row, in its pieces."""
 
     header: bytes
@@ -54,13 +54,13 @@ class Reproduction(msgspec.Struct, frozen=True):
     rules: str  # that decided it again
     zones: str
     hash: bytes  # of the row before
-    before: Before
-    row: Sealed
-    claim: Claim
+    before: StateBefore
+    row: SealedRow
+    claim: Divergence
     inputs: list[int]  # places of the inputs that are enough
 
 
-class Found(msgspec.Struct, frozen=True):
+class ReproductionResult(msgspec.Struct, frozen=True):
     """What running a reproduction showed."""
 
     seq: int
@@ -70,46 +70,50 @@ class Found(msgspec.Struct, frozen=True):
     text: str
 
 
-def before(machine: Machine) -> Before:
+def before(machine: Machine) -> StateBefore:
     pieces: Snapshot = capture(machine.state)
-    return Before(pieces.header, list(pieces.documents), list(pieces.runs), list(pieces.tasks), list(pieces.schedules))
+    return StateBefore(
+        pieces.header, list(pieces.documents), list(pieces.runs), list(pieces.tasks), list(pieces.schedules)
+    )
 
 
 # ---- comparing
 
 
-def decide(machine: Machine, row: Row, sealed: Sealed, head: bytes) -> Claim | None:
+def decide(machine: Machine, row: Row, sealed: SealedRow, head: bytes) -> Divergence | None:
     """The row decided again; None where its hash is the recorded one. The machine has moved on in any case."""
     try:
         outcome = machine.apply(row.tick, row.inputs)
     except Exception as error:  # a defect on one of the two sides, and no reason to look away
-        return Claim(text=f"it cannot be decided again: {_said(error)}", broken=type(error).__name__)
+        return Divergence(text=f"it cannot be decided again: {_said(error)}", broken=type(error).__name__)
     if outcome.taken != len(row.inputs):
-        return Claim(text=f"{outcome.taken} of {len(row.inputs)} inputs were taken", taken=True)
+        return Divergence(text=f"{outcome.taken} of {len(row.inputs)} inputs were taken", taken=True)
     if outcome.events != row.events:
         return _first_difference(row.events, outcome.events)
     if hash_of(Row(row.seq, row.tick, row.rules, row.inputs, outcome.events), head) != sealed.hash:
-        return Claim(text="the events are equal, the bytes are not: the row was not written as rows are", opaque=True)
+        return Divergence(
+            text="the events are equal, the bytes are not: the row was not written as rows are", opaque=True
+        )
     return None
 
 
-def fold(machine: Machine, row: Row) -> Claim | None:
+def fold(machine: Machine, row: Row) -> Divergence | None:
     """A row of other rules: its events are applied, and must at least be possible."""
     try:
         machine.fold(row.tick, row.inputs, row.events)
     except Exception as error:
-        return Claim(text=f"its events do not fit the state: {_said(error)}", opaque=True)
+        return Divergence(text=f"its events do not fit the state: {_said(error)}", opaque=True)
     return None
 
 
-def _first_difference(recorded: list[Event], decided: list[Event]) -> Claim:
+def _first_difference(recorded: list[Event], decided: list[Event]) -> Divergence:
     for place, (was, now) in enumerate(zip(recorded, decided, strict=False)):
         if was != now:
-            return Claim(was, now, f"event {place} was {was}, is {now}")
+            return Divergence(was, now, f"event {place} was {was}, is {now}")
     place = min(len(recorded), len(decided))
     if len(recorded) > len(decided):
-        return Claim(recorded[place], None, f"event {place} is no longer decided: {recorded[place]}")
-    return Claim(None, decided[place], f"event {place} is newly decided: {decided[place]}")
+        return Divergence(recorded[place], None, f"event {place} is no longer decided: {recorded[place]}")
+    return Divergence(None, decided[place], f"event {place} is newly decided: {decided[place]}")
 
 
 def _said(error: Exception) -> str:
@@ -119,7 +123,7 @@ def _said(error: Exception) -> str:
 # ---- shrinking
 
 
-def shrink(state: Before, row: Row, claim: Claim, zones: Zones, *, trials: int = TRIALS_MAX) -> list[int]:
+def shrink(state: StateBefore, row: Row, claim: Divergence, zones: Zones, *, trials: int = TRIALS_MAX) -> list[int]:
     """Places of the fewest inputs from which the same difference follows, as far as dropping some of them finds it."""
     if claim.opaque:
         return list(range(len(row.inputs)))
@@ -145,7 +149,7 @@ def _fewest(places: list[int], differs: Callable[[list[int]], bool], trials: int
     return places
 
 
-def holds(state: Before, row: Row, claim: Claim, places: list[int], zones: Zones) -> bool:
+def holds(state: StateBefore, row: Row, claim: Divergence, places: list[int], zones: Zones) -> bool:
     """Whether the inputs at these places alone lead to the same difference."""
     machine = state.machine(zones)
     try:
@@ -198,15 +202,15 @@ def read(data: bytes) -> Reproduction:
         raise Corrupt(f"the reproduction cannot be read: {error}") from None
 
 
-def run(made: Reproduction, zones: Zones) -> Found:
+def run(made: Reproduction, zones: Zones) -> ReproductionResult:
     """Decide the row again from the state before it, whole and with the few inputs."""
     machine = made.before.machine(zones)
     row = _row_of(made)
     if row is None:
-        return Found(made.row.seq, made.inputs, True, True, made.claim.text)
+        return ReproductionResult(made.row.seq, made.inputs, True, True, made.claim.text)
     again = decide(machine, row, made.row, made.hash) if row.rules == machine.rules else fold(machine, row)
     still = again is not None and (made.claim.opaque or holds(made.before, row, made.claim, made.inputs, zones))
-    return Found(made.row.seq, made.inputs, again is not None, still, "" if again is None else again.text)
+    return ReproductionResult(made.row.seq, made.inputs, again is not None, still, "" if again is None else again.text)
 
 
 def _row_of(made: Reproduction) -> Row | None:

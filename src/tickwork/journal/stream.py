@@ -10,21 +10,21 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from tickwork.core.base.errors import Corrupt
-from tickwork.journal.record import HASH_BYTES, ROW_BYTES_MAX, Sealed
+from tickwork.journal.record import HASH_BYTES, ROW_BYTES_MAX, SealedRow
 
 _HEAD = struct.Struct(">IQQI")  # length of the data, seq, tick, checksum of the rest
 _CHECK = struct.Struct(">I")  # checksum of the head, behind it
 _FRAME_BYTES_MAX = ROW_BYTES_MAX + 1024  # what does not compress grows a little
 
 
-def write(rows: Iterable[Sealed]) -> Iterator[bytes]:
+def write(rows: Iterable[SealedRow]) -> Iterator[bytes]:
     for row in rows:
         rest = row.hash + row.data
         head = _HEAD.pack(len(row.data), row.seq, row.tick, zlib.crc32(rest))
         yield head + _CHECK.pack(zlib.crc32(head)) + rest
 
 
-class Reader:
+class RowReader:
     """Feed it bytes as they come; it gives whole rows. `torn` is what an unfinished last row left over."""
 
     def __init__(self) -> None:
@@ -35,9 +35,9 @@ class Reader:
     def torn(self) -> int:
         return len(self._buffer)
 
-    def feed(self, chunk: bytes) -> list[Sealed]:
+    def feed(self, chunk: bytes) -> list[SealedRow]:
         self._buffer += chunk
-        rows: list[Sealed] = []
+        rows: list[SealedRow] = []
         at = 0
         while (framed := self._frame(at)) is not None:
             row, at = framed
@@ -46,7 +46,7 @@ class Reader:
         del self._buffer[:at]
         return rows
 
-    def _frame(self, at: int) -> tuple[Sealed, int] | None:
+    def _frame(self, at: int) -> tuple[SealedRow, int] | None:
         """The row that begins here and where it ends; None while it is not whole."""
         buffer, begin = self._buffer, at + _HEAD.size + _CHECK.size
         if len(buffer) < begin:
@@ -61,4 +61,4 @@ class Reader:
         rest = bytes(buffer[begin:end])
         if zlib.crc32(rest) != checksum:
             raise Corrupt(f"seq {seq}: the checksum does not match: the stream is damaged")
-        return Sealed(seq, tick, rest[:HASH_BYTES], rest[HASH_BYTES:]), end
+        return SealedRow(seq, tick, rest[:HASH_BYTES], rest[HASH_BYTES:]), end

@@ -17,7 +17,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.stable_hash import stable_digest
-from tickwork.protocol.worker_messages import Spec, Work
+from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 
 REDELIVER_MS = 30_000  # what was received and not accepted for so long comes again, to anybody
 DELIVERIES_MAX = 50  # what came so often and was never accepted is a dead letter
@@ -42,15 +42,15 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     retries_left: int
     traceparent: str
     sent_ms: int
-    body: bytes  # `Parcel`
+    body: bytes  # `DispatchBody`
     store: str = ""  # identity of the store that dispatched it
 
 
-class Parcel(msgspec.Struct, frozen=True, array_like=True):
+class DispatchBody(msgspec.Struct, frozen=True, array_like=True):
     """What a worker needs to run it."""
 
-    work: Work
-    spec: Spec
+    work: AttemptJob
+    spec: NodeSpec
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -64,19 +64,19 @@ class DeadLetter(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class Depth(msgspec.Struct, frozen=True):
+class QueueDepth(msgspec.Struct, frozen=True):
     waiting: int  # published and not accepted
     dead: int
     identity: str = ""  # where it changes, the broker may have lost what it held
 
 
-class Unreadable(TickworkError):
+class UnreadableMessage(TickworkError):
     """Not a message of ours, or not any more. The text is the reason that its dead letter has."""
 
     code = "unreadable"
 
 
-class Lane(Protocol):
+class Broker(Protocol):
     """Raises `Unavailable` where the broker cannot be reached; it is connected to again by itself."""
 
     async def open(self) -> None:
@@ -99,7 +99,7 @@ class Lane(Protocol):
     async def reject(self, delivery: Delivery, reason: str) -> None:
         """It goes to the dead letters, with the reason."""
 
-    async def depth(self) -> Depth: ...
+    async def depth(self) -> QueueDepth: ...
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         """The newest first."""
@@ -108,7 +108,7 @@ class Lane(Protocol):
 # ---- sealed, so that nobody who can write to the broker can make workers run something
 
 
-class Seal:
+class EnvelopeCodec:
     """Envelopes to bytes and back. Whoever has another key, or none, can make nothing that is read."""
 
     def __init__(self, key: str = "") -> None:
@@ -121,18 +121,18 @@ class Seal:
         return _FORMAT + self._mark(body) + body
 
     def unwrap(self, data: bytes) -> Envelope:
-        """Raises `Unreadable`."""
+        """Raises `UnreadableMessage`."""
         if data[:2] != _FORMAT[:2]:
-            raise Unreadable("it is no message of tickwork")
+            raise UnreadableMessage("it is no message of tickwork")
         if data[: len(_FORMAT)] != _FORMAT:
-            raise Unreadable(f"its format is {data[2 : len(_FORMAT)]!a}, and this program reads {_FORMAT[2:]!a}")
+            raise UnreadableMessage(f"its format is {data[2 : len(_FORMAT)]!a}, and this program reads {_FORMAT[2:]!a}")
         mark, body = data[len(_FORMAT) : _BODY], data[_BODY:]
         if not compare_digest(mark, self._mark(body)):
-            raise Unreadable("its seal is broken: it was changed, or sealed with another token")
+            raise UnreadableMessage("its seal is broken: it was changed, or sealed with another token")
         try:
             return self._decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreadable(f"it cannot be decoded: {error}") from None
+            raise UnreadableMessage(f"it cannot be decoded: {error}") from None
 
     def _mark(self, body: bytes) -> bytes:
         return blake2b(body, key=self._key, digest_size=_MARK_BYTES).digest()

@@ -1,6 +1,6 @@
 """How a worker runs attempts: what the agent asks of an executor, and what it is told.
 
-An executor runs what it is given until it ends, and says so through `Sink`. It never retries and never
+An executor runs what it is given until it ends, and says so through `ReportSink`. It never retries and never
 decides. Whatever happens to the code it runs, the agent that calls it goes on beating.
 """
 
@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tickwork.core.state.retry import HANDLER_MISSING
-from tickwork.protocol.worker_messages import Broke, Catalog, Done, Report, Spec, Work
+from tickwork.protocol.worker_messages import AttemptJob, Catalog, Failed, NodeSpec, Report, Succeeded
 
 
-def lacking(work: Work, message: str) -> Report:
+def lacking(work: AttemptJob, message: str) -> Report:
     """A task that this worker cannot run, whatever it does. Another may: the server tries some, then gives up."""
-    return Broke(work.task, work.attempt, HANDLER_MISSING, f"{message}; start a worker that has it", permanent=True)
+    return Failed(work.task, work.attempt, HANDLER_MISSING, f"{message}; start a worker that has it", permanent=True)
 
 
-class Sink(Protocol):
+class ReportSink(Protocol):
     """Where an executor reports. Called on the agent's loop."""
 
     def report(self, report: Report) -> None: ...
 
-    def done(self, reports: Sequence[Done]) -> None:
+    def done(self, reports: Sequence[Succeeded]) -> None:
         """Several that ended well, at once."""
 
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
@@ -47,10 +47,10 @@ class Executor(Protocol):
     def isolation(self) -> str:
         """In words: what separates the code it runs from the agent and from other attempts."""
 
-    async def start(self, sink: Sink) -> Catalog:
+    async def start(self, sink: ReportSink) -> Catalog:
         """Ready to run. Answers with what the application it serves declares; empty where it has none."""
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         """Take it. The end is reported exactly once, except after `stop` or `recall`."""
 
     def saved(self, task: int, attempt: int) -> None:

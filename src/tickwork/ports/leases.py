@@ -28,7 +28,7 @@ class Member(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()  # by which its requests are known to be a node's, the latest first; for nodes alone
 
 
-class Holding(msgspec.Struct, frozen=True):
+class HeldLease(msgspec.Struct, frozen=True):
     """A lease that has not run out."""
 
     partition: int
@@ -62,12 +62,12 @@ class Leases(Protocol):
     async def release(self, partition: int, session: str) -> None:
         """Free at once, where it was its own."""
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[HeldLease]:
         """By partition."""
 
 
 @runtime_checkable
-class Divided(Protocol):
+class ClusterScoped(Protocol):
     """Leases that several clusters may keep in one place, such as a Redis: each sees its own only."""
 
     def of_cluster(self, cluster: str) -> None:

@@ -12,9 +12,9 @@ import msgspec
 
 from tickwork.core.base.errors import Conflict, TickworkError, Unavailable
 from tickwork.core.base.errors import OutcomeUnknown as OutcomeUnknown  # of a commit: the head tells
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import GENESIS, Sealed
-from tickwork.ports.store_maintenance import Upkeep
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import GENESIS, SealedRow
+from tickwork.ports.store_maintenance import StoreMaintenance
 
 PORTION = 128  # where rows and commits take turns
 
@@ -131,7 +131,7 @@ class Rows(msgspec.Struct):
     gone_tasks: list[int] = []
     schedules: list[tuple[int, bytes]] = []
     gone_schedules: list[int] = []
-    fates: list[Range] = []  # each in place of one of the same schedule, backfill and beginning
+    fates: list[FateRange] = []  # each in place of one of the same schedule, backfill and beginning
     backfills: list[BackfillRow] = []
     definitions: list[DefinitionRow] = []
     reopened: list[int] = []  # ended runs that are live again; what their rows say of attempts is kept
@@ -141,7 +141,7 @@ class Rows(msgspec.Struct):
     cache: list[CacheRow] = []
 
 
-class Loaded(msgspec.Struct):
+class LoadedPartition(msgspec.Struct):
     """What a machine needs to go on: rows at the watermark, and the journal behind it."""
 
     head: Head
@@ -152,7 +152,7 @@ class Loaded(msgspec.Struct):
     live_runs: list[bytes]  # by number
     live_tasks: list[bytes]  # by number
     schedules: list[bytes]  # by number
-    tail: list[Sealed]
+    tail: list[SealedRow]
 
 
 class RunFilter(msgspec.Struct, frozen=True):
@@ -193,7 +193,7 @@ class LogChunk(msgspec.Struct, frozen=True, gc=False):
 ALONE = 0  # partitions of a store that no nodes share
 
 
-class Founded(msgspec.Struct, frozen=True):
+class ClusterIdentity(msgspec.Struct, frozen=True):
     """What all nodes on one store agree on. It never changes."""
 
     cluster: str  # the identity of the store, a random name: a restored copy has another one
@@ -218,7 +218,7 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
     by: str = ""
 
 
-class Store(Upkeep, Protocol):
+class Store(StoreMaintenance, Protocol):
     """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
     partition p are above `p << 44` and below the next. A run's number has one tenant and id for good."""
 
@@ -229,7 +229,7 @@ class Store(Upkeep, Protocol):
 
     async def close(self) -> None: ...
 
-    async def found(self, *, cluster: str, partitions: int) -> Founded:
+    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         """What was founded first stays; later words are ignored."""
 
     async def read_routes(self) -> list[Route]:
@@ -252,7 +252,7 @@ class Store(Upkeep, Protocol):
 
     async def read_head(self, partition: int) -> Head: ...
 
-    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+    def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
         """Head, journal row and payloads: all or none. It may begin before it is awaited. Raises `Fenced` where epoch
         or previous seq do not match, `StoreFull`, or `OutcomeUnknown` where nobody can tell: the caller reads the
         head and settles it."""
@@ -260,9 +260,9 @@ class Store(Upkeep, Protocol):
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         """Rows as they stand after `through` (whose row has the hash `head`), and the watermark with them."""
 
-    async def load(self, partition: int) -> Loaded: ...
+    async def load(self, partition: int) -> LoadedPartition: ...
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         """Committed rows with seq above `after`, in order, without a gap."""
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]: ...
@@ -283,7 +283,7 @@ class Store(Upkeep, Protocol):
 
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None: ...
 
-    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
         """Ranges of fates that have a time in the window `from_ms` to before `to_ms`, by their beginning. All schedules
         that ever had this name count."""
 
@@ -313,7 +313,7 @@ class HasTime(Protocol):
 
 
 @runtime_checkable
-class HasNotes(Protocol):
+class HasWarnings(Protocol):
     """A store that has looked at its server when it was opened."""
 
     notes: list[str]

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 RUNS, JOURNAL, LOGS = "runs", "journal", "logs"  # kinds of archives
 
 
-class NotEmpty(Refused):
+class StoreNotEmpty(Refused):
     """There is something in the store that would be mixed with what comes."""
 
     def __init__(self, where: str) -> None:
         super().__init__("not_empty", f"{where} holds something already: name an empty place")
 
 
-class Archive(msgspec.Struct, frozen=True, gc=False):
+class ArchiveObject(msgspec.Struct, frozen=True, gc=False):
     """An object in the artifact store, and what is in it."""
 
     object: str  # its digest
@@ -55,7 +55,7 @@ class ArchivedRun(msgspec.Struct, frozen=True, gc=False):
     steps: int = 1  # numbers from its own on under which it may have children
 
 
-class Batch(msgspec.Struct, frozen=True):
+class TableBatch(msgspec.Struct, frozen=True):
     """Rows of one table, each with the columns that `COLUMNS` names."""
 
     table: str
@@ -93,11 +93,11 @@ COLUMNS: "MappingProxyType[str, tuple[str, ...]]" = MappingProxyType({
     "inbox": ("partition_id", "id", "tenant", "data", "by"),
 })  # fmt: skip
 
-Take = Callable[[Batch], Awaitable[None]]
-LogPlace = tuple[int, int, int]  # task, attempt, chunk
+Take = Callable[[TableBatch], Awaitable[None]]
+LogAddress = tuple[int, int, int]  # task, attempt, chunk
 
 
-class Upkeep(Protocol):
+class StoreMaintenance(Protocol):
     # ---- keeping less
 
     async def runs_after(self, partition: int, *, number: int, limit: int) -> "list[RunRow]":
@@ -109,11 +109,13 @@ class Upkeep(Protocol):
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
         """What `Rows.attempts` held of runs with these numbers, by run, oldest first; not what their own rows hold."""
 
-    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+    async def move_runs(
+        self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], *, epoch: int
+    ) -> None:
         """The archive is known, and those of the runs that are still as they were read (by their end) are in it and
         no longer here, nor are their attempts and children. Raises `Fenced`."""
 
-    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+    async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
         """The archive is known, and the journal through its last row is no longer here. Raises `Fenced` also where
         that is not below the watermark: recovery needs the rest."""
 
@@ -123,25 +125,25 @@ class Upkeep(Protocol):
     async def journal_cut(self, partition: int) -> int:
         """The seq behind which the journal begins here; 0 where nothing was taken away."""
 
-    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+    async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         """The one that holds this row."""
 
-    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         """Those in which everything is older, oldest first."""
 
     async def drop_archive(self, object_: str) -> None:
         """It is forgotten, with the runs in it. Repeating it changes nothing."""
 
-    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> "list[LogChunk]":
+    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> "list[LogChunk]":
         """Pieces of logs of a partition's tasks, in the order of their places."""
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         """Those of the digests that a piece written since then names."""
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+    async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
         """They are no longer here; where there is an archive, it is known, and they are in it."""
 
-    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
         """Those of a kind that may hold this number, of a run or a task, oldest first."""
 
     # Days are counted from 1970 on, by the store's own clock.
@@ -167,5 +169,5 @@ class Upkeep(Protocol):
     async def export(self, take: Take) -> None:
         """Everything, as of one moment, in portions. Whatever has a checksum is checked on the way."""
 
-    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
-        """All of them or none. Raises `NotEmpty`."""
+    async def bring_in(self, batches: AsyncIterator[TableBatch]) -> None:
+        """All of them or none. Raises `StoreNotEmpty`."""

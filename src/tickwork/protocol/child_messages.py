@@ -13,11 +13,20 @@ from typing import Any, Final
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.protocol.worker_messages import Broke, Done, Fetch, Progressed, Saved, Spec, Timetable, Work
+from tickwork.protocol.worker_messages import (
+    ArtifactArgument,
+    AttemptJob,
+    Checkpointed,
+    DeclaredSchedule,
+    Failed,
+    NodeSpec,
+    Progressed,
+    Succeeded,
+)
 
 PACKET_BYTES_MAX: Final = 100_000  # what is larger travels as a file
 FRAME_HEAD: Final = 4
-PLAIN, LARGE = b"\0", b"\1"  # what follows the heads of a packet: an array of `Work`, or one `Job`
+PLAIN, LARGE = b"\0", b"\1"  # what follows the heads of a packet: an array of `AttemptJob`, or one `LargeAttemptJob`
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -27,10 +36,10 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # ---- pool to child, on the shared socket
 
 
-class Job(_Message, frozen=True):
+class LargeAttemptJob(_Message, frozen=True):
     """An attempt whose values are files."""
 
-    work: Work
+    work: AttemptJob
     args_file: str = ""  # where the arguments are too large for a packet
     checkpoint_file: str = ""
     fetched: tuple[tuple[str, str], ...] = ()  # digest, file: every artifact that `work.fetch` names
@@ -39,7 +48,7 @@ class Job(_Message, frozen=True):
 # ---- pool to child, on its own stream
 
 
-class Kept(_Message, frozen=True, tag=1):
+class CheckpointDurable(_Message, frozen=True, tag=1):
     """The checkpoint is durable."""
 
     task: int
@@ -55,31 +64,31 @@ class Retire(_Message, frozen=True, tag=3):
     """Take nothing more: one attempt does not end although it was called off, and the others may end in peace."""
 
 
-Order = Kept | Cancel | Retire
+ControlMessage = CheckpointDurable | Cancel | Retire
 
 
 # ---- child to pool
 
 
-class Ready(_Message, frozen=True, tag=21):
+class AppLoaded(_Message, frozen=True, tag=21):
     """The application is loaded. `handlers`: name and how it is run (process, thread, async)."""
 
     pid: int
     handlers: tuple[tuple[str, str], ...] = ()
     documents: tuple[bytes, ...] = ()
-    schedules: tuple[Timetable, ...] = ()
+    schedules: tuple[DeclaredSchedule, ...] = ()
     application: str = ""
     version: str = ""
 
 
-class Unfit(_Message, frozen=True, tag=22):
+class LoadFailed(_Message, frozen=True, tag=22):
     """The application cannot be loaded; `message` names the user's line."""
 
     error: str
     message: str
 
 
-class Spilled(_Message, frozen=True, tag=23):
+class SpilledResult(_Message, frozen=True, tag=23):
     """A result or checkpoint that is too large for a message lies in a file."""
 
     task: int
@@ -92,7 +101,7 @@ class Spilled(_Message, frozen=True, tag=23):
     ended_ms: int = 0
 
 
-class Line(_Message, frozen=True):
+class OutputLine(_Message, frozen=True):
     task: int
     attempt: int
     stream: str
@@ -100,18 +109,18 @@ class Line(_Message, frozen=True):
     at_ms: int
 
 
-class Lines(_Message, frozen=True, tag=24):
-    lines: tuple[Line, ...]
+class OutputLines(_Message, frozen=True, tag=24):
+    lines: tuple[OutputLine, ...]
 
 
-class Folder(_Message, frozen=True, tag=25):
+class WorkDirCreated(_Message, frozen=True, tag=25):
     """The attempt has made a folder for itself; it is removed when the attempt has ended."""
 
     task: int
     attempt: int
 
 
-class Through(_Message, frozen=True, tag=26):
+class PacketDone(_Message, frozen=True, tag=26):
     """It is done with a packet: the ends of the first `ran` of it were said, the others have not begun and will not.
     Not said where a packet has one attempt and that has ended."""
 
@@ -124,14 +133,26 @@ class Retired(_Message, frozen=True, tag=27):
     """It was ordered to take nothing more, and does not. Said by a process whose coroutines share one loop."""
 
 
-Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder | Through | Retired
+ChildMessage = (
+    Succeeded
+    | Failed
+    | Checkpointed
+    | Progressed
+    | AppLoaded
+    | LoadFailed
+    | SpilledResult
+    | OutputLines
+    | WorkDirCreated
+    | PacketDone
+    | Retired
+)
 
 encoder = msgspec.msgpack.Encoder()
-works_decoder = msgspec.msgpack.Decoder(list[Work])
-job_decoder = msgspec.msgpack.Decoder(Job)
-spec_decoder = msgspec.msgpack.Decoder(Spec)
-order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
-sayings_decoder: msgspec.msgpack.Decoder[list[Saying]] = msgspec.msgpack.Decoder(list[Saying])
+works_decoder = msgspec.msgpack.Decoder(list[AttemptJob])
+job_decoder = msgspec.msgpack.Decoder(LargeAttemptJob)
+spec_decoder = msgspec.msgpack.Decoder(NodeSpec)
+order_decoder: msgspec.msgpack.Decoder[ControlMessage] = msgspec.msgpack.Decoder(ControlMessage)
+sayings_decoder: msgspec.msgpack.Decoder[list[ChildMessage]] = msgspec.msgpack.Decoder(list[ChildMessage])
 
 
 sizes = struct.Struct("<I")
@@ -143,18 +164,18 @@ def frame(message: Any) -> bytes:
     return sizes.pack(len(data)) + data
 
 
-def head(spec: Spec) -> bytes:
+def head(spec: NodeSpec) -> bytes:
     """What stands in a packet for all attempts of a node: always the same bytes, so that a child knows by them what
     it has read before."""
     return frame(spec)
 
 
-def packet(number: int, heads: bytes, works: list[Work]) -> bytes:
+def packet(number: int, heads: bytes, works: list[AttemptJob]) -> bytes:
     """Of attempts without files: nearly all are. `heads` of all their specs, one after the other."""
     return _start.pack(number, len(heads)) + heads + PLAIN + encoder.encode(works)
 
 
-def large_packet(number: int, heads: bytes, job: Job) -> bytes:
+def large_packet(number: int, heads: bytes, job: LargeAttemptJob) -> bytes:
     return _start.pack(number, len(heads)) + heads + LARGE + encoder.encode(job)
 
 
@@ -163,7 +184,7 @@ def number_of(data: bytes) -> int:
     return number
 
 
-def opened(data: bytes) -> tuple[int, bytes, list[Work], Job | None]:
+def opened(data: bytes) -> tuple[int, bytes, list[AttemptJob], LargeAttemptJob | None]:
     """Number, the specs as they were written, the attempts. A job with files is alone."""
     number, size = _start.unpack_from(data)
     at = _start.size + size
@@ -174,7 +195,7 @@ def opened(data: bytes) -> tuple[int, bytes, list[Work], Job | None]:
     return number, heads, [job.work], job
 
 
-def filled(data: bytes, fetch: tuple[Fetch, ...], read: Callable[[str], bytes]) -> bytes:
+def filled(data: bytes, fetch: tuple[ArtifactArgument, ...], read: Callable[[str], bytes]) -> bytes:
     """Arguments as MessagePack, with what lies in artifacts put in its place. `read` gives an artifact's bytes."""
     named = msgspec.msgpack.decode(data) if data else {}
     opened: dict[str, Any] = {}
@@ -185,7 +206,7 @@ def filled(data: bytes, fetch: tuple[Fetch, ...], read: Callable[[str], bytes]) 
     return encoder.encode(named)
 
 
-def _walked(value: Any, fetch: Fetch) -> Any:
+def _walked(value: Any, fetch: ArtifactArgument) -> Any:
     for step in fetch.walk:
         try:
             value = value[int(step)] if isinstance(value, list) else value[step]
@@ -195,7 +216,7 @@ def _walked(value: Any, fetch: Fetch) -> Any:
     return value
 
 
-class Frames:
+class FrameDecoder:
     """Bytes as they come, cut into whole frames."""
 
     __slots__ = ("_rest", "fed")

@@ -30,7 +30,7 @@ def marks_bytes(width: int) -> int:
     return WORD * (HEAD_WORDS + SLOT_WORDS * width) + ENDS_BYTES
 
 
-class Slot:
+class AttemptSlot:
     """Of one attempt at a time, as the child writes it."""
 
     __slots__ = ("_at", "words")
@@ -57,7 +57,7 @@ class Slot:
         self.words[self._at + 4] = 0
 
 
-class Marks:
+class ChildSharedMemory:
     """`memory` is of `marks_bytes(width)`, and the same bytes on both sides."""
 
     def __init__(self, memory: memoryview, width: int) -> None:
@@ -74,8 +74,8 @@ class Marks:
 
     # ---- the child's
 
-    def slot(self, number: int) -> Slot:
-        return Slot(self.words, number)
+    def slot(self, number: int) -> AttemptSlot:
+        return AttemptSlot(self.words, number)
 
     def keep(self, end: bytes) -> bool:
         """Whether it fits beside those that are kept already."""

@@ -1,7 +1,7 @@
 """Bytes that a program prints, as lines of bounded length and number.
 
 Nobody can fill the agent's memory by printing: a line is cut at `LINE_BYTES_MAX` and says so, its rest is thrown
-away as it comes; and what exceeds `Flow` is dropped and counted.
+away as it comes; and what exceeds `ByteRateLimit` is dropped and counted.
 """
 
 LINE_BYTES_MAX = 64 * 1024
@@ -18,7 +18,7 @@ def sendable(text: str) -> str:
     return text
 
 
-class Cutter:
+class LineSplitter:
     """One stream, cut into lines. Holds at most one line."""
 
     def __init__(self, stream: str) -> None:
@@ -48,7 +48,7 @@ class Cutter:
         return [_text(held)] if held else []
 
 
-class Flow:
+class ByteRateLimit:
     """A bucket of bytes: short bursts pass, a flood is dropped and counted."""
 
     __slots__ = ("_at_ms", "_left", "dropped")

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms, instant_ms
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.calendar.zones import Zone
-from tickwork.core.state.schedule import Terms
+from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.protocol import http_models as wire
 
 _READING = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)
@@ -53,12 +53,12 @@ def word_of(path: str) -> str:
     return _WORDS.get(path, path.removeprefix("when."))
 
 
-def when_of(wanted: wire.ScheduleRequest, at: str = "") -> When:
+def when_of(wanted: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
     said = [name for name in ("cron", "every", "at", "rrule") if getattr(wanted, name)]
     if len(said) != 1:
         found = " and ".join(said) if said else "none of them"
         raise Refused("bad_schedule", f"say one of cron, every, at and rrule; there is {found}", path=f"{at}cron")
-    return When(
+    return ScheduleSpec(
         cron=wanted.cron or None,
         every_ms=length_ms(wanted.every, f"{at}every"),
         at_ms=_instant(wanted.at, f"{at}at"),
@@ -76,8 +76,8 @@ def when_of(wanted: wire.ScheduleRequest, at: str = "") -> When:
     )
 
 
-def terms_of(wanted: wire.ScheduleRequest, at: str = "") -> Terms:
-    return Terms(
+def terms_of(wanted: wire.ScheduleRequest, at: str = "") -> SchedulePolicy:
+    return SchedulePolicy(
         queue=wanted.queue,
         overlap=wanted.overlap,
         catch_up=wanted.catch_up,

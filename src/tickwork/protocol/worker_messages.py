@@ -28,7 +28,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # ---- worker to server
 
 
-class Done(_Message, frozen=True, tag=1):
+class Succeeded(_Message, frozen=True, tag=1):
     task: int
     attempt: int
     value: bytes | Ref | None = None  # MessagePack, or an artifact that is stored already
@@ -36,7 +36,7 @@ class Done(_Message, frozen=True, tag=1):
     ended_ms: int = 0
 
 
-class Broke(_Message, frozen=True, tag=2):
+class Failed(_Message, frozen=True, tag=2):
     task: int
     attempt: int
     error: str  # its type
@@ -47,7 +47,7 @@ class Broke(_Message, frozen=True, tag=2):
     ended_ms: int = 0
 
 
-class Begun(_Message, frozen=True, tag=3):
+class Started(_Message, frozen=True, tag=3):
     """Sent for an attempt that goes on for a while, not for each."""
 
     task: int
@@ -55,7 +55,7 @@ class Begun(_Message, frozen=True, tag=3):
     started_ms: int = 0
 
 
-class Saved(_Message, frozen=True, tag=4):
+class Checkpointed(_Message, frozen=True, tag=4):
     """A checkpoint. The reply says that it is durable."""
 
     task: int
@@ -63,7 +63,7 @@ class Saved(_Message, frozen=True, tag=4):
     value: bytes | Ref
 
 
-class Returned(_Message, frozen=True, tag=5):
+class HandedBack(_Message, frozen=True, tag=5):
     """Handed back unfinished, not to be counted against its retries."""
 
     task: int
@@ -88,10 +88,10 @@ class Taken(_Message, frozen=True, tag=7):
     attempt: int
 
 
-Report = Done | Broke | Begun | Saved | Returned | Progressed | Taken
+Report = Succeeded | Failed | Started | Checkpointed | HandedBack | Progressed | Taken
 
 
-class Profile(msgspec.Struct, frozen=True, array_like=True):
+class WorkerProfile(msgspec.Struct, frozen=True, array_like=True):
     """What a worker serves and has."""
 
     queues: tuple[str, ...] = ("default",)
@@ -107,7 +107,7 @@ class Profile(msgspec.Struct, frozen=True, array_like=True):
     process: str = ""  # names its operating system process for whoever is on the same host
 
 
-def unspoken(protocol: int, *, oldest: int = OLDEST, latest: int = PROTOCOL) -> str:
+def protocol_mismatch(protocol: int, *, oldest: int = OLDEST, latest: int = PROTOCOL) -> str:
     """Why somebody who speaks this protocol cannot be served; "" where they can."""
     if oldest <= protocol <= latest:
         return ""
@@ -126,7 +126,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     wait_ms: int = 0  # how long the server may keep this call where there is no work
     reports: tuple[Report, ...] = ()
     held: tuple[tuple[int, int], ...] | None = None  # (task, attempt), all of them; None: as the server believes
-    profile: Profile | None = None  # with the first call, and when it changes
+    profile: WorkerProfile | None = None  # with the first call, and when it changes
     goodbye: bool = False  # it ends; nothing is held any more
     via: str = ""  # the node that stands for it, where it is not the worker itself who calls
     lost: bool = False  # of such a node: the worker is gone without a word
@@ -134,7 +134,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     store: str = ""  # identity of the store whose attempts it holds and reports; "": it has met none yet
 
 
-class Beats(msgspec.Struct, frozen=True, array_like=True):
+class Heartbeats(msgspec.Struct, frozen=True, array_like=True):
     """Of a node to an owner: these workers are here and live. One for all of them; nothing is said of the others."""
 
     via: str
@@ -144,7 +144,7 @@ class Beats(msgspec.Struct, frozen=True, array_like=True):
 # ---- server to worker
 
 
-class Spec(msgspec.Struct, frozen=True, array_like=True):
+class NodeSpec(msgspec.Struct, frozen=True, array_like=True):
     """What all attempts of one node have in common; sent once per session, before the first of them."""
 
     id: int
@@ -160,7 +160,7 @@ class Spec(msgspec.Struct, frozen=True, array_like=True):
     document: bytes = b""  # the node as JSON, for http, shell and send
 
 
-class Fetch(_Message, frozen=True):
+class ArtifactArgument(_Message, frozen=True):
     """An argument that is (part of) an artifact: `walk` leads from the artifact's value to the argument."""
 
     name: str
@@ -168,7 +168,7 @@ class Fetch(_Message, frozen=True):
     walk: tuple[str, ...] = ()
 
 
-class Work(_Message, frozen=True):
+class AttemptJob(_Message, frozen=True):
     task: int
     attempt: int
     spec: int
@@ -177,15 +177,15 @@ class Work(_Message, frozen=True):
     args: bytes  # MessagePack: name -> value
     child: int = -1  # which child of a map
     checkpoint: bytes | Ref | None = None
-    fetch: tuple[Fetch, ...] = ()
+    fetch: tuple[ArtifactArgument, ...] = ()
     scheduled_ms: int = 0
     submitted_ms: int = 0
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
     seq: int
-    work: tuple[Work, ...] = ()
-    specs: tuple[Spec, ...] = ()
+    work: tuple[AttemptJob, ...] = ()
+    specs: tuple[NodeSpec, ...] = ()
     stop: tuple[tuple[int, int], ...] = ()  # attempts whose result no longer counts: end them
     fenced: tuple[tuple[int, int], ...] = ()  # reports of this call that came too late
     resync: bool = False  # the server does not know this session: send profile and everything held
@@ -203,7 +203,7 @@ def of_other_store(call: Call, store: str) -> Reply | None:
     return None
 
 
-class Timetable(msgspec.Struct, frozen=True):
+class DeclaredSchedule(msgspec.Struct, frozen=True):
     """A schedule as an application declares it."""
 
     name: str
@@ -215,14 +215,14 @@ class Catalog(msgspec.Struct, frozen=True):
     """The definitions (JSON documents) of an application and their schedules."""
 
     documents: tuple[bytes, ...] = ()
-    schedules: tuple[Timetable, ...] = ()
+    schedules: tuple[DeclaredSchedule, ...] = ()
     handlers: tuple[str, ...] = ()
     application: str = ""  # its name: what it declared before and does not any more ends. "": nobody's
     version: str = ""  # of its code
 
 
 @contextmanager
-def shown(schedules: Iterable[Timetable]) -> Iterator[None]:
+def shown(schedules: Iterable[DeclaredSchedule]) -> Iterator[None]:
     """What is refused inside about a schedule shows the line where it is written; what is over in a moment is
     `Unavailable`."""
     try:
@@ -271,4 +271,4 @@ class Link(Protocol):
 encoder = msgspec.msgpack.Encoder()
 call_decoder = msgspec.msgpack.Decoder(Call)
 reply_decoder = msgspec.msgpack.Decoder(Reply)
-beats_decoder = msgspec.msgpack.Decoder(Beats)
+beats_decoder = msgspec.msgpack.Decoder(Heartbeats)

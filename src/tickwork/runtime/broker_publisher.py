@@ -15,12 +15,12 @@ import msgspec
 from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.core.base.names import check_name
 from tickwork.core.base.stable_hash import stable_digest, stable_hash
-from tickwork.core.state.ready_queues import CARRIER, announced
+from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, announced
 from tickwork.core.state.state import tries_of
-from tickwork.ports.broker import MESSAGE_BYTES_MAX, Depth, Envelope, Lane, Parcel
+from tickwork.ports.broker import MESSAGE_BYTES_MAX, Broker, DispatchBody, Envelope, QueueDepth
 from tickwork.ports.ids import Ids
 from tickwork.ports.system import Clock
-from tickwork.protocol.worker_messages import Call, Profile, Reply, Report, Returned, Spec, Work
+from tickwork.protocol.worker_messages import AttemptJob, Call, HandedBack, NodeSpec, Reply, Report, WorkerProfile
 from tickwork.runtime.engine import Engine
 
 CREDIT = 1_000
@@ -34,18 +34,18 @@ BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 Pair = tuple[int, int]
 
 
-class _Carried(msgspec.Struct, eq=False):
+class _PublishedAttempt(msgspec.Struct, eq=False):
     envelope: Envelope
     published: float = 0.0  # loop time of the last confirmation; 0: not on the lane
 
 
-class LaneKeeper:
+class BrokerPublisher:
     """One for each engine and lane. `on_trouble` hears once when the broker goes away, and once when it is back."""
 
     def __init__(
         self,
         engine: Engine,
-        lane: Lane,
+        lane: Broker,
         *,
         queues: Sequence[str],
         clock: Clock,
@@ -57,21 +57,21 @@ class LaneKeeper:
         on_trouble: Callable[[str, str], None] = lambda _kind, _text: None,
     ) -> None:
         check_name(name, path="lane", kind="lane")
-        self.worker = f"{CARRIER}{name}"
+        self.worker = f"{BROKER_WORKER_PREFIX}{name}"
         self._engine, self._lane, self._clock, self._ids = engine, lane, clock, ids
-        self._profile = Profile(tuple(queues))
+        self._profile = WorkerProfile(tuple(queues))
         self._credit, self._drain_per_s, self._untaken_s = credit, max(drain_per_s, 1), untaken_ms / 1000
         self._on_trouble = on_trouble
         self._session, self._seq, self._introduce = ids.new(), 0, True
-        self._specs: dict[int, Spec] = {}
-        self._carried: dict[Pair, _Carried] = {}  # assigned to this lane, and not taken
+        self._specs: dict[int, NodeSpec] = {}
+        self._carried: dict[Pair, _PublishedAttempt] = {}  # assigned to this lane, and not taken
         self._due: dict[Pair, None] = {}  # of these: what is to be published
         self._news = asyncio.Event()
         self._away = False
         self._draining = False  # publishing what waited for the broker
         self._identity: str | None = None  # of the broker, from before the first publication
         self._jobs: list[asyncio.Task[None]] = []
-        self.depth: Depth | None = None  # as last seen
+        self.depth: QueueDepth | None = None  # as last seen
         self.published = self.returned = 0
 
     @property
@@ -126,7 +126,7 @@ class LaneKeeper:
         for work in reply.work:
             envelope = self._envelope(work)
             if envelope is not None:
-                self._carried[work.task, work.attempt] = _Carried(envelope)
+                self._carried[work.task, work.attempt] = _PublishedAttempt(envelope)
                 self._due[work.task, work.attempt] = None
         for pair in reply.stop:
             self._carried.pop(pair, None)
@@ -134,7 +134,7 @@ class LaneKeeper:
         if self._due:
             self._news.set()
 
-    def _envelope(self, work: Work) -> Envelope | None:
+    def _envelope(self, work: AttemptJob) -> Envelope | None:
         """None: it ended while it was on its way here."""
         task, spec = self._engine.state.tasks.get(work.task), self._specs.get(work.spec)
         if spec is None:
@@ -144,7 +144,7 @@ class LaneKeeper:
             return None
         _, _, queue, priority, labels, _, _ = task.lane.key
         tried = tries_of(task)
-        body = msgspec.msgpack.encode(Parcel(work, spec))
+        body = msgspec.msgpack.encode(DispatchBody(work, spec))
         return Envelope(
             work.tenant,
             queue,
@@ -238,14 +238,14 @@ class LaneKeeper:
         late = [pair for pair, one in self._carried.items() if one.published and one.published <= oldest]
         for first in range(0, len(late), TOGETHER_MAX):
             some = late[first : first + TOGETHER_MAX]
-            await self._exchange(tuple(Returned(*pair) for pair in some))
+            await self._exchange(tuple(HandedBack(*pair) for pair in some))
             for pair in some:
                 self._carried.pop(pair, None)
                 self._due.pop(pair, None)
             self.returned += len(some)
 
 
-def trace_of(work: Work) -> str:
+def trace_of(work: AttemptJob) -> str:
     """W3C `traceparent`: the run is the trace and the attempt its span, the same wherever it is asked for."""
     trace = stable_digest("trace", work.tenant, work.run_id)[:32]
     return f"00-{trace}-{stable_hash('span', work.task, work.attempt) or 1:016x}-01"

@@ -19,7 +19,7 @@ from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.plan import Plan
 from tickwork.core.explain.catch_up_preview import read_policy
 from tickwork.core.state import inputs as ask
-from tickwork.core.state.effects import Answer
+from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.state import Settings, State, Tenant
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.ids import Ids
@@ -27,17 +27,17 @@ from tickwork.ports.processes import Processes
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
 from tickwork.ports.system import Clock, TimeReference
 from tickwork.runtime.maintenance.auditor import Auditor, Difference
-from tickwork.runtime.maintenance.retention import Keep, Retention
-from tickwork.runtime.metrics import Figures
+from tickwork.runtime.maintenance.retention import Retention, RetentionPolicy
+from tickwork.runtime.metrics import EngineMetrics
 from tickwork.runtime.partition.clock_monitor import ClockMonitor
-from tickwork.runtime.partition.input_queue import Letter
+from tickwork.runtime.partition.input_queue import InputBatch
 from tickwork.runtime.partition.logical_clock import HOLD_MS
 from tickwork.runtime.partition.partition import Partition
-from tickwork.runtime.storage.archive import Archives
-from tickwork.runtime.storage.logs import Logs
-from tickwork.runtime.storage.payloads import Vault
+from tickwork.runtime.storage.archive import ArchiveReader
+from tickwork.runtime.storage.logs import LogStore
+from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.request_checks import check_writable
-from tickwork.runtime.workers.sessions import LOST_AFTER_MS, Floor
+from tickwork.runtime.workers.sessions import LOST_AFTER_MS, WorkerSessions
 
 PARTITION = 0  # the only one where there is no cluster
 TENANT = "default"
@@ -53,8 +53,8 @@ class Alarm(msgspec.Struct, frozen=True):
     text: str
 
 
-class Ground:
-    floor: Floor  # from `start` on
+class EngineContext:
+    floor: WorkerSessions  # from `start` on
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Ground:
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
         processes: Processes | None = None,  # of this host; None: no process is known to have ended
         catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
-        keep: Keep | None = None,  # how long what is kept; None: nothing is archived or deleted
+        keep: RetentionPolicy | None = None,  # how long what is kept; None: nothing is archived or deleted
         reference: TimeReference | None = None,  # a second opinion on real time
         clock_hold_ms: int | None = HOLD_MS,  # how long a step of the wall clock is not believed; None: virtual time
         number: int = PARTITION,
@@ -100,12 +100,12 @@ class Ground:
         self._draining = False
         self.partition: Partition | None = None
         self.artifacts = artifacts
-        self.archives = Archives(store, artifacts)
-        self.vault = Vault(store, artifacts, children=self.archives.read_children)
-        self.logs = Logs(store, artifacts, clock, self.archives)
+        self.archives = ArchiveReader(store, artifacts)
+        self.vault = PayloadStore(store, artifacts, children=self.archives.read_children)
+        self.logs = LogStore(store, artifacts, clock, self.archives)
         self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
         self.alarm_counts: dict[str, int] = {}
-        self.figures = Figures()
+        self.figures = EngineMetrics()
         self.auditors: list[Auditor] = []  # that run beside it
         self._auditing: list[asyncio.Task[Difference]] = []
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
@@ -174,16 +174,18 @@ class Ground:
         self.alarm_counts[kind] = self.alarm_counts.get(kind, 0) + 1
         self.on_alarm(alarm)
 
-    async def _command(self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False) -> Answer:
+    async def _command(
+        self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False
+    ) -> CommandResult:
         check_writable(asked)
         letter = self._post([asked], payloads or [], facts=facts)
         await letter.done
-        answer = letter.answers.get(0) or Answer(0)
+        answer = letter.answers.get(0) or CommandResult(0)
         if answer.code:
             raise refusal_of(answer)
         return answer
 
-    def _post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> Letter:
+    def _post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
         live = self._live
         if self._draining:
             raise Unavailable(
@@ -234,7 +236,7 @@ class Ground:
         return rows[0] if rows else None
 
 
-def refusal_of(answer: Answer) -> Refused:
+def refusal_of(answer: CommandResult) -> Refused:
     """The machine says place and message in one text, as the journal keeps it; whoever asked gets them apart."""
     path, _, message = answer.message.partition(": ")
     if not message or not _PATH.fullmatch(path):

@@ -19,38 +19,46 @@ from tickwork.core.definition.cel_extracts import Need, extract
 from tickwork.core.definition.input_fields import require_accepted
 from tickwork.core.machine import MACHINE
 from tickwork.core.state import inputs as ask
-from tickwork.core.state.effects import Alert, FindRuns, Keep, LookUp, ReadExtract, Release, Stop
+from tickwork.core.state.effects import (
+    Alert,
+    CancelAttempt,
+    FindRuns,
+    LookUpCache,
+    ReadExtract,
+    ReleaseAttempt,
+    StoreCached,
+)
 from tickwork.core.state.evaluation_context import OF_CHECK, need_of, source_words, value_at
 from tickwork.core.state.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
 from tickwork.core.state.lifecycle import Phase
-from tickwork.core.state.state import Clock as LogicalClock
+from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Run, Settings
 from tickwork.ports.store import ALONE, Head
 from tickwork.protocol.worker_messages import Call, LogPiece, Reply
 from tickwork.runtime.context import TENANT
 from tickwork.runtime.maintenance.auditor import Auditor, Leave, at_the_watermark
-from tickwork.runtime.maintenance.retention import Keep as HowLong
 from tickwork.runtime.maintenance.retention import Retention
+from tickwork.runtime.maintenance.retention import RetentionPolicy as HowLong
 from tickwork.runtime.partition.clock_monitor import ClockMonitor
-from tickwork.runtime.partition.fact_lookup import Facts
-from tickwork.runtime.partition.logical_clock import BelievedClock, RealTime, Timekeeper
-from tickwork.runtime.partition.partition import Decided, Partition
-from tickwork.runtime.partition.recovery import Follower, Recovered, check_rules, read_ahead, recover
-from tickwork.runtime.partition.task_assignment import Assigner
-from tickwork.runtime.services.runs import Commands
+from tickwork.runtime.partition.fact_lookup import FactLookup
+from tickwork.runtime.partition.logical_clock import CorrectedClock, RealTime, TickClock
+from tickwork.runtime.partition.partition import DecidedTick, Partition
+from tickwork.runtime.partition.recovery import JournalFollower, RecoveredPartition, check_rules, read_ahead, recover
+from tickwork.runtime.partition.task_assignment import AssignmentBuilder
+from tickwork.runtime.services.runs import RunService
 from tickwork.runtime.services.workflows import stranded_words
 from tickwork.runtime.storage.payloads import ARGUMENTS_STEP, NIL, decode_value
-from tickwork.runtime.storage.store_retry import patiently
-from tickwork.runtime.workers.sessions import Floor
+from tickwork.runtime.storage.store_retry import retry_until_available
+from tickwork.runtime.workers.sessions import WorkerSessions
 
 TIDY_S = 5.0
 BURST = 16  # timers of one tick: what they began does not wait for anybody
 
 
-class Engine(Commands):
+class Engine(RunService):
     rules_known = MACHINE  # a partition that later rules decided is not for this engine
     _stranded: frozenset[str] = frozenset()
-    _ahead: Follower | None = None  # what was read before it is owned
+    _ahead: JournalFollower | None = None  # what was read before it is owned
 
     async def read_ahead(self) -> None:
         """Somebody else owns the partition and is about to let go: what can be done before is done."""
@@ -106,7 +114,7 @@ class Engine(Commands):
             self._beside.append(asyncio.get_running_loop().create_task(monitor.run()))
             self.clock_monitor = monitor
 
-    def _assemble(self, head: Head, recovered: Recovered, reference_ms: int | None) -> Partition:
+    def _assemble(self, head: Head, recovered: RecoveredPartition, reference_ms: int | None) -> Partition:
         machine, books, watermark_head = recovered
         logical, last_tick = machine.state.settings.clock, machine.state.tick
         real = RealTime(
@@ -116,24 +124,24 @@ class Engine(Commands):
             independent=self._reference is not None and self._reference.independent,
             closest_to_ms=logical.ms_of(last_tick) if last_tick else 0,
         )
-        self._assigner = Assigner(self.vault, logical)
+        self._assigner = AssignmentBuilder(self.vault, logical)
         partition = Partition(
             number=self.number,
             store=self._store,
             machine=machine,
             head=head,
             watermark_head=watermark_head,
-            keeper=Timekeeper(real, logical, last_tick=last_tick),
+            keeper=TickClock(real, logical, last_tick=last_tick),
             books=books,
             assigner=self._assigner,
-            facts=Facts(self.archives, books, self.number),
+            facts=FactLookup(self.archives, books, self.number),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
             rebuild=self._recover,
             own_process=self._own_process,
         )
         self.vault.unwritten_children = lambda run, step: self._live.books.children_of(run, step)
-        self.floor = Floor(
+        self.floor = WorkerSessions(
             partition=lambda: self._live,
             clock=self._clock,
             vault=self.vault,
@@ -150,7 +158,7 @@ class Engine(Commands):
             store=self._store,
             artifacts=self.artifacts,
             archives=self.archives,
-            clock=BelievedClock(self._live.keeper.real, self._clock),  # a wrong wall clock must delete nothing
+            clock=CorrectedClock(self._live.keeper.real, self._clock),  # a wrong wall clock must delete nothing
             partition=self.number,
             epoch=self._live.epoch,
             settings=self.state.settings,
@@ -160,7 +168,7 @@ class Engine(Commands):
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
 
-    async def _caught_up(self, head: Head) -> Recovered:
+    async def _caught_up(self, head: Head) -> RecoveredPartition:
         """From what was read ahead, where the rows are still as they were then: its books begin with those."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead.watermark != head.watermark:
@@ -168,7 +176,7 @@ class Engine(Commands):
         await ahead.follow(self._store, head.seq)
         return ahead.at(head)
 
-    async def _recover(self) -> Recovered:
+    async def _recover(self) -> RecoveredPartition:
         return await recover(self._store, self.number, self._zones, known=self.rules_known)
 
     async def _tidy(self) -> None:
@@ -183,7 +191,7 @@ class Engine(Commands):
         for task in self.state.tasks.values():
             if task.phase == Phase.CHECKING:
                 cache = getattr(task.step.node, "cache", None)
-                self._spawn(self._look_up(LookUp(task.number, task.cache_key, cache.ttl_ms if cache else None)))
+                self._spawn(self._look_up(LookUpCache(task.number, task.cache_key, cache.ttl_ms if cache else None)))
         for walk in self.state.backfills.values():
             if walk.asked:
                 schedule = walk.schedule
@@ -251,7 +259,7 @@ class Engine(Commands):
 
     # ---- after each commit
 
-    def _on_durable(self, decided: Decided) -> None:
+    def _on_durable(self, decided: DecidedTick) -> None:
         self.floor.deliver(decided.orders, burst=decided.fired >= BURST)
         if decided.orders:  # counted a turn later, when they are on their way
             loop, now_ms = asyncio.get_running_loop(), self._live.keeper.reading_ms()
@@ -260,15 +268,15 @@ class Engine(Commands):
             self.floor.look_for_room()
         for effect in decided.effects:
             match effect:
-                case Stop() | Release():
+                case CancelAttempt() | ReleaseAttempt():
                     self.floor.stop(effect)
-                case LookUp():
+                case LookUpCache():
                     self._spawn(self._look_up(effect))
                 case ReadExtract():
                     self._spawn(self._read_extract(effect))
                 case FindRuns():
                     self._spawn(self._find_runs(effect))
-                case Keep():
+                case StoreCached():
                     asked: Any = decided.inputs[effect.input]
                     self._live.books.keep_cached(effect.key, asked.value, self.now_ms())
                 case Alert():
@@ -320,7 +328,7 @@ class Engine(Commands):
                 self._alarm("stranded", one.removeprefix("stranded: "))
         self._stranded = frozenset(words)
 
-    async def _look_up(self, effect: LookUp) -> None:
+    async def _look_up(self, effect: LookUpCache) -> None:
         try:
             fresh, value = await self._cached(effect)
         except Exception as error:  # a value that cannot be read counts as none: the task runs
@@ -330,13 +338,13 @@ class Engine(Commands):
         with contextlib.suppress(TickworkError):
             await self._live.ask([answer]).done
 
-    async def _cached(self, effect: LookUp) -> tuple[bool, Value]:
+    async def _cached(self, effect: LookUpCache) -> tuple[bool, Value]:
         row = self._live.books.find_cached(effect.key)
         if row is None:
-            row = (await patiently(lambda: self._store.read_cache([effect.key]))).get(effect.key)
+            row = (await retry_until_available(lambda: self._store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self.now_ms())
         value = decode_value(row.value) if row is not None and fresh else None
-        if not await patiently(lambda: self.vault.renewed(value)):
+        if not await retry_until_available(lambda: self.vault.renewed(value)):
             return False, None  # nobody needed it for so long that it is gone
         return fresh, value
 
@@ -353,7 +361,7 @@ class Engine(Commands):
                 require_accepted(definition, msgspec.msgpack.decode(await self._given_inputs(run)))
                 data = NIL
             else:
-                data = await patiently(lambda: self.vault.bytes_of(value))
+                data = await retry_until_available(lambda: self.vault.bytes_of(value))
             packed = extract(data, need, what=source_words(run, effect.source))
         except Exception as error:  # what reads it fails with this, and nothing else does
             code = error.code if isinstance(error, TickworkError) else "bad_value"
@@ -365,17 +373,17 @@ class Engine(Commands):
     async def _given_inputs(self, run: Run) -> bytes:
         """The inputs that a parent gives to a child run. Raises `Refused` where they cannot be made."""
         try:
-            return await patiently(lambda: self.vault.bytes_of(run.inputs))
+            return await retry_until_available(lambda: self.vault.bytes_of(run.inputs))
         except Corrupt:
             parent = self.state.tasks.get(run.parent)
             if parent is None:
                 raise
             sources = self._assigner.child_inputs(parent, run.child)  # making them again tells what is wrong
-            return await patiently(lambda: self._assigner.inputs(sources))
+            return await retry_until_available(lambda: self._assigner.inputs(sources))
 
     async def _find_runs(self, effect: FindRuns) -> None:
         try:
-            known = await patiently(lambda: self.find_known(effect))
+            known = await retry_until_available(lambda: self.find_known(effect))
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             self._alarm("lookup_failed", f"the backfill of {effect.schedule} waits for runs it cannot read: {reason}")
@@ -393,10 +401,10 @@ class Engine(Commands):
 
     async def _keep_inputs(self, task: int, child: int, sources: list[Any]) -> None:
         try:
-            data = await patiently(lambda: self._assigner.inputs(sources))
+            data = await retry_until_available(lambda: self._assigner.inputs(sources))
         except Refused:
             return  # the check of the child run meets the same error and fails the run with it
-        value = Ref(await patiently(lambda: self.artifacts.put(data)), len(data), None, "artifact")
+        value = Ref(await retry_until_available(lambda: self.artifacts.put(data)), len(data), None, "artifact")
         self._live.books.keep_child(task, ARGUMENTS_STEP, child, value)
 
     # ---- workers

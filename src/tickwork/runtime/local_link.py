@@ -5,7 +5,7 @@ from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply
 from tickwork.runtime.engine import Engine
 
 
-class DirectLink:
+class LocalLink:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 
 from tickwork.core.state.state import State, Task
-from tickwork.runtime.partition.task_assignment import Order, Ready
+from tickwork.runtime.partition.task_assignment import Assignment, ReadyAssignment
 
 SAMPLES = 4  # of a tick; where it dispatches no more, all are read
 WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0)
@@ -25,7 +25,7 @@ class Histogram:
         self.sum += value * times
 
 
-class Figures:
+class EngineMetrics:
     """Since this engine started."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Figures:
         self.failed = 0  # tasks, for good
         self.breaches: Counter[str] = Counter()  # of service levels, by workflow
 
-    def dispatched(self, state: State, orders: list[Ready | Order], now_ms: int) -> None:
+    def dispatched(self, state: State, orders: list[ReadyAssignment | Assignment], now_ms: int) -> None:
         """These are given to workers now: their tick is durable."""
         count = len(orders)
         step = -(-count // SAMPLES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.explain.blockers import Held
+from tickwork.core.explain.blockers import BlockKind
 from tickwork.core.explain.why_not import why_not
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import digest
@@ -19,7 +19,7 @@ from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import RUN_MOVES, RunState, RunTrigger
 from tickwork.core.state.state import Run, Settings, State
-from tickwork.journal.record import GENESIS, Row, Sealed, unseal
+from tickwork.journal.record import GENESIS, Row, SealedRow, unseal
 from tickwork.journal.replay import fold
 from tickwork.sim.executor import EffectLedger, Write
 from tickwork.sim.journals import Belief, Commit, Grant, Journals
@@ -29,14 +29,23 @@ Found = Iterator[Violation]
 OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
 # For these a run may wait as long as it likes; whatever else holds it must have let go by the end.
 REASONS = frozenset(
-    {Held.DELAY, Held.DEBOUNCE, Held.KEY, Held.PAUSED, Held.WAIT, Held.EVENT, Held.APPROVAL, Held.BACKOFF}
+    {
+        BlockKind.DELAY,
+        BlockKind.DEBOUNCE,
+        BlockKind.KEY,
+        BlockKind.PAUSED,
+        BlockKind.WAIT,
+        BlockKind.EVENT,
+        BlockKind.APPROVAL,
+        BlockKind.BACKOFF,
+    }
 )
 
 
 # ---- ownership and the journal
 
 
-def one_journal(journals: Journals, kept: dict[int, Sequence[Sealed]]) -> Found:
+def one_journal(journals: Journals, kept: dict[int, Sequence[SealedRow]]) -> Found:
     """I1: one record per seq, contiguous from 1, epochs never decrease, each epoch has one owner; and the store gives
     back exactly what it accepted."""
     for partition in journals.partitions():
@@ -55,7 +64,7 @@ def one_journal(journals: Journals, kept: dict[int, Sequence[Sealed]]) -> Found:
         yield from _same(partition, journals.commits(partition), kept.get(partition, ()))
 
 
-def _same(partition: int, commits: list[Commit], kept: Sequence[Sealed]) -> Found:
+def _same(partition: int, commits: list[Commit], kept: Sequence[SealedRow]) -> Found:
     for place, row in enumerate(kept):
         if place >= len(commits):
             yield Violation("I1", f"partition {partition}, seq {row.seq} is in the journal, and nobody committed it")
@@ -112,7 +121,7 @@ def never_early(commits: Sequence[Commit], settings: Settings, *, origin_ms: int
             return  # the rows behind it say the same
 
 
-def folds_to(settings: Settings, rows: Sequence[Sealed], live: State) -> Found:
+def folds_to(settings: Settings, rows: Sequence[SealedRow], live: State) -> Found:
     """I7: the fold of the journal is the live state. `rows` end where the live state stands."""
     machine = Machine(settings=settings)
     try:
@@ -125,7 +134,7 @@ def folds_to(settings: Settings, rows: Sequence[Sealed], live: State) -> Found:
         yield Violation("I7", f"the fold of {len(rows)} rows has digest {folded}, the live state {lives}; {at}")
 
 
-def nothing_acknowledged_is_gone(journals: Journals, kept: dict[int, Sequence[Sealed]]) -> Found:
+def nothing_acknowledged_is_gone(journals: Journals, kept: dict[int, Sequence[SealedRow]]) -> Found:
     """I12: the journal that is left holds every record that its owner was told of, and verifies."""
     for commit in journals.acknowledged:
         rows, seq = kept.get(commit.partition, ()), commit.row.seq
@@ -139,7 +148,7 @@ def nothing_acknowledged_is_gone(journals: Journals, kept: dict[int, Sequence[Se
             yield Violation("I12", f"partition {partition}: {error}")
 
 
-def _rows(rows: Iterable[Sealed]) -> Iterator[Row]:
+def _rows(rows: Iterable[SealedRow]) -> Iterator[Row]:
     before = GENESIS
     for sealed in rows:
         yield unseal(sealed, before)
@@ -168,7 +177,7 @@ class Lives:
         self.states[tenant, run_id] = state
 
 
-def lives_of(rows: Sequence[Sealed]) -> Lives:
+def lives_of(rows: Sequence[SealedRow]) -> Lives:
     lives = Lives()
     schedules: dict[int, tuple[str, str]] = {}
     for row in _rows(rows):
@@ -213,7 +222,7 @@ def _live(lives: Lives, schedules: dict[int, tuple[str, str]], row: Row, event: 
 
 
 def nothing_is_lost(
-    settings: Settings, rows: Sequence[Sealed], accepted: Iterable[tuple[str, str]], *, workers: bool = True
+    settings: Settings, rows: Sequence[SealedRow], accepted: Iterable[tuple[str, str]], *, workers: bool = True
 ) -> Found:
     """I25: every submission that was accepted, by its answer or by the journal, has ended or waits for a stated reason.
 
@@ -238,8 +247,8 @@ def _stuck(state: State, run: Run, *, workers: bool) -> str:
     if why is None:
         return "has no name"
     held = [*why.obstacles, *(one for node in why.nodes for one in node.obstacles)]
-    reasons = REASONS if workers else REASONS | {Held.CREDIT, Held.RESOURCES}
-    bad = [item.text for item in held if item.held not in reasons | {Held.PARENTS, Held.CHILDREN}]
+    reasons = REASONS if workers else REASONS | {BlockKind.CREDIT, BlockKind.RESOURCES}
+    bad = [item.text for item in held if item.held not in reasons | {BlockKind.PARENTS, BlockKind.CHILDREN}]
     if bad:
         return f"should go on: {bad[0]}"
     if any(item.held in reasons for item in held) or _has_children(state, run):
@@ -254,7 +263,7 @@ def _has_children(state: State, run: Run) -> bool:
     return any(task.parent for task in tasks) or any(other.parent in numbers for other in state.runs.values())
 
 
-def only_the_current_attempt_counts(rows: Sequence[Sealed]) -> Found:
+def only_the_current_attempt_counts(rows: Sequence[SealedRow]) -> Found:
     """I5: what is reported of an attempt that another one has replaced is recorded as stale, and changes nothing."""
     for seq, task, reported, current in lives_of(rows).stale:
         text = f"a report of attempt {reported} of task {task} counted while {current} was current"
@@ -280,7 +289,7 @@ def neighbours_end_by_themselves(ledger: EffectLedger) -> Found:
         yield Violation("OVERLAP", text, cut.at)
 
 
-def one_result(rows: Sequence[Sealed], ledger: EffectLedger) -> Found:
+def one_result(rows: Sequence[SealedRow], ledger: EffectLedger) -> Found:
     """I29: at most one accepted result per task, none after it failed, and exactly one effect for each that a worker
     reported as done."""
     lives = lives_of(rows)

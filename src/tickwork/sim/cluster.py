@@ -22,7 +22,7 @@ from tickwork.core.base.errors import TickworkError
 from tickwork.core.machine import Machine
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Settings, State
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import Route
 from tickwork.runtime.context import TENANT
 from tickwork.runtime.partition.logical_clock import STEP_MS
@@ -319,13 +319,13 @@ class Cluster:
         due = Machine(state).next_tick()
         return due is None or state.settings.clock.ms_of(due) - state.now_ms > self.options.liveness_s * 1000
 
-    def _unfinished(self, rows: Sequence[Sealed]) -> bool:
+    def _unfinished(self, rows: Sequence[SealedRow]) -> bool:
         lives = checkers.lives_of(rows)
         return any(state not in checkers.OVER for state in lives.states.values())
 
     # ---- looking
 
-    def kept(self) -> dict[int, Sequence[Sealed]]:
+    def kept(self) -> dict[int, Sequence[SealedRow]]:
         """The journals as the disk has them."""
         return {number: partition.journal for number, partition in sorted(self.disk.partitions.items())}
 
@@ -363,7 +363,7 @@ class Cluster:
         drift_ms = round(self.world.loop.time() * 1000 * DRIFT_PPM) // 1_000_000
         return STEP_MS + OFFSET_MS + drift_ms + STEP_MS * self.small_steps
 
-    def _home(self, rows: Sequence[Sealed]) -> list[tuple[str, str]]:
+    def _home(self, rows: Sequence[SealedRow]) -> list[tuple[str, str]]:
         known = checkers.lives_of(rows).states
         return [name for name in self.accepted if name in known]
 

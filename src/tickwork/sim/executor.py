@@ -14,8 +14,17 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.values import pack
-from tickwork.ports.executor import Sink
-from tickwork.protocol.worker_messages import Begun, Broke, Catalog, Done, Report, Saved, Spec, Work
+from tickwork.ports.executor import ReportSink
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Catalog,
+    Checkpointed,
+    Failed,
+    NodeSpec,
+    Report,
+    Started,
+    Succeeded,
+)
 from tickwork.sim.loop import NS
 from tickwork.sim.world import MS, Host
 
@@ -76,7 +85,7 @@ class Handler:
     saves: int = 0  # checkpoints on the way; each is waited for, and a later attempt goes on behind the last one
 
 
-def key_of(work: Work, spec: Spec) -> str:
+def key_of(work: AttemptJob, spec: NodeSpec) -> str:
     """The idempotency key: the same for every attempt of one task."""
     return f"{work.tenant}/{work.run_id}/{spec.node}/{work.child}"
 
@@ -97,9 +106,9 @@ class SimExecutor:
         self.chance = host.chance.stream(f"executor/{host.starts}")
         self._slots = slots
         self._catalog = catalog or Catalog(handlers=tuple(sorted(self.handlers)))
-        self._sink: Sink | None = None
+        self._sink: ReportSink | None = None
         self._running: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._waiting: dict[tuple[int, int], tuple[Work, Spec]] = {}
+        self._waiting: dict[tuple[int, int], tuple[AttemptJob, NodeSpec]] = {}
         self._saving: dict[tuple[int, int], asyncio.Future[None]] = {}
 
     @property
@@ -114,11 +123,11 @@ class SimExecutor:
     def isolation(self) -> str:
         return "none: it is a simulation"
 
-    async def start(self, sink: Sink) -> Catalog:
+    async def start(self, sink: ReportSink) -> Catalog:
         self._sink = sink
         return self._catalog
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         name = (work.task, work.attempt)
         assert name not in self._running and name not in self._waiting, f"attempt {name} was given twice"
         self._waiting[name] = (work, spec)
@@ -156,7 +165,7 @@ class SimExecutor:
             task = self.world.loop.create_task(self._attempt(work, spec), name=f"attempt {name}")
             self._running[name] = task
 
-    async def _attempt(self, work: Work, spec: Spec) -> None:
+    async def _attempt(self, work: AttemptJob, spec: NodeSpec) -> None:
         handler = self.handlers.get(spec.handler or spec.node)
         start = f"{self.host.name}, start {self.host.starts}"
         at = self.world.note(self.host.name, "begins", f"task {work.task}, attempt {work.attempt}")
@@ -164,7 +173,7 @@ class SimExecutor:
             self.ledger.begin(work.task, work.attempt, start, at)
         begun_ms = self.host.clock.wall_ms()
         if handler is None:
-            self._end(work, Broke(work.task, work.attempt, "UnknownHandler", f"nobody knows {spec.handler!r}", True))
+            self._end(work, Failed(work.task, work.attempt, "UnknownHandler", f"nobody knows {spec.handler!r}", True))
             return
         await asyncio.sleep(self.chance.between(handler.ms[0] * MS, handler.ms[1] * MS) / NS)
         if handler.saves:
@@ -183,18 +192,18 @@ class SimExecutor:
             self._report(report)
         await self._crash("crash_after_report")
 
-    async def _save(self, handler: Handler, work: Work, begun_ms: int) -> None:
+    async def _save(self, handler: Handler, work: AttemptJob, begun_ms: int) -> None:
         """One checkpoint after the other, from where the last attempt stood."""
         name = (work.task, work.attempt)
-        self._report(Begun(*name, begun_ms))
+        self._report(Started(*name, begun_ms))
         first = msgspec.msgpack.decode(work.checkpoint) if isinstance(work.checkpoint, bytes) else 0
         for step in range(first, handler.saves):
             self._saving[name] = self.world.loop.create_future()
-            self._report(Saved(*name, pack(step + 1)))
+            self._report(Checkpointed(*name, pack(step + 1)))
             await self._saving[name]
             await asyncio.sleep(self.chance.between(handler.ms[0] * MS, handler.ms[1] * MS) / NS)
 
-    async def _act(self, handler: Handler, work: Work, spec: Spec, begun_ms: int) -> Report:
+    async def _act(self, handler: Handler, work: AttemptJob, spec: NodeSpec, begun_ms: int) -> Report:
         if self.chance.happens(handler.fails):
             return self._broke(work, begun_ms, "SimulatedError", "drawn")
         value: Any = None
@@ -208,13 +217,13 @@ class SimExecutor:
             return self._broke(work, begun_ms, type(error).__name__, str(error))
         at = self.world.note(self.host.name, "effect", f"{key_of(work, spec)}, attempt {work.attempt}")
         self.ledger.write(Write(key_of(work, spec), work.task, work.attempt, self.host.name, True, at))
-        return Done(work.task, work.attempt, packed, begun_ms, self.host.clock.wall_ms())
+        return Succeeded(work.task, work.attempt, packed, begun_ms, self.host.clock.wall_ms())
 
-    def _broke(self, work: Work, begun_ms: int, error: str, message: str) -> Broke:
+    def _broke(self, work: AttemptJob, begun_ms: int, error: str, message: str) -> Failed:
         ended_ms = self.host.clock.wall_ms()
-        return Broke(work.task, work.attempt, error, message, started_ms=begun_ms, ended_ms=ended_ms)
+        return Failed(work.task, work.attempt, error, message, started_ms=begun_ms, ended_ms=ended_ms)
 
-    def _end(self, work: Work, report: Report) -> None:
+    def _end(self, work: AttemptJob, report: Report) -> None:
         self._running.pop((work.task, work.attempt), None)
         self._report(report)
         self._fill()

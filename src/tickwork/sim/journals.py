@@ -6,7 +6,7 @@ A store that lies about its own journal is found by comparing the two.
 
 from dataclasses import dataclass, field
 
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Commit:
     partition: int
     epoch: int
     owner: str
-    row: Sealed
+    row: SealedRow
     at: int
     at_ns: int = 0  # true time
 

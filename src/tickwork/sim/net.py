@@ -10,17 +10,17 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.cluster.direct_link import Unreached
+from tickwork.cluster.direct_link import OwnerUnreachable
 from tickwork.core.base.errors import Corrupt, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import Named, digest_of
 from tickwork.protocol.http_models import Owners
 from tickwork.protocol.worker_messages import (
+    AttemptJob,
     Call,
     Catalog,
     LogPiece,
+    NodeSpec,
     Reply,
-    Spec,
-    Work,
     call_decoder,
     encoder,
     of_other_store,
@@ -31,7 +31,7 @@ from tickwork.sim.world import Host
 
 SCHEME = "http://"
 FOREIGN = "foreign"  # identity of another store, and the handler of its tasks
-FOREIGN_SPEC = Spec(1, "task", "foreign", "foreign", "foreign", FOREIGN)
+FOREIGN_SPEC = NodeSpec(1, "task", "foreign", "foreign", "foreign", FOREIGN)
 FOREIGN_WAIT_MS = 200
 PATIENCE_S = 15.0  # beyond what a call allows the server to wait
 
@@ -118,7 +118,7 @@ class ForeignStore:
     """Another store that answers a worker for a while: its tasks have numbers of ours, and other results."""
 
     def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self._work = tuple(Work(*pair, 1, "foreign", "foreign", b"\x80") for pair in pairs)
+        self._work = tuple(AttemptJob(*pair, 1, "foreign", "foreign", b"\x80") for pair in pairs)
         self._known = False
 
     async def exchange(self, call: Call) -> Reply:
@@ -194,9 +194,9 @@ class SimLink:
             async with asyncio.timeout(patience_s):
                 return _answers.decode(await self._send(encoder.encode(request)))
         except TimeoutError:
-            raise Unreached("the server does not answer: try again", retry_after_ms=1_000) from None
+            raise OwnerUnreachable("the server does not answer: try again", retry_after_ms=1_000) from None
         except Unavailable as error:
-            raise Unreached(str(error), retry_after_ms=error.retry_after_ms) from None
+            raise OwnerUnreachable(str(error), retry_after_ms=error.retry_after_ms) from None
 
     async def exchange_at(self, partition: int, call: Call) -> Reply:
         request = _Request("exchange", encoder.encode(call), (partition,))

@@ -10,15 +10,15 @@ import msgspec
 from starlette.types import ASGIApp
 
 from tickwork.api.app import make_app
-from tickwork.api.forwarding import Ways
-from tickwork.api.http.request import Closing
+from tickwork.api.forwarding import ClusterRouter
+from tickwork.api.http.request import ShutdownSignal
 from tickwork.api.routes.logs import NDJSON
 from tickwork.cluster import node as real
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state.events import StaleReport
 from tickwork.core.state.inputs import Failed
-from tickwork.core.state.state import Clock, Settings
+from tickwork.core.state.state import LogicalClock, Settings
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, encoder, reply_decoder
@@ -36,7 +36,7 @@ from tickwork.sim.world import ORIGIN_MS
 from tickwork.stores.memory.store import MemoryStore
 from tickwork.system.time_reference import StoreTime
 
-SETTINGS = Settings(clock=Clock(origin_ms=ORIGIN_MS - 86_400_000))
+SETTINGS = Settings(clock=LogicalClock(origin_ms=ORIGIN_MS - 86_400_000))
 AGAIN_S = 1.0
 # What faults may bring about. Anything else is a defect.
 EXPECTED_ALARMS = frozenset(
@@ -79,8 +79,8 @@ class Node:
         self._net.listen(self._host, self._http, port=PORT)
         while True:
             node = self._new_node()
-            closing = Closing()
-            ways = Ways(node, closing, SimCarrier(self._net, self._host))
+            closing = ShutdownSignal()
+            ways = ClusterRouter(node, closing, SimCarrier(self._net, self._host))
             try:
                 await node.start()
             except Unavailable as error:

@@ -8,11 +8,11 @@ import msgspec
 
 from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
 from tickwork.cluster.node_credentials import HEADER
-from tickwork.cluster.request_forwarder import SAFE, Carried, Header, no_answer
+from tickwork.cluster.request_forwarder import SAFE, ForwardedResponse, Header, no_answer
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.ports.leases import Holding, Member
+from tickwork.ports.leases import HeldLease, Member
 from tickwork.protocol.http_models import Publication, Publications
-from tickwork.protocol.worker_messages import Beats, Call, Reply, encoder, reply_decoder
+from tickwork.protocol.worker_messages import Call, Heartbeats, Reply, encoder, reply_decoder
 from tickwork.sim.asgi import PORT, Answer, Request
 from tickwork.sim.network import Net
 from tickwork.sim.store import SimStore
@@ -52,7 +52,7 @@ class SimPeers:
         return reply_decoder.decode(answer.body)
 
     async def beat(self, address: str, via: str, workers: Sequence[str]) -> None:
-        body = encoder.encode(Beats(via, tuple(workers)))
+        body = encoder.encode(Heartbeats(via, tuple(workers)))
         try:
             _must_do(await self._ask(address, Request("POST", "/v1/cluster/beats", body, MSGPACK), PATIENCE_S))
         except Unavailable:
@@ -108,7 +108,9 @@ class SimCarrier:
     def __init__(self, net: Net, host: Host) -> None:
         self._net, self._host = net, host
 
-    async def carry(self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes) -> Carried:
+    async def carry(
+        self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes
+    ) -> ForwardedResponse:
         asked = Request(method, target, body, headers=tuple(headers))
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -119,7 +121,7 @@ class SimCarrier:
                 raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
             raise no_answer(address, "no answer in time") from None
         answer = _answers.decode(data)
-        return Carried(answer.status, list(answer.headers), answer.body)
+        return ForwardedResponse(answer.status, list(answer.headers), answer.body)
 
     async def close(self) -> None: ...
 
@@ -152,5 +154,5 @@ class SimLeases:
     async def release(self, partition: int, session: str) -> None:
         await self._store.deed("release", lambda: self._inner.release(partition, session))
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[HeldLease]:
         return await self._store.look("holdings", self._inner.holdings)

@@ -7,8 +7,8 @@ loop, clocks, network, disk, and the code that the workers run.
 import asyncio
 from collections.abc import Mapping
 
-from tickwork.cluster.direct_link import DirectLink
-from tickwork.protocol.worker_messages import Catalog, Profile
+from tickwork.cluster.direct_link import OwnerLink
+from tickwork.protocol.worker_messages import Catalog, WorkerProfile
 from tickwork.sim.chance import Chance
 from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat
 from tickwork.sim.executor import SimExecutor
@@ -28,10 +28,12 @@ async def worker(seat: WorkerSeat) -> None:
     host, chance = seat.host, seat.host.chance.stream(f"worker/{seat.host.starts}")
     kind = SharedExecutor if seat.cluster.options.faults.neighbours else SimExecutor
     executor = kind(host, HANDLERS, seat.ledger, slots=SLOTS, catalog=Catalog())
-    direct = DirectLink(seat.link, SimReach(seat.link.net, host), clock=host.clock)
+    direct = OwnerLink(seat.link, SimReach(seat.link.net, host), clock=host.clock)
     # Some reach nothing but the server that they were given.
     link = direct if host.chance.stream("direct").happens(0.7) else seat.link
-    agent = Agent(link, [executor], clock=host.clock, ids=host.ids, name=host.name, profile=Profile(host=host.name))
+    agent = Agent(
+        link, [executor], clock=host.clock, ids=host.ids, name=host.name, profile=WorkerProfile(host=host.name)
+    )
     drains = (
         asyncio.get_running_loop().create_task(_drain(agent, chance.between(10, 600))) if chance.happens(0.2) else None
     )

@@ -10,18 +10,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import TypeVar
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import Sealed
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import (
     PORTION,
     BackfillRow,
     CacheRow,
     ChildRow,
+    ClusterIdentity,
     DefinitionRow,
-    Founded,
     Head,
     InboxRow,
-    Loaded,
+    LoadedPartition,
     LogChunk,
     OutcomeUnknown,
     Payload,
@@ -32,7 +32,7 @@ from tickwork.ports.store import (
     Store,
     StoreFull,
 )
-from tickwork.ports.store_maintenance import Archive, ArchivedRun, Batch, LogPlace, Take
+from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject, LogAddress, TableBatch, Take
 from tickwork.sim.journals import Commit, Grant, Journals, RowsWritten
 from tickwork.sim.loop import NS, SimulationError
 from tickwork.sim.world import MS, ORIGIN_MS, Host, World
@@ -115,7 +115,7 @@ class SimStore:
     async def close(self) -> None:
         await self.inner.close()
 
-    async def found(self, *, cluster: str, partitions: int) -> Founded:
+    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         return await self._write(
             "found", lambda: self.inner.found(cluster=cluster, partitions=partitions), lambda _: None
         )
@@ -148,7 +148,7 @@ class SimStore:
     async def read_head(self, partition: int) -> Head:
         return await self._read("read_head", lambda: self.inner.read_head(partition))
 
-    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+    def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
         """Some of them while the caller stands still, as SQLite's pen does."""
         made: list[Commit] = []
 
@@ -186,10 +186,10 @@ class SimStore:
             written,
         )
 
-    async def load(self, partition: int) -> Loaded:
+    async def load(self, partition: int) -> LoadedPartition:
         return await self._read("load", lambda: self.inner.load(partition))
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         return await self._read("journal", lambda: self.inner.journal(partition, after=after, limit=limit))
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
@@ -219,7 +219,7 @@ class SimStore:
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         return await self._read("read_definition", lambda: self.inner.read_definition(tenant, digest))
 
-    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
         return await self._read(
             "read_fates", lambda: self.inner.read_fates(tenant, schedule, from_ms=from_ms, to_ms=to_ms, limit=limit)
         )
@@ -244,12 +244,14 @@ class SimStore:
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
         return await self._read("attempts_between", lambda: self.inner.attempts_between(first, last))
 
-    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+    async def move_runs(
+        self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], *, epoch: int
+    ) -> None:
         await self._write(
             "move_runs", lambda: self.inner.move_runs(partition, archive, runs, epoch=epoch), lambda _: None, late=True
         )
 
-    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+    async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
         await self._write(
             "drop_journal", lambda: self.inner.drop_journal(partition, archive, epoch=epoch), lambda _: None, late=True
         )
@@ -260,16 +262,16 @@ class SimStore:
     async def journal_cut(self, partition: int) -> int:
         return await self._read("journal_cut", lambda: self.inner.journal_cut(partition))
 
-    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+    async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         return await self._read("journal_archive", lambda: self.inner.journal_archive(partition, seq=seq))
 
-    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         return await self._read("old_archives", lambda: self.inner.old_archives(before_ms=before_ms, limit=limit))
 
     async def drop_archive(self, object_: str) -> None:
         await self._write("drop_archive", lambda: self.inner.drop_archive(object_), lambda _: None)
 
-    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
         return await self._read(
             "log_chunks_after", lambda: self.inner.log_chunks_after(partition, place=place, limit=limit)
         )
@@ -277,11 +279,11 @@ class SimStore:
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         return await self._read("named_logs", lambda: self.inner.named_logs(digests, since_ms=since_ms))
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+    async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
         deed = lambda: self.inner.drop_log_chunks(places, archive=archive)  # noqa: E731
         await self._write("drop_log_chunks", deed, lambda _: None)
 
-    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
         return await self._read("archives_over", lambda: self.inner.archives_over(partition, kind=kind, number=number))
 
     async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
@@ -304,7 +306,7 @@ class SimStore:
     async def export(self, take: Take) -> None:
         await self.inner.export(take)
 
-    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
+    async def bring_in(self, batches: AsyncIterator[TableBatch]) -> None:
         await self.inner.bring_in(batches)
 
     # ---- how an operation goes

@@ -1,4 +1,5 @@
-"""Attempts that share a process, as tasks in threads do: the real `Pool` over simulated children in virtual time.
+"""Attempts that share a process, as tasks in threads do: the real `ProcessPool` over simulated children in virtual
+time.
 
 A child has as many threads as the worker has slots, and takes packets from the pool as a real one does. A signal ends
 it with everything that runs in it. A thread sees that it was called off only where its code looks; one that the fault
@@ -12,25 +13,34 @@ from typing import Any, cast
 
 import msgspec
 
-from tickwork.executors.child_process import Child, Key, Settings
-from tickwork.executors.packet_queue import Errand, Outbox
-from tickwork.executors.process_pool import Pool
-from tickwork.ports.executor import Sink
+from tickwork.executors.child_process import ChildProcess, ChildSettings, Key
+from tickwork.executors.packet_queue import PacketQueue, QueuedAttempt
+from tickwork.executors.process_pool import ProcessPool
+from tickwork.ports.executor import ReportSink
 from tickwork.protocol.child_messages import (
+    AppLoaded,
     Cancel,
-    Frames,
-    Kept,
-    Order,
-    Ready,
+    CheckpointDurable,
+    ChildMessage,
+    ControlMessage,
+    FrameDecoder,
+    PacketDone,
     Retire,
-    Saying,
-    Spilled,
-    Through,
+    SpilledResult,
     head,
     opened,
     spec_decoder,
 )
-from tickwork.protocol.worker_messages import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Catalog,
+    Checkpointed,
+    Failed,
+    HandedBack,
+    NodeSpec,
+    Report,
+    Succeeded,
+)
 from tickwork.sim.executor import Cut, SimExecutor
 from tickwork.sim.world import MS
 
@@ -60,7 +70,7 @@ class Pipe:
     def close(self) -> None: ...
 
 
-class SharedChild(Child):
+class SharedChild(ChildProcess):
     """A process with threads. Of a real child it has what a pool sees."""
 
     def __init__(self, pool: "SharedPool", mark: str) -> None:
@@ -70,13 +80,13 @@ class SharedChild(Child):
         self.kill_at_ns = self.insist_at_ns = self.held_ns = 0
         self.printers, self.prints = {}, {}
         self.last = self.unfit = None
-        self.frames = Frames()
+        self.frames = FrameDecoder()
         self.pid = pool.executor.next_pid()
         self.pidfd = self.pid  # its end is reported
         self.marks = cast("Any", self)
         self.exit_code: int | None = None
         self._loaded = False
-        self._said: list[Saying] = []
+        self._said: list[ChildMessage] = []
         self._packets = [0] * self.width  # the last one of each thread
         self._threads: list[tuple[Key, int, asyncio.Task[None]] | None] = [None] * self.width
         self._free = list(range(self.width))  # threads that wait for a packet
@@ -86,7 +96,7 @@ class SharedChild(Child):
     def _load(self) -> None:
         if self.exit_code is None:
             self._loaded = True
-            self.say(Ready(self.pid))
+            self.say(AppLoaded(self.pid))
             self.take()
 
     # ---- what it runs
@@ -102,20 +112,20 @@ class SharedChild(Child):
             number, heads, (work,), _ = opened(data)
             self._packets[slot] = number
             if self.retired:  # this thread waited when that was ordered, and ends now
-                self.say(Through(number, 0))
+                self.say(PacketDone(number, 0))
                 continue
-            spec = next(iter(map(spec_decoder.decode, Frames().feed(heads))))
+            spec = next(iter(map(spec_decoder.decode, FrameDecoder().feed(heads))))
             key = (work.task, work.attempt)
             self.executor.begins(key)
             running = self._loop.create_task(self._thread(slot, work, spec), name=f"attempt {key} in {self.pid}")
             self._threads[slot] = (key, self._loop.now_ns, running)
 
-    async def _thread(self, slot: int, work: Work, spec: Spec) -> None:
+    async def _thread(self, slot: int, work: AttemptJob, spec: NodeSpec) -> None:
         await self.executor.attempt(work, spec)
         if self._threads[slot] is not None:  # it never reports: its thread hangs
             await self._loop.create_future()
 
-    def ends(self, key: Key, saying: Saying) -> None:
+    def ends(self, key: Key, saying: ChildMessage) -> None:
         for slot, one in enumerate(self._threads):
             if one is not None and one[0] == key:
                 self._threads[slot] = None
@@ -124,17 +134,17 @@ class SharedChild(Child):
                     self._free.append(slot)
                     self._loop.call_soon(self.take)
 
-    def say(self, saying: Saying) -> None:
+    def say(self, saying: ChildMessage) -> None:
         self._said.append(saying)
         self._loop.call_soon(self.pool.readable, self)
 
     # ---- what a pool sees
 
-    def sayings(self) -> list[Saying]:
+    def sayings(self) -> list[ChildMessage]:
         said, self._said = self._said, []
         return said
 
-    def unsaid(self) -> list[Saying]:
+    def unsaid(self) -> list[ChildMessage]:
         return []
 
     def marked(self) -> list[tuple[Key, int]]:
@@ -146,11 +156,11 @@ class SharedChild(Child):
     def at_rest(self) -> bool:
         return True
 
-    def order(self, order: Order) -> bool:
+    def order(self, order: ControlMessage) -> bool:
         if self.exit_code is not None:
             return False
         match order:
-            case Kept():
+            case CheckpointDurable():
                 self.executor.kept((order.task, order.attempt))
             case Cancel():
                 self._call_off((order.task, order.attempt))
@@ -163,7 +173,7 @@ class SharedChild(Child):
         for one in self._threads:
             if one is not None and one[0] == key and self.executor.looks(key):
                 one[2].cancel()
-                self.ends(key, Broke(*key, "Cancelled", "this attempt was called off"))
+                self.ends(key, Failed(*key, "Cancelled", "this attempt was called off"))
 
     def ask_to_end(self, *, grace_ns: int) -> None:
         """A process with threads has no handler for the signal."""
@@ -194,16 +204,16 @@ class SharedChild(Child):
         return self.exit_code
 
 
-class SharedPool(Pool):
-    def __init__(self, executor: "SharedExecutor", settings: Settings, *, width: int) -> None:
+class SharedPool(ProcessPool):
+    def __init__(self, executor: "SharedExecutor", settings: ChildSettings, *, width: int) -> None:
         self.executor = executor
         super().__init__("thread", executor, settings, processes=1, width=width, mark="sim")
 
-    def _outbox(self) -> Outbox:
+    def _outbox(self) -> PacketQueue:
         packets: deque[bytes] = deque()
         self.pipe = Pipe(packets, self._sent)
         ends = cast("Any", (self.pipe, self.pipe))
-        return Outbox(children=self.processes, width=self.width, pair=ends)
+        return PacketQueue(children=self.processes, width=self.width, pair=ends)
 
     def _sent(self) -> None:
         self.executor.world.loop.call_soon(self._take)
@@ -212,19 +222,19 @@ class SharedPool(Pool):
         for child in self.children:
             cast("SharedChild", child).take()
 
-    def _made(self, mark: str) -> Child:
+    def _made(self, mark: str) -> ChildProcess:
         return SharedChild(self, mark)
 
-    def _listen(self, child: Child) -> None:
+    def _listen(self, child: ChildProcess) -> None:
         """It calls by itself."""
 
-    def _listen_no_more(self, child: Child) -> None: ...
+    def _listen_no_more(self, child: ChildProcess) -> None: ...
 
-    def readable(self, child: Child) -> None:
+    def readable(self, child: ChildProcess) -> None:
         if child in self.children:
             self._readable(child)
 
-    def exited(self, child: Child) -> None:
+    def exited(self, child: ChildProcess) -> None:
         self._on_exit(child)
 
 
@@ -233,7 +243,7 @@ class SharedExecutor(SimExecutor):
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        settings = Settings(
+        settings = ChildSettings(
             "sim", folder="", mono_ns=lambda: self.world.loop.now_ns, wall_ns=lambda: self.host.clock.wall_ms() * MS
         )
         self.pool = SharedPool(self, settings, width=self._slots)
@@ -246,11 +256,11 @@ class SharedExecutor(SimExecutor):
         self._pids += 1
         return self._pids
 
-    async def start(self, sink: Sink) -> Catalog:
+    async def start(self, sink: ReportSink) -> Catalog:
         self.pool.start()
         return await super().start(sink)
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         key = (work.task, work.attempt)
         if self._strikes("neighbours"):
             short = self.chance.happens(0.9)
@@ -258,7 +268,7 @@ class SharedExecutor(SimExecutor):
             self._struck[key] = (hang_ms, self.chance.happens(0.5))
             limit_ms = self.chance.between(*LIMIT_MS) if short else LONG_MS[1]
             spec = msgspec.structs.replace(spec, running_ms=limit_ms)
-        self.pool.submit(Errand(key, work, spec, head(spec), len(work.args)))
+        self.pool.submit(QueuedAttempt(key, work, spec, head(spec), len(work.args)))
         self._sweep_soon()
 
     def saved(self, task: int, attempt: int) -> None:
@@ -298,7 +308,7 @@ class SharedExecutor(SimExecutor):
         children = [cast("SharedChild", child) for child in self.pool.children if not child.exited()]
         return {key: child for child in children for key, _ in child.marked()}
 
-    async def attempt(self, work: Work, spec: Spec) -> None:
+    async def attempt(self, work: AttemptJob, spec: NodeSpec) -> None:
         key = (work.task, work.attempt)
         if key in self._struck:
             await asyncio.sleep(self._struck[key][0] / 1000)
@@ -311,24 +321,24 @@ class SharedExecutor(SimExecutor):
     def kept(self, key: Key) -> None:
         super().saved(*key)
 
-    def _end(self, work: Work, report: Report) -> None:
+    def _end(self, work: AttemptJob, report: Report) -> None:
         key = (work.task, work.attempt)
-        self.running()[key].ends(key, cast("Saying", report))
+        self.running()[key].ends(key, cast("ChildMessage", report))
 
     def _report(self, report: Report) -> None:
         """What an attempt says before its end goes through its child; what it says again goes past it."""
         child = self.running().get((report.task, report.attempt))
         if child is None:
             super()._report(report)
-        elif isinstance(report, Saved):
+        elif isinstance(report, Checkpointed):
             child.say(report)
 
     # ---- what the pool says
 
-    def ended(self, report: Done | Broke | Returned) -> None:
+    def ended(self, report: Succeeded | Failed | HandedBack) -> None:
         key = (report.task, report.attempt)
-        died = isinstance(report, Broke) and report.error == "ProcessDied"
-        cut = died or (isinstance(report, Returned) and (report.begun or key in self.running()))
+        died = isinstance(report, Failed) and report.error == "ProcessDied"
+        cut = died or (isinstance(report, HandedBack) and (report.begun or key in self.running()))
         if cut and not self._closing and key not in self._called_off:
             how = "ProcessDied" if died else "handed back"
             at = self.world.note(self.host.name, "is cut", f"task {report.task}, attempt {report.attempt}: {how}")
@@ -340,23 +350,23 @@ class SharedExecutor(SimExecutor):
         self._struck.pop(key, None)
         self._saving.pop(key, None)
 
-    def done(self, reports: list[Done]) -> None:
+    def done(self, reports: list[Succeeded]) -> None:
         for report in reports:
             self.ended(report)
 
     def told(self, report: Report) -> None:
         super()._report(report)
 
-    def saving(self, saved: Saved) -> None:
+    def saving(self, saved: Checkpointed) -> None:
         super()._report(saved)
 
-    def spilled(self, spilled: Spilled) -> None:
+    def spilled(self, spilled: SpilledResult) -> None:
         raise AssertionError(f"no value of a simulated attempt is a file: {spilled}")
 
     def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None: ...
 
     def folder(self, key: Key) -> None: ...
 
-    def loaded(self, mode: str, ready: Ready) -> None: ...
+    def loaded(self, mode: str, ready: AppLoaded) -> None: ...
 
     def unfit(self, mode: str, error: str, message: str) -> None: ...

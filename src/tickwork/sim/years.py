@@ -13,16 +13,16 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.calendar.zones import Zones
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, restore
 from tickwork.core.state import inputs as ask
-from tickwork.core.state.effects import Answer, Dispatch, FindRuns
+from tickwork.core.state.effects import CommandResult, Dispatch, FindRuns
 from tickwork.core.state.lifecycle import RunState
-from tickwork.core.state.schedule import CATCH_UPS, CatchUp, Fate, Range, Terms
-from tickwork.core.state.state import Clock, Settings
+from tickwork.core.state.schedule import CATCH_UPS, CatchUp, Fate, FateRange, SchedulePolicy
+from tickwork.core.state.state import LogicalClock, Settings
 from tickwork.sim.chance import Chance
 from tickwork.sim.schedulecheck import (
     DAY_MS,
@@ -111,9 +111,9 @@ class Years:
         )
         self.runs = [array("q") for _ in range(size)]  # nominal, start; nominal, start …
         self.bad: set[tuple[int, int]] = set()
-        self.spans: list[list[Range]] = [[] for _ in range(size)]
+        self.spans: list[list[FateRange]] = [[] for _ in range(size)]
         self.zones = load_zones() if zones is None else zones
-        self.clock = Clock(origin_ms=ORIGIN_MS - DAY_MS)
+        self.clock = LogicalClock(origin_ms=ORIGIN_MS - DAY_MS)
         self.machine = Machine(settings=Settings(clock=self.clock), zones=self.zones)
         self.ledger = Ledger(self.machine.state)
         self.differences: list[str] = []
@@ -250,7 +250,7 @@ class Years:
                         ran = frozenset(self.runs[int(effect.schedule[1:])][::2])
                         known = tuple(one for one in effect.dues_ms if one in ran)
                         self.answers.append(ask.RunsKnown(effect.backfill, known))
-                    case Answer() if effect.code:
+                    case CommandResult() if effect.code:
                         raise AssertionError(f"{waiting[effect.input]} was refused: {effect.message}")
                     case _:
                         pass
@@ -339,11 +339,11 @@ def _policy(chance: Chance) -> Policy:
 
 def _put(name: str, rule: Rule, policy: Policy) -> ask.PutSchedule:
     if rule.every_ms:
-        when = When(every_ms=rule.every_ms, anchor_ms=rule.anchor_ms)
+        when = ScheduleSpec(every_ms=rule.every_ms, anchor_ms=rule.anchor_ms)
     else:
-        when = When(cron=rule.cron, zone=rule.zone)
+        when = ScheduleSpec(cron=rule.cron, zone=rule.zone)
     catch_up: CatchUp = next(one for one in CATCH_UPS if one == policy.catch_up)
-    terms = Terms(
+    terms = SchedulePolicy(
         catch_up=catch_up, catch_up_ms=policy.length_ms, catch_up_cap=policy.cap, grace_ms=policy.grace_ms,
         jitter=policy.jitter, automatic_backfill=policy.makes_up,
     )  # fmt: skip

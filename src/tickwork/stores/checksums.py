@@ -14,8 +14,8 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.ports.store import CacheRow, InboxRow
-from tickwork.ports.store_maintenance import Archive
-from tickwork.stores.run_blocks import Outline
+from tickwork.ports.store_maintenance import ArchiveObject
+from tickwork.stores.run_blocks import BlockHeader
 
 _encode = msgspec.msgpack.Encoder().encode
 Row = tuple[Any, ...]
@@ -25,7 +25,7 @@ def of_bytes(number: int, data: bytes) -> int:
     return crc32(data, (number ^ number >> 32) & 0xFFFFFFFF)  # every bit of a number counts
 
 
-def of_row(row: CacheRow | InboxRow | Archive) -> int:
+def of_row(row: CacheRow | InboxRow | ArchiveObject) -> int:
     return crc32(_encode(row))
 
 
@@ -38,7 +38,7 @@ def of_epoch(partition: int, epoch: int, owner: str) -> int:
     return crc32(b"%d %d " % (partition, epoch) + owner.encode())
 
 
-def of_outline(outline: Outline) -> int:
+def of_outline(outline: BlockHeader) -> int:
     return of_bytes(of_bytes(outline.first, outline.held), outline.marks)
 
 
@@ -65,7 +65,7 @@ SUMS: Mapping[str, Callable[[Row], int]] = MappingProxyType({
     "fates": _of_all,
     "backfills": _of_all,
     "log_chunks": _of_all,
-    "archives": lambda row: of_row(Archive(*row)),
+    "archives": lambda row: of_row(ArchiveObject(*row)),
     "archived": _of_all,
     "inbox": lambda row: of_row(InboxRow(row[1], row[0], row[2], row[3], row[4])),
 })  # fmt: skip

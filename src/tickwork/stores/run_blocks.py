@@ -40,7 +40,7 @@ DIGITS = "0123456789"
 NUMBER_MAX = 2**63 - 1
 
 Group = tuple[str, int, int, str, str]  # tenant, stretch, state, workflow and schedule: what lists ask for
-Clue = tuple[int, int]  # and its stretch
+IdPrefix = tuple[int, int]  # and its stretch
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[RunRow]).decode
@@ -51,7 +51,7 @@ _is_seven = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7").match
 _is_timed = re.compile(r"(.*)-([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2})[0-9:.]*Z", re.DOTALL).fullmatch
 
 
-class Outline(NamedTuple):
+class BlockHeader(NamedTuple):
     """What is to be known of a block without opening it."""
 
     first: int  # number of its first run
@@ -71,9 +71,9 @@ class Outline(NamedTuple):
 
 
 class Block(NamedTuple):
-    outline: Outline
+    outline: BlockHeader
     data: bytes
-    clues: set[Clue]
+    clues: set[IdPrefix]
     groups: set[Group]
 
 
@@ -123,14 +123,14 @@ def _packed(rows: Sequence[RunRow]) -> list[Block]:
     return [Block(_outline(rows, len(small)), small, clues_of(rows), groups_of(rows))]
 
 
-def _outline(rows: Sequence[RunRow], size: int) -> Outline:
+def _outline(rows: Sequence[RunRow], size: int) -> BlockHeader:
     crc32, first, count = zlib.crc32, rows[0].number, len(rows)
     if rows[-1].number - first == count - 1:  # most are neighbours: nobody looks at each
         held = (1 << count) - 1 << first % STRETCH
     else:
         held = sum([1 << row.number % STRETCH for row in rows])
     marks = struct.pack(f"<{count}I", *[crc32(row.id.encode()) for row in rows])
-    return Outline(first, held.to_bytes(STRETCH // 8, "little"), marks, size)
+    return BlockHeader(first, held.to_bytes(STRETCH // 8, "little"), marks, size)
 
 
 def groups_of(runs: Sequence[RunRow]) -> set[Group]:
@@ -140,7 +140,7 @@ def groups_of(runs: Sequence[RunRow]) -> set[Group]:
     return {(tenant, stretch, state, workflow, schedule) for tenant, state, workflow, schedule in kinds}
 
 
-def clues_of(runs: Sequence[RunRow]) -> set[Clue]:
+def clues_of(runs: Sequence[RunRow]) -> set[IdPrefix]:
     """Of runs of one stretch."""
     stretch = stretch_of(runs[0].number) if runs else 0
     beginnings = {run.id[:15] for run in runs}
@@ -173,7 +173,7 @@ def marks_of(marks: bytes) -> tuple[int, ...]:
 # ---- beside those that are there
 
 
-class Portion:
+class PendingRuns:
     """Runs to be put."""
 
     def __init__(self, runs: Sequence[RunRow]) -> None:
@@ -188,11 +188,11 @@ class Portion:
     def stretches(self) -> set[int]:
         return {stretch_of(block.outline.first) for block in self.blocks}
 
-    def is_new(self, near: Sequence[Outline]) -> bool:
+    def is_new(self, near: Sequence[BlockHeader]) -> bool:
         """Certainly none of these runs is there, and none of their ids has another number."""
         return not (self.meets(near) or len(self._marks) < len(self.rows) or any(map(self.suspects, near)))
 
-    def meets(self, near: Iterable[Outline]) -> bool:
+    def meets(self, near: Iterable[BlockHeader]) -> bool:
         """Whether some of these runs are there already."""
         held: dict[int, int] = {}
         for outline in near:
@@ -201,11 +201,11 @@ class Portion:
         ours = [(stretch_of(outline.first), outline.held) for outline, *_ in self.blocks]
         return any(held.get(stretch, 0) & int.from_bytes(bits, "little") for stretch, bits in ours)
 
-    def suspects(self, outline: Outline) -> list[int]:
+    def suspects(self, outline: BlockHeader) -> list[int]:
         """Places where the id may be one of these: only who looks there knows."""
         return [] if self._marks.isdisjoint(marks_of(outline.marks)) else outline.places_like(self._marks)
 
-    def crowded(self, near: Iterable[Outline]) -> list[list[int]]:
+    def crowded(self, near: Iterable[BlockHeader]) -> list[list[int]]:
         """Small blocks of one stretch that should be one."""
         small: dict[int, list[int]] = {}
         for outline in near:
@@ -254,7 +254,7 @@ def in_order(found: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:
 # ---- whether they are what they were
 
 
-def require_outline(outline: Outline, rows: Sequence[RunRow]) -> None:
+def require_outline(outline: BlockHeader, rows: Sequence[RunRow]) -> None:
     """Of a block and the runs in it."""
     if not rows or _outline(rows, outline.size) != outline:
         raise Corrupt(f"the outline of block {outline.first} was damaged on disk: stop, and bring back a backup")
@@ -279,19 +279,19 @@ class Counts:
 # ---- what leaves
 
 
-class Leaving(NamedTuple):
+class RemovedRuns(NamedTuple):
     """What goes with runs that leave their blocks, and what stays."""
 
     taken: list[RunRow]
     blocks: list[int]
     groups: set[Group]
-    clues: set[Clue]
+    clues: set[IdPrefix]
     rest: list[Block]  # in place of those blocks
 
 
-def leaving(found: Iterable[tuple[int, Sequence[RunRow]]], leaves: Callable[[RunRow], bool]) -> Leaving:
+def leaving(found: Iterable[tuple[int, Sequence[RunRow]]], leaves: Callable[[RunRow], bool]) -> RemovedRuns:
     """Of all blocks of some stretches, in order."""
-    leaving = Leaving([], [], set(), set(), [])
+    leaving = RemovedRuns([], [], set(), set(), [])
     for _, some in groupby(found, key=lambda block: stretch_of(block[0])):
         taken: list[RunRow] = []
         left: list[RunRow] = []

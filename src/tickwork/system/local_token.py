@@ -37,13 +37,13 @@ class Unsafe(Exception):
     """A file or folder that should be private is not, or cannot be made."""
 
 
-class Note(msgspec.Struct, frozen=True):
+class ServerRecord(msgspec.Struct, frozen=True):
     token: str
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocalServer:
     url: str  # with the address in place of a name
     token: str
 
@@ -85,7 +85,7 @@ def file_of_store(store: str) -> Path:
 def announced(host: str, port: int, token: str) -> Iterator[None]:
     """A note for clients, for as long as the server listens there."""
     path = _note(_state(), host, port)
-    data = msgspec.json.encode(Note(token, os.getpid()))
+    data = msgspec.json.encode(ServerRecord(token, os.getpid()))
     with contextlib.suppress(FileNotFoundError):
         path.unlink()  # of a server that was killed
     _write_new(path, data)
@@ -93,11 +93,11 @@ def announced(host: str, port: int, token: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError, msgspec.DecodeError, Unsafe):
-            if msgspec.json.decode(_read_private(path), type=Note).pid == os.getpid():
+            if msgspec.json.decode(_read_private(path), type=ServerRecord).pid == os.getpid():
                 path.unlink()
 
 
-def find(url: str) -> Found | None:
+def find(url: str) -> LocalServer | None:
     """The token for the server at this address, where a server of this user says that it is there."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
@@ -110,15 +110,15 @@ def find(url: str) -> Found | None:
             note = _noted(host, port)
             if note is not None:
                 shown = f"[{host}]" if ":" in host else host
-                return Found(f"http://{shown}:{port}{parts.path}", note.token)
+                return LocalServer(f"http://{shown}:{port}{parts.path}", note.token)
     return None
 
 
-def _noted(host: str, port: int) -> Note | None:
+def _noted(host: str, port: int) -> ServerRecord | None:
     folder = state_folder()
     try:
         _check_private(os.lstat(folder), folder)
-        note = msgspec.json.decode(_read_private(_note(folder, host, port)), type=Note)
+        note = msgspec.json.decode(_read_private(_note(folder, host, port)), type=ServerRecord)
         os.kill(note.pid, 0)
     except (OSError, msgspec.DecodeError, Unsafe):  # no note, not ours, or its process is gone
         return None

@@ -1,7 +1,7 @@
 """Folders and files that only their owner may look into: inputs, results and logs of users lie in them.
 
 What is made here has these rights whatever the umask says. What is there already keeps the rights that somebody gave
-it; `tickwork doctor` tells where they are wider. What is only for as long as a process lives is in `Scratch`.
+it; `tickwork doctor` tells where they are wider. What is only for as long as a process lives is in `ScratchDirectory`.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def open_to_others(path: Path) -> bool:
     return bool(path.stat().st_mode & OTHERS)
 
 
-class Scratch:
+class ScratchDirectory:
     """A folder of this process in the system's temporary one, until `remove`.
 
     A lock on it says that somebody lives there; the system lets go of it however the process ends. So what a killed
@@ -57,8 +57,8 @@ class Scratch:
     _swept = False
 
     def __init__(self) -> None:
-        if not Scratch._swept:
-            Scratch._swept = True
+        if not ScratchDirectory._swept:
+            ScratchDirectory._swept = True
             _remove_left(Path(tempfile.gettempdir()))
         self.path = tempfile.mkdtemp(prefix=SCRATCH)
         self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

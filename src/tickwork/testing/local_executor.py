@@ -15,9 +15,18 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Ref
-from tickwork.ports.executor import Sink
+from tickwork.ports.executor import ReportSink
 from tickwork.ports.system import Clock
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Broke, Catalog, Done, Progressed, Saved, Spec, Work
+from tickwork.protocol.worker_messages import (
+    VALUE_BYTES_MAX,
+    AttemptJob,
+    Catalog,
+    Checkpointed,
+    Failed,
+    NodeSpec,
+    Progressed,
+    Succeeded,
+)
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import running
 from tickwork.sdk.runner.attempt import AttemptContext, failed, items_in
@@ -51,7 +60,7 @@ class TestLoop(VirtualLoop):
         return future
 
 
-class Plan:
+class HandlerPlan:
     """What a test has said about one function or node."""
 
     def __init__(self) -> None:
@@ -71,22 +80,22 @@ class Plan:
         return error
 
 
-class Book:
+class HandlerPlans:
     """Handlers and plans, shared by the executors of one world."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
-        self.plans: dict[str, Plan] = {}
+        self.plans: dict[str, HandlerPlan] = {}
         self._calls: dict[str, list[dict[str, Any]]] = {}
 
-    def plan(self, name: str) -> Plan:
-        return self.plans.setdefault(name, Plan())
+    def plan(self, name: str) -> HandlerPlan:
+        return self.plans.setdefault(name, HandlerPlan())
 
-    def plan_for(self, spec: Spec) -> Plan:
+    def plan_for(self, spec: NodeSpec) -> HandlerPlan:
         """By its node, where the test has said something about that; else by its function."""
         return self.plans.get(spec.node) or self.plan(spec.handler or spec.node)
 
-    def note_call(self, spec: Spec, given: dict[str, Any]) -> None:
+    def note_call(self, spec: NodeSpec, given: dict[str, Any]) -> None:
         for name in dict.fromkeys((spec.node, spec.handler or spec.node)):
             self._calls.setdefault(name, []).append(given)
 
@@ -102,7 +111,7 @@ class LocalChannel:
         self._executor, self._key = executor, key
 
     def save(self, value: bytes) -> None:
-        self._executor.say(Saved(*self._key, value))
+        self._executor.say(Checkpointed(*self._key, value))
 
     async def save_async(self, value: bytes) -> None:
         saved = self._executor.expect(self._key)
@@ -119,9 +128,9 @@ class LocalChannel:
 class LocalExecutor:
     """`ports.executor.Executor`."""
 
-    def __init__(self, book: Book, clock: Clock) -> None:
+    def __init__(self, book: HandlerPlans, clock: Clock) -> None:
         self._book, self._clock = book, clock
-        self._sink: Sink | None = None
+        self._sink: ReportSink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._saving: dict[Key, asyncio.Future[None]] = {}
         self._folders: dict[Key, TemporaryDirectory[str]] = {}
@@ -138,11 +147,11 @@ class LocalExecutor:
     def isolation(self) -> str:
         return "none: functions run in the process of the test"
 
-    async def start(self, sink: Sink) -> Catalog:
+    async def start(self, sink: ReportSink) -> Catalog:
         self._sink = sink
         return Catalog()
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         key = (work.task, work.attempt)
         self._tasks[key] = asyncio.get_running_loop().create_task(self._attempt(work, spec))
 
@@ -181,11 +190,11 @@ class LocalExecutor:
             self._folders[key] = TemporaryDirectory(prefix="tickwork-")
         return Path(self._folders[key].name)
 
-    async def _attempt(self, work: Work, spec: Spec) -> None:
+    async def _attempt(self, work: AttemptJob, spec: NodeSpec) -> None:
         key, began_ms = (work.task, work.attempt), self._clock.wall_ms()
-        report: Done | Broke
+        report: Succeeded | Failed
         try:
-            report = Done(*key, await self._result(work, spec), began_ms, self._clock.wall_ms())
+            report = Succeeded(*key, await self._result(work, spec), began_ms, self._clock.wall_ms())
         except asyncio.CancelledError:
             self._tasks.pop(key, None)
             raise
@@ -198,7 +207,7 @@ class LocalExecutor:
         self._tasks.pop(key, None)
         self.say(report)
 
-    async def _result(self, work: Work, spec: Spec) -> bytes | Ref | None:
+    async def _result(self, work: AttemptJob, spec: NodeSpec) -> bytes | Ref | None:
         assert self._sink is not None
         here = AttemptContext((work, None, spec, lambda key: LocalChannel(self, key)))
         with running(here):
@@ -210,7 +219,7 @@ class LocalExecutor:
             return Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
         return None if data == NULL else data
 
-    async def _arguments(self, work: Work) -> bytes:
+    async def _arguments(self, work: AttemptJob) -> bytes:
         if not work.fetch:
             return work.args
         assert self._sink is not None
@@ -222,7 +231,7 @@ class LocalExecutor:
             named[one.name] = value
         return msgspec.msgpack.encode(named)
 
-    def _call(self, args: bytes, spec: Spec, here: AttemptContext) -> Any:
+    def _call(self, args: bytes, spec: NodeSpec, here: AttemptContext) -> Any:
         handler = self._book.handlers.get(spec.handler)
         plan = self._book.plan_for(spec)
         given = handler.codec.unpack(args) if handler is not None else _decode(args or b"\x80")

@@ -15,15 +15,15 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.definition.model import WorkNode
-from tickwork.core.explain.blockers import Held
+from tickwork.core.explain.blockers import BlockKind
 from tickwork.core.explain.run_history_text import sentence
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Run as CoreRun
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.worker_messages import Profile
+from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.runtime.context import TENANT
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.local_link import DirectLink
+from tickwork.runtime.local_link import LocalLink
 from tickwork.sdk.authoring.app_loader import app_with
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
@@ -32,7 +32,7 @@ from tickwork.sim.loop import OutOfTime
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.zone_data import load_zones
-from tickwork.testing.local_executor import Book, LocalExecutor, Plan, TestLoop
+from tickwork.testing.local_executor import HandlerPlan, HandlerPlans, LocalExecutor, TestLoop
 from tickwork.testing.runs import Run
 from tickwork.worker.agent import Agent
 
@@ -83,7 +83,7 @@ class World:
         begin_ms = round(_moment(now).timestamp() * 1000)
         self._clock = WorldClock(self._loop, begin_ms - 1000)  # setting up takes some milliseconds
         self._ids = CountedIds()
-        self._book = Book()
+        self._book = HandlerPlans()
         self._published: dict[str, bytes] = {}
         self._served: dict[tuple[str, tuple[tuple[str, str], ...]], None] = {}
         self._agents: list[asyncio.Task[None]] = []
@@ -196,9 +196,9 @@ class World:
                 found += [
                     item.until or state.tick + 1000
                     for item in node.obstacles
-                    if item.held in (Held.BACKOFF, Held.RATE, Held.TURN, Held.VISIT)
+                    if item.held in (BlockKind.BACKOFF, BlockKind.RATE, BlockKind.TURN, BlockKind.VISIT)
                 ]
-                if any(item.held is Held.PAUSED for item in node.obstacles):
+                if any(item.held is BlockKind.PAUSED for item in node.obstacles):
                     return None
         return state.settings.clock.ms_of(min(found)) if found else None
 
@@ -245,12 +245,12 @@ class World:
             return
         self._served[what] = None
         agent = Agent(
-            DirectLink(self._engine),
+            LocalLink(self._engine),
             [LocalExecutor(self._book, self._clock)],
             clock=self._clock,
             ids=self._ids,
             name=f"worker-{len(self._served)}",
-            profile=Profile((queue,), labels, PLENTY, PLENTY, PLENTY, PLENTY),
+            profile=WorkerProfile((queue,), labels, PLENTY, PLENTY, PLENTY, PLENTY),
         )
         self._agents.append(self._loop.create_task(agent.run()))
         self._loop.run_until(agent.reached.is_set, 1.0)
@@ -360,7 +360,7 @@ class World:
         """The arguments of each attempt so far, by name: of a task wherever it is called, or of one node."""
         return self._book.calls(_name(what))
 
-    def _plan(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> Plan:
+    def _plan(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> HandlerPlan:
         name = _name(what)
         self._check_node(name)
         return self._book.plan(name)

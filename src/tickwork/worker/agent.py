@@ -16,25 +16,25 @@ from tickwork.ports.executor import Executor, lacking
 from tickwork.ports.ids import Ids
 from tickwork.ports.system import Clock
 from tickwork.protocol.worker_messages import (
-    Begun,
-    Broke,
+    AttemptJob,
     Call,
     Catalog,
-    Done,
+    Checkpointed,
+    Failed,
+    HandedBack,
     Link,
     LogPiece,
-    Profile,
+    NodeSpec,
     Reply,
     Report,
-    Returned,
-    Saved,
-    Spec,
+    Started,
+    Succeeded,
     Taken,
-    Work,
+    WorkerProfile,
 )
 from tickwork.worker.credit import Credit
-from tickwork.worker.exchange import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, GATHER_S, Caller, Key
-from tickwork.worker.log_shipper import Logs
+from tickwork.worker.exchange import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, GATHER_S, ExchangeClient, Key
+from tickwork.worker.log_shipper import LogShipper
 
 LONG_MS = 1_000  # an attempt that is reported as begun has taken so long
 HOARD_S = 1.0
@@ -43,21 +43,21 @@ FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is 
 T = TypeVar("T")
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
-    work: Work
-    spec: Spec
+class HeldAttempt(msgspec.Struct, frozen=True, gc=False):
+    work: AttemptJob
+    spec: NodeSpec
     executor: Executor
 
 
-class Taking(NamedTuple):
+class BrokerClaim(NamedTuple):
     """`work` is None where it was too large for the lane: then it comes with the exchange."""
 
-    work: Work | None
-    spec: Spec | None
+    work: AttemptJob | None
+    spec: NodeSpec | None
     settled: asyncio.Future[bool]
 
 
-class Agent(Caller[Held]):
+class Agent(ExchangeClient[HeldAttempt]):
     """`run` ends after `drain`, or raises `Refused` where the server does not serve this worker."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Agent(Caller[Held]):
         clock: Clock,
         ids: Ids,
         name: str,
-        profile: Profile | None = None,
+        profile: WorkerProfile | None = None,
         beat_ms: int = BEAT_MS,
         version: str = "",
     ) -> None:
@@ -76,14 +76,14 @@ class Agent(Caller[Held]):
         self._told_version = version
         self.application = self.version = ""
         self.latest = ""  # version of the application, as the server knows it
-        super().__init__(name=name, session=ids.new(), profile=profile or Profile(), beat_ms=beat_ms)
+        super().__init__(name=name, session=ids.new(), profile=profile or WorkerProfile(), beat_ms=beat_ms)
         self._link, self._clock = link, clock
         self._executors = list(executors)
         self._by_kind: dict[str, Executor] = {}
         self._credit = Credit()
-        self.logs = Logs(self._send_log)
+        self.logs = LogShipper(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
-        self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
+        self._taking: dict[Key, BrokerClaim] = {}  # came by a lane; the server is asked whose they are
         self._ended_keys: dict[Key, None] = {}  # the latest attempts whose end is durable; a late reply may bring them
         self._left: dict[Key, str] = {}  # attempts from before it met another store, and whose they were
         self._announced = 0  # credit in the last call
@@ -169,7 +169,7 @@ class Agent(Caller[Held]):
         for key in old.recall():
             held = self._held.get(key)
             if held is not None:
-                self._held[key] = Held(held.work, held.spec, new)
+                self._held[key] = HeldAttempt(held.work, held.spec, new)
                 new.run(held.work, held.spec)
         await old.close(grace_s=60.0)
 
@@ -186,7 +186,7 @@ class Agent(Caller[Held]):
         self._draining = True
         for executor in self._executors:
             for key in executor.recall():
-                self.report(Returned(*key))
+                self.report(HandedBack(*key))
         self._pump()
         await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
         try:
@@ -233,7 +233,7 @@ class Agent(Caller[Held]):
                     continue
                 if spare > 0:
                     spare -= 1
-                    self.report(Returned(*key))
+                    self.report(HandedBack(*key))
                 else:
                     executor.run(held.work, held.spec)
 
@@ -244,14 +244,14 @@ class Agent(Caller[Held]):
             return  # stopped meanwhile
         self._pending.append(report)
         kind = type(report)
-        if kind is Done or kind is Broke:
+        if kind is Succeeded or kind is Failed:
             self._credit.ran(report.ended_ms - report.started_ms)  # type: ignore[union-attr]
-        elif kind is Begun:
+        elif kind is Started:
             self._credit.ran(LONG_MS)
         if self._post is None and self._pump_handle is None:
             self._pump_soon()
 
-    def done(self, reports: Sequence[Done]) -> None:
+    def done(self, reports: Sequence[Succeeded]) -> None:
         held = self._held
         ours = [one for one in reports if (one.task, one.attempt) in held]  # others were stopped meanwhile
         self._pending += ours
@@ -261,7 +261,7 @@ class Agent(Caller[Held]):
 
     # ---- what comes by a lane
 
-    def take(self, key: Key, work: Work | None, spec: Spec | None) -> "asyncio.Future[bool]":
+    def take(self, key: Key, work: AttemptJob | None, spec: NodeSpec | None) -> "asyncio.Future[bool]":
         """Ask the server for it. The answer is durable: True, and it runs here; False, and it is not for us."""
         if key in self._taking:
             return self._taking[key].settled
@@ -269,7 +269,7 @@ class Agent(Caller[Held]):
         if key in self._held:
             settled.set_result(True)  # another copy of it came before
             return settled
-        self._taking[key] = Taking(work, spec, settled)
+        self._taking[key] = BrokerClaim(work, spec, settled)
         self._pending.append(Taken(*key))
         if self._post is None and self._pump_handle is None:
             self._pump_soon()
@@ -355,13 +355,13 @@ class Agent(Caller[Held]):
             self._ended_keys = ended = dict.fromkeys(list(ended)[ENDED_KEYS_MAX // 2 :])
         for report in reports:
             kind = type(report)
-            if kind is Done or kind is Broke or kind is Returned:
+            if kind is Succeeded or kind is Failed or kind is HandedBack:
                 key = (report.task, report.attempt)
                 held.pop(key, None)
                 ended[key] = None
                 if key in logged:
                     self.logs.ended(key)
-            elif kind is Saved:
+            elif kind is Checkpointed:
                 one = held.get((report.task, report.attempt))
                 if one is not None:
                     one.executor.saved(report.task, report.attempt)
@@ -379,7 +379,7 @@ class Agent(Caller[Held]):
     def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:
         """Results for another store would be taken for those of its own tasks with the same numbers."""
         held = dict(self._held)
-        ended = [one for one in (*reports, *self._pending) if type(one) is Done or type(one) is Broke]
+        ended = [one for one in (*reports, *self._pending) if type(one) is Succeeded or type(one) is Failed]
         results = {(one.task, one.attempt) for one in ended}
         super()._leave_store(store, reports)
         self._ended_keys.clear()
@@ -396,13 +396,13 @@ class Agent(Caller[Held]):
             f"{len(results)} of them with a result. This worker registers again; restart it to publish its workflows"
         )
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, work: AttemptJob) -> None:
         key = (work.task, work.attempt)
         if key in self._held or key in self._stopped or key in self._ended_keys:
             return  # offered again, called off before it came, or brought once more by a reply that was late
         if key in self._left:
             # An attempt of the store before had these numbers, and may still report. It comes again under another one.
-            self._pending.append(Returned(*key, begun=self._left[key] == self.store_id))
+            self._pending.append(HandedBack(*key, begun=self._left[key] == self.store_id))
             if self._post is None and self._pump_handle is None:
                 self._pump_soon()
             return
@@ -413,13 +413,13 @@ class Agent(Caller[Held]):
             return
         executor = self._by_kind.get(spec.kind)
         if executor is None:
-            self._held[key] = Held(work, spec, self._executors[0])
+            self._held[key] = HeldAttempt(work, spec, self._executors[0])
             known = ", ".join(sorted(self._by_kind)) or "none"
             message = f"this worker runs no {spec.kind} nodes, only {known}"
             self.report(lacking(work, message))
             return
-        self._held[key] = Held(work, spec, executor)
+        self._held[key] = HeldAttempt(work, spec, executor)
         if self._draining:
-            self.report(Returned(*key))
+            self.report(HandedBack(*key))
         else:
             executor.run(work, spec)

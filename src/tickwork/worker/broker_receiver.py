@@ -12,20 +12,20 @@ from collections.abc import Sequence
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.broker import Delivery, Lane, Parcel
+from tickwork.ports.broker import Broker, Delivery, DispatchBody
 from tickwork.worker.agent import Agent
 
 WAIT_MS = 5_000
 LIMIT = 500
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 
-_parcel = msgspec.msgpack.Decoder(Parcel)
+_parcel = msgspec.msgpack.Decoder(DispatchBody)
 
 
-class Receiver:
+class BrokerReceiver:
     """`run` goes on until the agent drains, or it is cancelled."""
 
-    def __init__(self, agent: Agent, lane: Lane, queues: Sequence[str]) -> None:
+    def __init__(self, agent: Agent, lane: Broker, queues: Sequence[str]) -> None:
         self._agent, self._lane, self._queues = agent, lane, list(queues)
         self._jobs: set[asyncio.Task[None]] = set()
         self.received = self.taken = self.dropped = 0

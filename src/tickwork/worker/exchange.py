@@ -13,7 +13,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.protocol.worker_messages import Call, Done, Profile, Reply, Report, Saved, Spec, Work
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Call,
+    Checkpointed,
+    NodeSpec,
+    Reply,
+    Report,
+    Succeeded,
+    WorkerProfile,
+)
 
 BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at once
 GATHER_S = 0.001  # after a call that carried many reports, the next waits so long for more
@@ -26,7 +35,7 @@ Key = tuple[int, int]
 H = TypeVar("H")
 
 
-class Caller(Generic[H]):
+class ExchangeClient(Generic[H]):
     """`_held` has what was taken on, by task and attempt. Those who inherit say what happens with it."""
 
     def __init__(
@@ -34,7 +43,7 @@ class Caller(Generic[H]):
         *,
         name: str,
         session: str,
-        profile: Profile,
+        profile: WorkerProfile,
         beat_ms: int = BEAT_MS,
         via: str = "",
         share: bool = False,
@@ -46,7 +55,7 @@ class Caller(Generic[H]):
         self._beat_ms = beat_ms
         self._seq = 0
         self._held: dict[Key, H] = {}
-        self._specs: dict[int, Spec] = {}
+        self._specs: dict[int, NodeSpec] = {}
         self._pending: list[Report] = []
         self._stopped: dict[Key, None] = {}  # stops that came before their work
         self._post: asyncio.Task[None] | None = None  # the call with reports
@@ -88,7 +97,7 @@ class Caller(Generic[H]):
         """Its result no longer counts."""
         raise NotImplementedError
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, work: AttemptJob) -> None:
         raise NotImplementedError
 
     def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:  # noqa: ARG002 - for those who tell
@@ -156,7 +165,7 @@ class Caller(Generic[H]):
     def _batch(self) -> tuple[Report, ...]:
         size = 0
         for count, report in enumerate(self._pending[:REPORTS_MAX]):
-            value = report.value if type(report) is Done or type(report) is Saved else None
+            value = report.value if type(report) is Succeeded or type(report) is Checkpointed else None
             if type(value) is bytes:
                 size += len(value)
                 if size > REPORT_BYTES_MAX and count:

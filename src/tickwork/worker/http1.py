@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
 
-class Poster:
+class PostClient:
     """POSTs to one server. Raises `ConnectionError`, `TimeoutError` or `OSError` where there is no answer."""
 
     _kind: type[Connection] = Connection

@@ -15,8 +15,8 @@ from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavaila
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.protocol.http_models import Owners, Problem, Publication
 from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, encoder, reply_decoder, shown
-from tickwork.system.local_token import NOT_LET_IN, Found
-from tickwork.worker.http1 import Poster
+from tickwork.system.local_token import NOT_LET_IN, LocalServer
+from tickwork.worker.http1 import PostClient
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
 JSON = {"content-type": "application/json"}
@@ -34,7 +34,7 @@ class HttpLink:
         *,
         token: str = "",
         latest: bool = False,
-        find: Callable[[str], Found | None] = lambda _: None,
+        find: Callable[[str], LocalServer | None] = lambda _: None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """`latest`: what is published becomes the latest version, also where it was known before. `server` may name
@@ -55,7 +55,7 @@ class HttpLink:
         )
         # The exchange is called so often that it has a way of its own, except where a transport is given.
         self._posters = (
-            [] if transport is not None else [Poster(one, headers=self._headers(token)) for one in self._servers]
+            [] if transport is not None else [PostClient(one, headers=self._headers(token)) for one in self._servers]
         )
 
     def _next_server(self, failed: int) -> None:
@@ -75,7 +75,7 @@ class HttpLink:
             self._client.base_url = found.url
         if self._posters:
             self._posters[server].close()
-            self._posters = [Poster(one, headers=self._headers(found.token)) for one in self._servers]
+            self._posters = [PostClient(one, headers=self._headers(found.token)) for one in self._servers]
         return True
 
     async def call(self, call: Call) -> Reply:

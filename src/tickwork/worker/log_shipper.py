@@ -59,7 +59,7 @@ class _Chunk:
         return _encode(LogLine(self.at_ms, "log", note)) + b"\n"
 
 
-class Logs:
+class LogShipper:
     """`send` waits until the server has taken a chunk; it raises only what makes trying again useless."""
 
     def __init__(self, send: Send) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tickwork.api.http.browser_sessions import PATH as OPEN_PATH
-from tickwork.api.http.browser_sessions import Sessions
+from tickwork.api.http.browser_sessions import BrowserSessions
 from tickwork.api.http.errors import problem
 from tickwork.api.http.request import NODE, PARTITION
-from tickwork.api.http.response import Answer, Header
+from tickwork.api.http.response import Header, Response
 from tickwork.cluster.node_credentials import CODE
 
 SESSIONS = "tickwork.sessions"  # in the scope of a request that opens one
@@ -56,7 +56,7 @@ DEFAULTS: tuple[Header, ...] = (
 )
 
 
-class Guard:
+class Authenticator:
     def __init__(
         self,
         app: ASGIApp,
@@ -64,7 +64,7 @@ class Guard:
         token: str | None,
         open_paths: frozenset[str],
         hosts: Iterable[str],
-        sessions: Sessions | None = None,
+        sessions: BrowserSessions | None = None,
     ) -> None:
         self._app = app
         self._sessions = sessions
@@ -91,7 +91,7 @@ class Guard:
     def is_open(self, scope: Scope) -> bool:
         return scope["path"] in self._open_paths
 
-    def refusal(self, scope: Scope) -> Answer | None:
+    def refusal(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]) and (twice := _twice(scope["headers"])):
             return problem(400, "repeated_header", "give this header once", path=f"header.{twice}")
@@ -137,7 +137,7 @@ class Guard:
         return self._sessions.holds(cookies)
 
 
-def not_a_node(detail: str) -> Answer:
+def not_a_node(detail: str) -> Response:
     return problem(403, CODE, detail)
 
 

@@ -18,7 +18,7 @@ COOKIE = "tickwork_"  # and the port: cookies of a host are not told apart by it
 _LINK, _SESSION = b"link", b"session"
 
 
-class Sessions:
+class BrowserSessions:
     def __init__(self, token: str, *, now_s: Callable[[], float] = time.time) -> None:
         self._token = token.encode()
         self._now_s = now_s

@@ -9,21 +9,23 @@ from hashlib import blake2b
 
 import msgspec
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.route import Param
+from tickwork.api.http.request import Request
+from tickwork.api.http.route import QueryParam
 from tickwork.core.base.errors import Refused
 from tickwork.runtime.context import TENANT
 
-CURSOR = Param("cursor", "`next` of the page before, with the same filters.", characters_max=12_000)  # 512 partitions
+CURSOR = QueryParam(
+    "cursor", "`next` of the page before, with the same filters.", characters_max=12_000
+)  # 512 partitions
 _NO_FILTERS = ("cursor", "limit")
 
 
-def following(asked: Asked, place: str) -> str:
+def following(asked: Request, place: str) -> str:
     """The cursor of the page that begins behind this place; "" where there is none."""
     return f"{place}~{_seal(asked, place)}" if place else ""
 
 
-def place_of(asked: Asked) -> str:
+def place_of(asked: Request) -> str:
     """Where the page begins that is asked for; "": at the beginning."""
     cursor: str = asked.query["cursor"]
     if not cursor or (asked.inner and "~" not in cursor):
@@ -34,7 +36,7 @@ def place_of(asked: Asked) -> str:
     return place
 
 
-def number_of(asked: Asked) -> int:
+def number_of(asked: Request) -> int:
     """The same for a list by number; 0: at the beginning. Its letter leaves room for another kind."""
     place = place_of(asked)
     number = place[1:]
@@ -48,7 +50,7 @@ def bad_cursor() -> Refused:
     return Refused("bad_cursor", message, path="query.cursor")
 
 
-def _seal(asked: Asked, place: str) -> str:
+def _seal(asked: Request, place: str) -> str:
     filters = [(name, value) for name, value in sorted(asked.query.items()) if name not in _NO_FILTERS]
     bound = msgspec.json.encode((TENANT, asked.route.path, asked.scope["path_params"], filters, place))
     return blake2b(bound, digest_size=6).hexdigest()

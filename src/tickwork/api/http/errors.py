@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from tickwork.api.http.response import PROBLEM, Answer, Header
+from tickwork.api.http.response import PROBLEM, Header, Response
 from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, Unavailable
 from tickwork.core.base.shortened import shortened
 from tickwork.ports.store import StoreFull
@@ -78,7 +78,7 @@ def problem(
     path: str = "",
     problems: tuple[dict[str, str], ...] = (),
     request_id: str = "",
-) -> Answer:
+) -> Response:
     body = wire.Problem(
         title=HTTPStatus(status).phrase,
         status=status,
@@ -88,10 +88,10 @@ def problem(
         problems=problems,
         request_id=request_id,
     )
-    return Answer(status, _encoder.encode(body), PROBLEM, *headers)
+    return Response(status, _encoder.encode(body), PROBLEM, *headers)
 
 
-def answer_to(error: Exception, request_id: str) -> Answer:
+def answer_to(error: Exception, request_id: str) -> Response:
     """The answer for whatever a handler raised."""
     match error:
         case HttpRefused():
@@ -122,7 +122,7 @@ def answer_to(error: Exception, request_id: str) -> Answer:
             )
 
 
-def refusal(code: str, message: str, *, path: str = "") -> Answer:
+def refusal(code: str, message: str, *, path: str = "") -> Response:
     """`run_id` is the core's word; requests have it in their path, as `run`."""
     status, path = status_of(code), "run" if path == "run_id" else path
     headers = (retry_after(RETRY_AFTER_S * 1_000),) if status == 429 else ()

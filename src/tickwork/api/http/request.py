@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 
 from tickwork.api.http.errors import HttpRefused
 from tickwork.api.http.response import JSON, MSGPACK, Header
-from tickwork.api.http.route import MANY_MAX, Param, Route
+from tickwork.api.http.route import MANY_MAX, QueryParam, Route
 from tickwork.cluster.node_credentials import HEADER
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
@@ -29,7 +29,7 @@ BYTES_PER_S_MIN = 1024 * 1024
 _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 
 if TYPE_CHECKING:
-    from tickwork.api.forwarding import Ways
+    from tickwork.api.forwarding import ClusterRouter
     from tickwork.cluster.node import Node
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ INNER = "tickwork.inner"  # in the scope of a part of a request, which is answer
 KNOWN = "tickwork.known"  # in the scope of a request whose head came before: its headers, and the same by name
 
 
-class Closing:
+class ShutdownSignal:
     """Whether the server ends; long waits and streams end with it."""
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class Closing:
         await self._event.wait()
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The caller hung up: there is nobody to answer."""
 
 
-class Asked:
+class Request:
     __slots__ = ("_headers", "_receive", "_whole", "closing", "engine", "query", "route", "scope", "ways")
 
     def __init__(
@@ -68,13 +68,13 @@ class Asked:
         receive: Receive,
         route: Route,
         engine: Engine,
-        closing: Closing,
+        closing: ShutdownSignal,
         whole: bytes | None = None,
     ) -> None:
         self.scope = scope
         self.route = route
         self.engine = engine
-        self.ways: Ways | None = None  # of a cluster
+        self.ways: ClusterRouter | None = None  # of a cluster
         self.closing = closing
         self._receive = receive
         self._whole = whole
@@ -180,7 +180,7 @@ class Asked:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientDisconnected
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size > bytes_max:
@@ -263,7 +263,7 @@ def _too_large(bytes_max: int) -> HttpRefused:
 # ---- query
 
 
-def _read_query(params: tuple[Param, ...], raw: bytes) -> dict[str, Any]:
+def _read_query(params: tuple[QueryParam, ...], raw: bytes) -> dict[str, Any]:
     if not raw and not any(param.required for param in params):
         return {param.name: () if param.many else param.default for param in params}
     known = {param.name: param for param in params}
@@ -290,7 +290,7 @@ def _text(raw: bytes) -> str:
         raise Refused("bad_parameter", "a query is percent-encoded UTF-8", path="query") from None
 
 
-def _value(param: Param, texts: list[str] | None) -> Any:
+def _value(param: QueryParam, texts: list[str] | None) -> Any:
     path = f"query.{param.name}"
     if texts is None:
         if param.required:
@@ -304,7 +304,7 @@ def _value(param: Param, texts: list[str] | None) -> Any:
     return _one(param, texts[0], path)
 
 
-def _one(param: Param, text: str, path: str) -> Any:
+def _one(param: QueryParam, text: str, path: str) -> Any:
     if param.kind is int:
         digits = text.removeprefix("-") if param.low < 0 else text
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and param.low <= int(text) <= param.high):

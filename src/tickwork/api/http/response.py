@@ -21,7 +21,7 @@ json_encoder = msgspec.json.Encoder()
 msgpack_encoder = msgspec.msgpack.Encoder()
 
 
-class Answer:
+class Response:
     """One whole body."""
 
     __slots__ = ("body", "headers", "status")
@@ -40,7 +40,7 @@ class Answer:
         await send({"type": "http.response.body", "body": self.body if body else b""})
 
 
-class Stream:
+class StreamingResponse:
     """Pieces as they come. What ends early is closed at once, so that no watcher is left behind."""
 
     __slots__ = ("headers", "pieces", "status")
@@ -63,16 +63,16 @@ class Stream:
                 await close()
 
 
-def as_json(value: Any, status: int = 200, *headers: Header) -> Answer:
-    return Answer(status, json_encoder.encode(value), JSON, *headers)
+def as_json(value: Any, status: int = 200, *headers: Header) -> Response:
+    return Response(status, json_encoder.encode(value), JSON, *headers)
 
 
-def as_msgpack(value: Any, status: int = 200, *headers: Header) -> Answer:
-    return Answer(status, msgpack_encoder.encode(value), MSGPACK, *headers)
+def as_msgpack(value: Any, status: int = 200, *headers: Header) -> Response:
+    return Response(status, msgpack_encoder.encode(value), MSGPACK, *headers)
 
 
-def nothing() -> Answer:
+def nothing() -> Response:
     """Done, and there is nothing to say."""
-    answer = Answer(204, b"")
+    answer = Response(204, b"")
     answer.headers = []
     return answer

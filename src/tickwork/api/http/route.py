@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from tickwork.api.http.response import JSON, Answer, Stream
+from tickwork.api.http.response import JSON, Response, StreamingResponse
 
 if TYPE_CHECKING:
-    from tickwork.api.http.request import Asked
+    from tickwork.api.http.request import Request
 
-Handler = Callable[["Asked"], Awaitable[Answer | Stream]]
+Handler = Callable[["Request"], Awaitable[Response | StreamingResponse]]
 INTEGER_MAX = 2**63 - 1
 MANY_MAX = 20
 
 
-class Param(msgspec.Struct, frozen=True):
+class QueryParam(msgspec.Struct, frozen=True):
     """A query parameter. What is not in the table is refused."""
 
     name: str
@@ -34,7 +34,7 @@ class Param(msgspec.Struct, frozen=True):
     required: bool = False
 
 
-class Body(msgspec.Struct, frozen=True):
+class BodySpec(msgspec.Struct, frozen=True):
     """What a route takes. Without a model it takes plain bytes."""
 
     model: Any = None
@@ -44,7 +44,7 @@ class Body(msgspec.Struct, frozen=True):
     says: str = ""
 
 
-class Gives(msgspec.Struct, frozen=True):
+class ResponseSpec(msgspec.Struct, frozen=True):
     """One way in which a route may answer."""
 
     model: Any = None  # None: no JSON body that has a schema
@@ -59,10 +59,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     does: Any  # Handler
     says: str
     tag: str
-    gives: dict[int, Gives]
+    gives: dict[int, ResponseSpec]
     refusals: tuple[int, ...] = ()  # beside what every route may answer
-    query: tuple[Param, ...] = ()
-    body: Body | None = None
+    query: tuple[QueryParam, ...] = ()
+    body: BodySpec | None = None
     headers: tuple[tuple[str, str], ...] = ()  # optional ones, and what they say
     open: bool = False  # needs no token
     internal: bool = False  # for nodes alone: needs the proof that one asks

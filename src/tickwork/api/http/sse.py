@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tickwork.api.http.request import Asked
+from tickwork.api.http.request import Request
 from tickwork.api.http.response import Header
 
 NO_BUFFERING: tuple[Header, ...] = ((b"x-accel-buffering", b"no"),)
@@ -17,7 +17,7 @@ def event(name: str, data: bytes, *, place: str = "") -> bytes:
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
-async def until_closing(asked: Asked, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def until_closing(asked: Request, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The pieces, until the server ends or the reader hangs up, whichever is first."""
     gone = asyncio.ensure_future(asked.hung_up())
     ends = asyncio.ensure_future(asked.closing.wait())

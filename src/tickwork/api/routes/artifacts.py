@@ -2,9 +2,9 @@
 
 import re
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import OCTETS, Answer, as_json
-from tickwork.api.http.route import Body, Gives, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import OCTETS, Response, as_json
+from tickwork.api.http.route import BodySpec, ResponseSpec, Route
 from tickwork.core.base.errors import Refused
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.protocol import http_models as wire
@@ -13,16 +13,16 @@ _PATH = "/v1/artifacts/{digest}"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-async def get(asked: Asked) -> Answer:
+async def get(asked: Request) -> Response:
     digest = _digest(asked)
     data = await asked.engine.artifacts.get(digest)
     if data is None:
         raise Refused("unknown_artifact", f"there is no artifact {digest}", path="digest")
     # A browser saves it and never shows it: what is in it is a user's, and could be a page.
-    return Answer(200, data, OCTETS, (b"content-disposition", b"attachment"))
+    return Response(200, data, OCTETS, (b"content-disposition", b"attachment"))
 
 
-async def put(asked: Asked) -> Answer:
+async def put(asked: Request) -> Response:
     digest = _digest(asked)
     asked.kind()
     data = await asked.data()
@@ -33,7 +33,7 @@ async def put(asked: Asked) -> Answer:
     return as_json(wire.Stored(digest=digest, size=len(data)), 201)
 
 
-def _digest(asked: Asked) -> str:
+def _digest(asked: Request) -> str:
     """Checked before it becomes part of a path on a disk."""
     digest = asked.text("digest")
     if not _DIGEST.fullmatch(digest):
@@ -49,7 +49,7 @@ ROUTES = (
         does=get,
         says="The bytes of an artifact.",
         tag="artifacts",
-        gives={200: Gives(None, (OCTETS,), "Its bytes.")},
+        gives={200: ResponseSpec(None, (OCTETS,), "Its bytes.")},
         refusals=(404,),
     ),
     Route(
@@ -59,7 +59,7 @@ ROUTES = (
         does=put,
         says="Store bytes under their digest. Storing them again changes nothing.",
         tag="artifacts",
-        body=Body(None, (OCTETS,), ARTIFACT_BYTES_MAX, says="The bytes."),
-        gives={201: Gives(wire.Stored, says="Stored, and durable.")},
+        body=BodySpec(None, (OCTETS,), ARTIFACT_BYTES_MAX, says="The bytes."),
+        gives={201: ResponseSpec(wire.Stored, says="Stored, and durable.")},
     ),
 )

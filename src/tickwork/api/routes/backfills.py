@@ -1,27 +1,27 @@
 """Backfills: runs for a past window of a schedule."""
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json, nothing
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.runs import DONE, REASON
 from tickwork.protocol import http_models as wire
 
 PAGE_MAX = 500
 
 
-async def begin(asked: Asked) -> Answer:
+async def begin(asked: Request) -> Response:
     wanted = await asked.body(wire.BackfillRequest)
     found = await asked.engine.backfill(asked.name("schedule"), wanted, by=asked.by)
     return as_json(found, 200 if wanted.preview else 202)
 
 
-async def list_backfills(asked: Asked) -> Answer:
+async def list_backfills(asked: Request) -> Response:
     found = await asked.engine.backfills(limit=asked.query["limit"])
     return as_json(wire.Backfills(backfills=tuple(found)))
 
 
 def _steering(deed: str, says: str) -> Route:
-    async def does(asked: Asked) -> Answer:
+    async def does(asked: Request) -> Response:
         await asked.body(wire.Reason)
         await asked.engine.steer_backfill(asked.number("backfill"), deed, by=asked.by)
         return nothing()
@@ -45,10 +45,10 @@ ROUTES = (
         does=begin,
         says="Run what a schedule had in a window of the past, from `start` up to `end`. What has run is not repeated.",
         tag="backfills",
-        body=Body(wire.BackfillRequest, bytes_max=64 * 1024),
+        body=BodySpec(wire.BackfillRequest, bytes_max=64 * 1024),
         gives={
-            200: Gives(wire.Backfill, says="A preview: nothing has begun."),
-            202: Gives(wire.Backfill, says="It has begun; the runs that it may begin are named."),
+            200: ResponseSpec(wire.Backfill, says="A preview: nothing has begun."),
+            202: ResponseSpec(wire.Backfill, says="It has begun; the runs that it may begin are named."),
         },
         refusals=(404, 409, 429),
     ),
@@ -58,8 +58,8 @@ ROUTES = (
         does=list_backfills,
         says="Backfills under way, then those that ended, newest first.",
         tag="backfills",
-        query=(Param("limit", "How many at most.", int, 50, 1, PAGE_MAX),),
-        gives={200: Gives(wire.Backfills)},
+        query=(QueryParam("limit", "How many at most.", int, 50, 1, PAGE_MAX),),
+        gives={200: ResponseSpec(wire.Backfills)},
     ),
     _steering("pause", "Begin no more of its runs."),
     _steering("resume", "Go on with a paused backfill."),

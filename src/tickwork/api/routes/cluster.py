@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from tickwork.api.http.request import Asked, decoded
-from tickwork.api.http.response import MSGPACK, Answer, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import Request, decoded
+from tickwork.api.http.response import MSGPACK, Response, as_json, nothing
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.queues import part_of, whole
 from tickwork.api.routes.runs import DONE
 from tickwork.cluster.placement import partitions_of
@@ -17,17 +17,17 @@ from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.core.calendar.durations import instant_text
 from tickwork.ports import store as ports
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.worker_messages import Beats, beats_decoder
+from tickwork.protocol.worker_messages import Heartbeats, beats_decoder
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.forwarding import Ways
+    from tickwork.api.forwarding import ClusterRouter
     from tickwork.cluster.node import Node
 
 BEATS_BYTES_MAX = 32 * 1024 * 1024
 
 
-async def show(asked: Asked) -> Answer:
+async def show(asked: Request) -> Response:
     node = asked.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
@@ -66,7 +66,7 @@ async def show(asked: Asked) -> Answer:
     return as_json(wire.Cluster(cluster=node.cluster, nodes=tuple(nodes), partitions=tuple(partitions), routes=routes))
 
 
-async def owners(asked: Asked) -> Answer:
+async def owners(asked: Request) -> Response:
     node = asked.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
@@ -76,7 +76,7 @@ async def owners(asked: Asked) -> Answer:
     return as_json(wire.Owners(partitions=found, nodes=len(node.ownership.members), store=node.cluster))
 
 
-async def announce(asked: Asked) -> Answer:
+async def announce(asked: Request) -> Response:
     """A node is about to hand this partition over to this one."""
     assert asked.by, "whoever calls itself by no name is refused"
     if asked.node is not None:
@@ -84,7 +84,7 @@ async def announce(asked: Asked) -> Answer:
     return nothing()
 
 
-async def give(asked: Asked) -> Answer:
+async def give(asked: Request) -> Response:
     """It has: answered when the partition ticks here."""
     assert asked.by, "whoever calls itself by no name is refused"
     if asked.node is not None:
@@ -92,7 +92,7 @@ async def give(asked: Asked) -> Answer:
     return nothing()
 
 
-async def spread(asked: Asked) -> Answer:
+async def spread(asked: Request) -> Response:
     """What runs need is brought to the new partitions first, with their parts of limits; then the others keep no more
     than theirs; from then on runs are spread. Said again, it mends what is missing somewhere."""
     ways = asked.ways
@@ -110,12 +110,12 @@ async def spread(asked: Asked) -> Answer:
     return nothing()
 
 
-async def _spread(asked: Asked, ways: "Ways", wanted: wire.SpreadRequest) -> None:
+async def _spread(asked: Request, ways: "ClusterRouter", wanted: wire.SpreadRequest) -> None:
     node = ways.node
     route = ports.Route(TENANT, node.home(TENANT), wanted.spread)
     node.check_route(route)
     places, old = partitions_of(route, node.partitions), node.partitions_of(TENANT)
-    crew = _Crew(asked, ways)
+    crew = _PartitionActions(asked, ways)
     found = whole([await crew.queues(place) for place in old])
     limits = [one for one in found if one.limit is not None or one.rate is not None or one.paused]
     parts = {one.name: [_part(one, number, len(places)) for number in range(len(places))] for one in limits}
@@ -155,10 +155,10 @@ def _part(queue: wire.Queue, number: int, count: int) -> wire.QueueRequest:
         raise Refused(refused.code, message, path="spread") from None
 
 
-class _Crew:
+class _PartitionActions:
     """Deeds at one partition, whoever owns it."""
 
-    def __init__(self, asked: Asked, ways: "Ways") -> None:
+    def __init__(self, asked: Request, ways: "ClusterRouter") -> None:
         self._by, self._ways = asked.by, ways
 
     async def queues(self, place: int) -> bytes:
@@ -213,7 +213,7 @@ def _already() -> Iterator[None]:
             raise
 
 
-async def published(asked: Asked) -> Answer:
+async def published(asked: Request) -> Response:
     """What the tenant has at home: a partition that lacks some of it asks."""
     if asked.node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
@@ -223,7 +223,7 @@ async def published(asked: Asked) -> Answer:
     return as_json(wire.Publications(publications=tuple(engine.published(tenant=asked.query["tenant"] or TENANT))))
 
 
-async def inbox(asked: Asked) -> Answer:
+async def inbox(asked: Request) -> Response:
     """With `partition`, what this node knows of it; otherwise its owner is asked for each."""
     ways = asked.ways
     if ways is None:
@@ -255,22 +255,22 @@ def _held(node: "Node", partition: int) -> tuple[wire.HeldRun, ...]:
     )
 
 
-async def remove_from_inbox(asked: Asked) -> Answer:
+async def remove_from_inbox(asked: Request) -> Response:
     if asked.node is None or not await asked.node.remove_from_inbox(asked.run_id):
         raise Refused("unknown_run", "nothing of this id waits in an inbox", path="run")
     return nothing()
 
 
-async def beats(asked: Asked) -> Answer:
+async def beats(asked: Request) -> Response:
     """Another node says which of its workers live."""
     asked.kind()
-    heard: Beats = decoded(await asked.data(), MSGPACK, beats_decoder)
+    heard: Heartbeats = decoded(await asked.data(), MSGPACK, beats_decoder)
     if asked.node is not None:
         asked.node.hear(heard)
     return nothing()
 
 
-_PARTITION = Param("partition", "Which one.", int, 0, 0, 511, required=True)
+_PARTITION = QueryParam("partition", "Which one.", int, 0, 0, 511, required=True)
 
 ROUTES = (
     Route(
@@ -280,7 +280,7 @@ ROUTES = (
         does=show,
         says="Nodes, partitions, owners, and how far rows are behind.",
         tag="cluster",
-        gives={200: Gives(wire.Cluster)},
+        gives={200: ResponseSpec(wire.Cluster)},
         refusals=(404,),
     ),
     Route(
@@ -290,7 +290,7 @@ ROUTES = (
         does=owners,
         says="The address of the owner of each partition, for workers that speak to every owner by themselves.",
         tag="cluster",
-        gives={200: Gives(wire.Owners)},
+        gives={200: ResponseSpec(wire.Owners)},
         refusals=(404,),
     ),
     Route(
@@ -323,8 +323,8 @@ ROUTES = (
         does=published,
         says="What a tenant has published at its home. Nodes ask each other.",
         tag="cluster",
-        query=(_PARTITION, Param("tenant", "Whose.")),
-        gives={200: Gives(wire.Publications)},
+        query=(_PARTITION, QueryParam("tenant", "Whose.")),
+        gives={200: ResponseSpec(wire.Publications)},
         refusals=(404,),
     ),
     Route(
@@ -335,8 +335,8 @@ ROUTES = (
         says="Runs that were accepted while their partition had no owner, and are refused by it: they are kept, and "
         "tried again.",
         tag="cluster",
-        query=(Param("partition", "Of this one alone, as the node knows it that is asked.", int, -1, -1, 511),),
-        gives={200: Gives(wire.HeldRuns)},
+        query=(QueryParam("partition", "Of this one alone, as the node knows it that is asked.", int, -1, -1, 511),),
+        gives={200: ResponseSpec(wire.HeldRuns)},
         refusals=(404,),
     ),
     Route(
@@ -357,7 +357,7 @@ ROUTES = (
         does=beats,
         says="Workers that live, as the node says that stands for them. MessagePack: protocol/worker_messages.py.",
         tag="cluster",
-        body=Body(None, (MSGPACK,), BEATS_BYTES_MAX, says="`Beats`."),
+        body=BodySpec(None, (MSGPACK,), BEATS_BYTES_MAX, says="`Beats`."),
         gives=DONE,
     ),
     Route(
@@ -366,7 +366,7 @@ ROUTES = (
         does=spread,
         says="Spread new runs over so many partitions. It can only grow.",
         tag="cluster",
-        body=Body(wire.SpreadRequest),
+        body=BodySpec(wire.SpreadRequest),
         gives=DONE,
         refusals=(404, 409),
     ),

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tickwork.api.http.cursors import CURSOR, following, number_of, place_of
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json, nothing
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.runs import DONE, KEY, said
 from tickwork.executors.egress_policy import AddressRefused, closed_by, plain_host
 from tickwork.protocol import http_models as wire
@@ -22,7 +22,7 @@ _ALL = "/v1/endpoints"
 _PATH = "/v1/endpoints/{endpoint}"
 
 
-async def list_endpoints(asked: Asked) -> Answer:
+async def list_endpoints(asked: Request) -> Response:
     query = asked.query
     found = await asked.engine.endpoints(
         after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
@@ -30,71 +30,71 @@ async def list_endpoints(asked: Asked) -> Answer:
     return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
 
 
-async def put_all(asked: Asked) -> Answer:
+async def put_all(asked: Request) -> Response:
     wanted = (await asked.body(wire.EndpointSet)).endpoints
     put = await asked.engine.put_endpoints(wanted, by=asked.by)
     return as_json(wire.EndpointPreviews(endpoints={name: _warned(one, wanted[name]) for name, one in put.items()}))
 
 
-async def show(asked: Asked) -> Answer:
+async def show(asked: Request) -> Response:
     return as_json(await asked.engine.endpoint(asked.name("endpoint")))
 
 
-async def put(asked: Asked) -> Answer:
+async def put(asked: Request) -> Response:
     wanted = await asked.body(wire.EndpointRequest)
     return as_json(_warned(await asked.engine.put_endpoint(asked.name("endpoint"), wanted, by=asked.by), wanted))
 
 
-async def archive(asked: Asked) -> Answer:
+async def archive(asked: Request) -> Response:
     await asked.engine.archive_endpoint(asked.name("endpoint"), by=asked.by)
     return nothing()
 
 
-async def run(asked: Asked) -> Answer:
+async def run(asked: Request) -> Response:
     return await _trigger(asked, test=False)
 
 
-async def test(asked: Asked) -> Answer:
+async def test(asked: Request) -> Response:
     return await _trigger(asked, test=True)
 
 
-async def _trigger(asked: Asked, *, test: bool) -> Answer:
+async def _trigger(asked: Request, *, test: bool) -> Response:
     await asked.body(wire.Reason)
     name = _known(asked)
     return as_json(wire.Triggered(run_id=await asked.engine.trigger(name, test=test, by=asked.by, key=asked.key)), 202)
 
 
-async def pause(asked: Asked) -> Answer:
+async def pause(asked: Request) -> Response:
     wanted, name = await asked.body(wire.PauseRequest), _known(asked)
     await asked.engine.pause("schedule", name, by=asked.by, reason=said(wanted.reason), until=wanted.until)
     return nothing()
 
 
-async def resume(asked: Asked) -> Answer:
+async def resume(asked: Request) -> Response:
     await asked.body(wire.Reason)
     await asked.engine.resume("schedule", _known(asked), by=asked.by)
     return nothing()
 
 
-async def reset_failures(asked: Asked) -> Answer:
+async def reset_failures(asked: Request) -> Response:
     await asked.body(wire.Reason)
     await asked.engine.steer_schedule(_known(asked), "reset_failures", by=asked.by)
     return nothing()
 
 
-async def hint(asked: Asked) -> Answer:
+async def hint(asked: Request) -> Response:
     wanted, name = await asked.body(wire.HintRequest), _known(asked)
     await asked.engine.advise(name, wanted, by=asked.by)
     return as_json(await asked.engine.endpoint(name))
 
 
-async def clear_hints(asked: Asked) -> Answer:
+async def clear_hints(asked: Request) -> Response:
     name = _known(asked)
     await asked.engine.clear_hints(name, by=asked.by)
     return as_json(await asked.engine.endpoint(name))
 
 
-async def list_runs(asked: Asked) -> Answer:
+async def list_runs(asked: Request) -> Response:
     query = asked.query
     runs, last = await asked.engine.endpoint_runs(
         asked.name("endpoint"), before=number_of(asked), limit=query["limit"], states=tuple(query["state"])
@@ -102,7 +102,7 @@ async def list_runs(asked: Asked) -> Answer:
     return as_json(wire.EndpointRuns(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
 
 
-def _known(asked: Asked) -> str:
+def _known(asked: Request) -> str:
     """What is a schedule but no endpoint is not reached from here."""
     name = asked.name("endpoint")
     asked.engine.check_endpoint(name)
@@ -129,20 +129,20 @@ def refused_by_default(url: str) -> tuple[wire.ScheduleWarning, ...]:
     return (wire.ScheduleWarning(code="address_refused", text=text),) if rule else ()
 
 
-_REASON = Body(wire.Reason, optional=True, bytes_max=64 * 1024)
-_TRIGGERED = {202: Gives(wire.Triggered, says="A run has begun.")}
-_HINTED = {200: Gives(wire.Endpoint, says="The endpoint as it stands.")}
+_REASON = BodySpec(wire.Reason, optional=True, bytes_max=64 * 1024)
+_TRIGGERED = {202: ResponseSpec(wire.Triggered, says="A run has begun.")}
+_HINTED = {200: ResponseSpec(wire.Endpoint, says="The endpoint as it stands.")}
 
 
 def _route(
     method: str,
     path: str,
-    does: Callable[[Asked], Awaitable[Answer]],
+    does: Callable[[Request], Awaitable[Response]],
     says: str,
-    gives: dict[int, Gives],
+    gives: dict[int, ResponseSpec],
     *,
-    body: Body | None = None,
-    query: tuple[Param, ...] = (),
+    body: BodySpec | None = None,
+    query: tuple[QueryParam, ...] = (),
     headers: tuple[tuple[str, str], ...] = (),
     refusals: tuple[int, ...] = (404,),
 ) -> Route:
@@ -158,12 +158,12 @@ ROUTES = (
         _ALL,
         list_endpoints,
         "Endpoints by name, with the time at which each is called next, and why then.",
-        {200: Gives(wire.EndpointPage)},
+        {200: ResponseSpec(wire.EndpointPage)},
         query=(
-            Param("group", "Those of this group only."),
-            Param("archived", "Those that are archived instead.", bool, False),
+            QueryParam("group", "Those of this group only."),
+            QueryParam("archived", "Those that are archived instead.", bool, False),
             CURSOR,
-            Param("limit", "How many at most.", int, 100, 1, PAGE_MAX),
+            QueryParam("limit", "How many at most.", int, 100, 1, PAGE_MAX),
         ),
         refusals=(),
     ),
@@ -172,17 +172,17 @@ ROUTES = (
         _ALL,
         put_all,
         "Create or replace several endpoints, all or none. Others are left alone.",
-        {200: Gives(wire.EndpointPreviews)},
-        body=Body(wire.EndpointSet),
+        {200: ResponseSpec(wire.EndpointPreviews)},
+        body=BodySpec(wire.EndpointSet),
     ),
-    _route("GET", _PATH, show, "One endpoint, with its last run.", {200: Gives(wire.Endpoint)}),
+    _route("GET", _PATH, show, "One endpoint, with its last run.", {200: ResponseSpec(wire.Endpoint)}),
     _route(
         "PUT",
         _PATH,
         put,
         "Create an endpoint, or replace it; one that is archived comes back. What is unchanged is left alone.",
-        {200: Gives(wire.EndpointPreview, says="What it will do, in words, and what looks like a mistake.")},
-        body=Body(wire.EndpointRequest, bytes_max=1024 * 1024),
+        {200: ResponseSpec(wire.EndpointPreview, says="What it will do, in words, and what looks like a mistake.")},
+        body=BodySpec(wire.EndpointRequest, bytes_max=1024 * 1024),
     ),
     _route("DELETE", _PATH, archive, "Archive an endpoint: it is called no more, its runs are kept.", DONE),
     _route(
@@ -195,7 +195,7 @@ ROUTES = (
     ),
     _route(
         "POST", f"{_PATH}/pause", pause, "Do not call it, for good or until a time.", DONE,
-        body=Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024), refusals=(404, 409),
+        body=BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024), refusals=(404, 409),
     ),
     _route(
         "POST", f"{_PATH}/resume", resume, "Let it be called again.", DONE, body=_REASON, refusals=(404, 409),
@@ -206,7 +206,7 @@ ROUTES = (
     ),
     _route(
         "PUT", f"{_PATH}/hints", hint, "Advise its Governor: an interval, one time, or both.", _HINTED,
-        body=Body(wire.HintRequest, bytes_max=64 * 1024),
+        body=BodySpec(wire.HintRequest, bytes_max=64 * 1024),
     ),
     _route("DELETE", f"{_PATH}/hints", clear_hints, "Take its hints back.", _HINTED),
     _route(
@@ -214,16 +214,16 @@ ROUTES = (
         f"{_PATH}/runs",
         list_runs,
         "Its calls, newest first, a page at a time: why then, and what came back.",
-        {200: Gives(wire.EndpointRuns)},
+        {200: ResponseSpec(wire.EndpointRuns)},
         query=(
-            Param(
+            QueryParam(
                 "state",
                 "Calls in this state, or in one of several, with commas between them.",
                 choices=tuple(STATE_NUMBERS),
                 many=True,
             ),
             CURSOR,
-            Param("limit", "How many at most; fewer where bodies are large.", int, 20, 1, RUNS_MAX),
+            QueryParam("limit", "How many at most; fewer where bodies are large.", int, 20, 1, RUNS_MAX),
         ),
     ),
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Holidays: lists of dates by name, which schedules leave out."""
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json, nothing
+from tickwork.api.http.route import BodySpec, ResponseSpec, Route
 from tickwork.api.routes.runs import DONE
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
@@ -10,11 +10,11 @@ from tickwork.protocol import http_models as wire
 _PATH = "/v1/holidays/{holidays}"
 
 
-async def list_holidays(asked: Asked) -> Answer:
+async def list_holidays(asked: Request) -> Response:
     return as_json(wire.Holidays(lists=asked.engine.holidays()))
 
 
-async def show(asked: Asked) -> Answer:
+async def show(asked: Request) -> Response:
     name = asked.name("holidays", "list of holidays")
     dates = asked.engine.holidays().get(name)
     if dates is None:
@@ -22,14 +22,14 @@ async def show(asked: Asked) -> Answer:
     return as_json(wire.Holidays(lists={name: dates}))
 
 
-async def put(asked: Asked) -> Answer:
+async def put(asked: Request) -> Response:
     name = asked.name("holidays", "list of holidays")
     wanted = await asked.body(wire.HolidaysRequest)
     await asked.engine.put_holidays(name, wanted.dates, by=asked.by)
     return nothing()
 
 
-async def remove(asked: Asked) -> Answer:
+async def remove(asked: Request) -> Response:
     await asked.engine.put_holidays(asked.name("holidays", "list of holidays"), None, by=asked.by)
     return nothing()
 
@@ -41,7 +41,7 @@ ROUTES = (
         does=list_holidays,
         says="All lists of holidays.",
         tag="holidays",
-        gives={200: Gives(wire.Holidays)},
+        gives={200: ResponseSpec(wire.Holidays)},
     ),
     Route(
         method="GET",
@@ -49,7 +49,7 @@ ROUTES = (
         does=show,
         says="One list.",
         tag="holidays",
-        gives={200: Gives(wire.Holidays)},
+        gives={200: ResponseSpec(wire.Holidays)},
         refusals=(404,),
     ),
     Route(
@@ -58,7 +58,7 @@ ROUTES = (
         does=put,
         says="Upload a list, or replace it: dates as 2026-12-25. Schedules that name it follow at once.",
         tag="holidays",
-        body=Body(wire.HolidaysRequest, bytes_max=1024 * 1024),
+        body=BodySpec(wire.HolidaysRequest, bytes_max=1024 * 1024),
         gives=DONE,
         refusals=(404, 409),
     ),

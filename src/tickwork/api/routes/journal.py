@@ -2,19 +2,19 @@
 
 from collections.abc import AsyncIterator
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import JOURNAL, Stream
-from tickwork.api.http.route import Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import JOURNAL, StreamingResponse
+from tickwork.api.http.route import QueryParam, ResponseSpec, Route
 from tickwork.core.base.errors import Refused
 from tickwork.journal import stream
-from tickwork.journal.export import Head, write_head
+from tickwork.journal.export import ExportHead, write_head
 from tickwork.journal.record import GENESIS
 
 ROWS_PER_READ = 256
-AFTER = Param("after", "Only rows behind this seq.", int, 0)
+AFTER = QueryParam("after", "Only rows behind this seq.", int, 0)
 
 
-async def export(asked: Asked) -> Stream:
+async def export(asked: Request) -> StreamingResponse:
     engine, after = asked.engine, asked.query["after"]
     last = (await engine.status()).seq
     head = GENESIS
@@ -26,10 +26,12 @@ async def export(asked: Asked) -> Stream:
     end = head
     if last > after:
         end = (await engine.journal(after=last - 1, limit=1))[0].hash
-    return Stream(_pieces(asked, Head(await engine.settings(), after, head, max(after, last), end), last), JOURNAL)
+    return StreamingResponse(
+        _pieces(asked, ExportHead(await engine.settings(), after, head, max(after, last), end), last), JOURNAL
+    )
 
 
-async def _pieces(asked: Asked, head: Head, last: int) -> AsyncIterator[bytes]:
+async def _pieces(asked: Request, head: ExportHead, last: int) -> AsyncIterator[bytes]:
     """What was durable when it was asked for; so the stream has an end."""
     yield write_head(head)
     seq = head.after
@@ -49,7 +51,7 @@ ROUTES = (
         says="The journal behind a seq: a head with the settings and the end of it, then the rows in their frames.",
         tag="server",
         query=(AFTER,),
-        gives={200: Gives(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
+        gives={200: ResponseSpec(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
         refusals=(404,),
     ),
 )

@@ -6,9 +6,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import EVENTS, JSON, Answer, Stream, as_json, json_encoder, nothing
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import EVENTS, JSON, Response, StreamingResponse, as_json, json_encoder, nothing
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.http.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.api.routes.runs import DONE
 from tickwork.core.base.errors import Refused
@@ -29,7 +29,7 @@ POSITION_CHARACTERS_MAX = 4_000
 SETTLE_S = 0.5  # a worker sends its last lines beside its result
 
 
-class Where(msgspec.Struct, frozen=True):
+class LogAddress(msgspec.Struct, frozen=True):
     """One log."""
 
     task: int
@@ -37,7 +37,7 @@ class Where(msgspec.Struct, frozen=True):
     attempt: int
 
 
-async def of_run(asked: Asked) -> Answer | Stream:
+async def of_run(asked: Request) -> Response | StreamingResponse:
     run, node = await asked.engine.run(asked.run_id), asked.query["node"]
     if node and not any(task.node == node for task in run.tasks):
         raise Refused("unknown_node", f"run {run.id!r} has no node {shortened(node, 128)!r}", path="query.node")
@@ -45,17 +45,17 @@ async def of_run(asked: Asked) -> Answer | Stream:
         return as_json(await _page(asked, list(_places(asked, run))))
     if run.ended_at is not None and await _all_told(asked, run):
         return nothing()  # tells a browser not to come back
-    return Stream(until_closing(asked, _follow(asked)), EVENTS, *NO_BUFFERING)
+    return StreamingResponse(until_closing(asked, _follow(asked)), EVENTS, *NO_BUFFERING)
 
 
-async def of_task(asked: Asked) -> Answer:
+async def of_task(asked: Request) -> Response:
     task, attempt = asked.number("task"), asked.query["attempt"]
     asked.engine.check_number(task)
     attempts = [attempt] if attempt else await _attempts(asked, task)
-    return as_json(await _page(asked, [Where(task, "", one) for one in attempts]))
+    return as_json(await _page(asked, [LogAddress(task, "", one) for one in attempts]))
 
 
-async def _attempts(asked: Asked, task: int) -> Sequence[int]:
+async def _attempts(asked: Request, task: int) -> Sequence[int]:
     """A child of a map that has ended is not found by its number; then the first few are looked for."""
     try:
         run = await asked.engine.run_of_task(task)
@@ -64,7 +64,7 @@ async def _attempts(asked: Asked, task: int) -> Sequence[int]:
     return list(dict.fromkeys(one.attempt for found in run.tasks if found.id == str(task) for one in found.attempts))
 
 
-async def append(asked: Asked) -> Answer:
+async def append(asked: Request) -> Response:
     asked.kind()
     task, attempt = asked.number("task"), asked.number("attempt")
     if attempt > ATTEMPT_MAX:
@@ -85,7 +85,7 @@ async def append(asked: Asked) -> Answer:
     return nothing()
 
 
-def _places(asked: Asked, run: wire.RunDetail) -> Iterator[Where]:
+def _places(asked: Request, run: wire.RunDetail) -> Iterator[LogAddress]:
     """Each once, also where a run that failed was tried again and its attempts are counted anew."""
     node, attempt = asked.query["node"], asked.query["attempt"]
     for task in run.tasks:
@@ -93,10 +93,10 @@ def _places(asked: Asked, run: wire.RunDetail) -> Iterator[Where]:
             continue
         for one in dict.fromkeys(one.attempt for one in task.attempts):
             if not attempt or one == attempt:
-                yield Where(int(task.id), task.node, one)
+                yield LogAddress(int(task.id), task.node, one)
 
 
-async def _page(asked: Asked, places: list[Where]) -> wire.Logs:
+async def _page(asked: Request, places: list[LogAddress]) -> wire.Logs:
     found: list[tuple[int, wire.LogLine]] = []
     more = False
     for place in places:
@@ -113,7 +113,7 @@ def _at(pair: tuple[int, wire.LogLine]) -> int:
     return pair[0]
 
 
-def _line(place: Where, line: Line) -> wire.LogLine:
+def _line(place: LogAddress, line: Line) -> wire.LogLine:
     at_ms, stream, text = line
     return wire.LogLine(
         at=instant_text(min(max(at_ms, INSTANT_MS_MIN), INSTANT_MS_MAX)),
@@ -125,7 +125,7 @@ def _line(place: Where, line: Line) -> wire.LogLine:
     )
 
 
-async def _all_told(asked: Asked, run: wire.RunDetail) -> bool:
+async def _all_told(asked: Request, run: wire.RunDetail) -> bool:
     """Whether a follower comes back who has seen the last lines of a run that has ended."""
     told = _told(asked.header(b"last-event-id"))
     if not told or await _any_behind(asked, run, told):
@@ -134,7 +134,7 @@ async def _all_told(asked: Asked, run: wire.RunDetail) -> bool:
     return not await _any_behind(asked, run, told)
 
 
-async def _any_behind(asked: Asked, run: wire.RunDetail, told: dict[tuple[int, int], int]) -> bool:
+async def _any_behind(asked: Request, run: wire.RunDetail, told: dict[tuple[int, int], int]) -> bool:
     for place in _places(asked, run):
         pair = (place.task, place.attempt)
         async for _ in asked.engine.logs.read(*pair, after=told.get(pair, -1)):
@@ -142,7 +142,7 @@ async def _any_behind(asked: Asked, run: wire.RunDetail, told: dict[tuple[int, i
     return False
 
 
-async def _follow(asked: Asked) -> AsyncIterator[bytes]:
+async def _follow(asked: Request) -> AsyncIterator[bytes]:
     """New lines as they become readable, until the run has ended and its last lines are here."""
     engine, run_id = asked.engine, asked.run_id
     told = _told(asked.header(b"last-event-id"))
@@ -169,7 +169,7 @@ async def _follow(asked: Asked) -> AsyncIterator[bytes]:
         await engine.logs.more(1.0)
 
 
-def _events(place: Where, lines: list[Line], position: str) -> bytes:
+def _events(place: LogAddress, lines: list[Line], position: str) -> bytes:
     """The position is that behind the chunk, so only its last line has it."""
     last = len(lines) - 1
     return b"".join(
@@ -203,16 +203,18 @@ ROUTES = (
         "are refused. Sending a chunk again changes nothing; a log that begins anew goes on behind what is there.",
         tag="tasks",
         query=(
-            Param("chunk", "Its number, counted from 0 by its worker.", int, 0, high=CHUNK_MAX, required=True),
-            Param("first", "The number of its first line.", int, 0, high=2**53, required=True),
-            Param("run", "The id of its run, by which a child of a map is found that has ended."),
+            QueryParam("chunk", "Its number, counted from 0 by its worker.", int, 0, high=CHUNK_MAX, required=True),
+            QueryParam("first", "The number of its first line.", int, 0, high=2**53, required=True),
+            QueryParam("run", "The id of its run, by which a child of a map is found that has ended."),
         ),
         headers=(
             ("X-Tickwork-Worker", "The name of the worker, percent-encoded. Required."),
             ("X-Tickwork-Session", "The session of the worker. Required."),
             ("X-Tickwork-Store", "Identity of the store that the attempt belongs to, as the exchange names it."),
         ),
-        body=Body(None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'),
+        body=BodySpec(
+            None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'
+        ),
         gives=DONE,
         refusals=(403, 404, 409),
     ),
@@ -224,8 +226,8 @@ ROUTES = (
         says="The log of a task: of one attempt, or of all. Of a child of a map that has ended it is that of the first "
         f"{ATTEMPTS_ASKED}.",
         tag="tasks",
-        query=(Param("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),),
-        gives={200: Gives(wire.Logs)},
+        query=(QueryParam("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),),
+        gives={200: ResponseSpec(wire.Logs)},
         refusals=(404,),
     ),
     Route(
@@ -236,14 +238,14 @@ ROUTES = (
         says="The log lines of a run, in the order of their times; followed as server-sent events while it goes on.",
         tag="runs",
         query=(
-            Param("follow", "Stream lines until the run has ended.", bool, False),
-            Param("node", "Of this node only."),
-            Param("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),
+            QueryParam("follow", "Stream lines until the run has ended.", bool, False),
+            QueryParam("node", "Of this node only."),
+            QueryParam("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),
         ),
         headers=(("Last-Event-ID", "Follow from behind this event."),),
         gives={
-            200: Gives(wire.Logs, (JSON, EVENTS), "The lines, or events `log` whose data is a `LogLine`."),
-            204: Gives(None, (), "It is followed, has ended, and its last event was seen."),
+            200: ResponseSpec(wire.Logs, (JSON, EVENTS), "The lines, or events `log` whose data is a `LogLine`."),
+            204: ResponseSpec(None, (), "It is followed, has ended, and its last event was seen."),
         },
         refusals=(404,),
     ),

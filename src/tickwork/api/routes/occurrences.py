@@ -1,8 +1,8 @@
 """Occurrences: what is expected, what became of it, and what is late."""
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, as_json
-from tickwork.api.http.route import Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json
+from tickwork.api.http.route import QueryParam, ResponseSpec, Route
 from tickwork.protocol import http_models as wire
 
 FATES_MAX = 1_000
@@ -11,14 +11,14 @@ DAYS_MAX = 3_660
 CURSOR_CHARACTERS_MAX = 160
 
 
-async def fates(asked: Asked) -> Answer:
+async def fates(asked: Request) -> Response:
     query = asked.query
     return as_json(
         await asked.engine.fates(asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"])
     )
 
 
-async def expected(asked: Asked) -> Answer:
+async def expected(asked: Request) -> Response:
     query = asked.query
     if query["schedule"]:
         asked.engine.schedule(query["schedule"])  # an unknown one is an error, not an empty answer
@@ -29,11 +29,11 @@ async def expected(asked: Asked) -> Answer:
     )
 
 
-async def late(asked: Asked) -> Answer:
+async def late(asked: Request) -> Response:
     return as_json(wire.CatchUps(schedules=tuple(asked.engine.catch_ups(policy=asked.query["policy"]))))
 
 
-async def zones(asked: Asked) -> Answer:
+async def zones(asked: Request) -> Response:
     return as_json(asked.engine.zone_names())
 
 
@@ -45,11 +45,11 @@ ROUTES = (
         says="What became of a schedule's occurrences, oldest first; also of a schedule that is no more.",
         tag="occurrences",
         query=(
-            Param("start", "From this instant on, RFC 3339; or `next` of the page before."),
-            Param("end", "Before this instant; now unless given."),
-            Param("limit", "How many ranges at most.", int, FATES_MAX, 1, FATES_MAX),
+            QueryParam("start", "From this instant on, RFC 3339; or `next` of the page before."),
+            QueryParam("end", "Before this instant; now unless given."),
+            QueryParam("limit", "How many ranges at most.", int, FATES_MAX, 1, FATES_MAX),
         ),
-        gives={200: Gives(wire.Occurrences)},
+        gives={200: ResponseSpec(wire.Occurrences)},
     ),
     Route(
         method="GET",
@@ -58,12 +58,12 @@ ROUTES = (
         says="What is expected in the days to come, by time.",
         tag="occurrences",
         query=(
-            Param("days", "How far to look.", int, 30, 1, DAYS_MAX),
-            Param("schedule", "Of this schedule only.", characters_max=128),
-            Param("cursor", "`next` of the page before.", characters_max=CURSOR_CHARACTERS_MAX),
-            Param("limit", "How many at most.", int, DUE_MAX, 1, DUE_MAX),
+            QueryParam("days", "How far to look.", int, 30, 1, DAYS_MAX),
+            QueryParam("schedule", "Of this schedule only.", characters_max=128),
+            QueryParam("cursor", "`next` of the page before.", characters_max=CURSOR_CHARACTERS_MAX),
+            QueryParam("limit", "How many at most.", int, DUE_MAX, 1, DUE_MAX),
         ),
-        gives={200: Gives(wire.Upcoming)},
+        gives={200: ResponseSpec(wire.Upcoming)},
         refusals=(404,),
     ),
     Route(
@@ -73,11 +73,11 @@ ROUTES = (
         says="What is late, and what would run: under each schedule's own policy, or under another.",
         tag="occurrences",
         query=(
-            Param(
+            QueryParam(
                 "policy", "As if all had this policy; a length goes with window:6h and spread:30m.", characters_max=64
             ),
         ),
-        gives={200: Gives(wire.CatchUps)},
+        gives={200: ResponseSpec(wire.CatchUps)},
     ),
     Route(
         method="GET",
@@ -86,6 +86,6 @@ ROUTES = (
         does=zones,
         says="The time zones that a schedule may name.",
         tag="occurrences",
-        gives={200: Gives(wire.ZoneNames)},
+        gives={200: ResponseSpec(wire.ZoneNames)},
     ),
 )

@@ -7,24 +7,24 @@ from hashlib import sha256
 from importlib.resources import files
 
 from tickwork.api.http.auth import SESSIONS
-from tickwork.api.http.browser_sessions import COOKIE, PATH, SESSION_S, Sessions
+from tickwork.api.http.browser_sessions import COOKIE, PATH, SESSION_S, BrowserSessions
 from tickwork.api.http.errors import HttpRefused
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import HTML, Answer, Header
-from tickwork.api.http.route import Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import HTML, Header, Response
+from tickwork.api.http.route import QueryParam, ResponseSpec, Route
 
 _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(rb"<style>(.*?)</style>", re.DOTALL)
 
 
-async def show(asked: Asked) -> Answer:  # noqa: ARG001 - the page is the same for all; it asks for what it shows
+async def show(asked: Request) -> Response:  # noqa: ARG001 - the page is the same for all; it asks for what it shows
     page, policy = _page()
-    return Answer(200, page, HTML, (b"content-security-policy", policy), (b"cache-control", b"no-cache"))
+    return Response(200, page, HTML, (b"content-security-policy", policy), (b"cache-control", b"no-cache"))
 
 
-async def open_page(asked: Asked) -> Answer:
+async def open_page(asked: Request) -> Response:
     """Takes a code that was made for this browser, and leaves it a cookie."""
-    sessions: Sessions | None = asked.scope.get(SESSIONS)
+    sessions: BrowserSessions | None = asked.scope.get(SESSIONS)
     if sessions is None:  # everybody is let in
         return _to_page()
     session = sessions.exchange(asked.query["code"])
@@ -37,8 +37,8 @@ async def open_page(asked: Asked) -> Answer:
     return _to_page((b"set-cookie", cookie.encode("latin-1")))
 
 
-def _to_page(*headers: Header) -> Answer:
-    return Answer(303, b"", HTML, (b"location", b"/"), *headers)
+def _to_page(*headers: Header) -> Response:
+    return Response(303, b"", HTML, (b"location", b"/"), *headers)
 
 
 @cache
@@ -64,7 +64,7 @@ ROUTES = (
         does=show,
         says="The status page. It holds no data; its script asks for the token and then for everything else.",
         tag="server",
-        gives={200: Gives(None, (HTML,), "HTML.")},
+        gives={200: ResponseSpec(None, (HTML,), "HTML.")},
         open=True,
     ),
     Route(
@@ -74,8 +74,8 @@ ROUTES = (
         does=open_page,
         says="Let a browser in, by a link that works once: it gets a cookie and is led to the page.",
         tag="server",
-        query=(Param("code", "From the link that the server or `tickwork page` printed."),),
-        gives={303: Gives(None, (HTML,), "To the page.", ("Location", "Set-Cookie"))},
+        query=(QueryParam("code", "From the link that the server or `tickwork page` printed."),),
+        gives={303: ResponseSpec(None, (HTML,), "To the page.", ("Location", "Set-Cookie"))},
         open=True,
     ),
 )

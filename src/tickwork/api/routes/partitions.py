@@ -3,9 +3,9 @@
 For auditors, and for people who follow up on what an auditor found.
 """
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import JOURNAL, Answer, Stream, as_json
-from tickwork.api.http.route import Body, Gives, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import JOURNAL, Response, StreamingResponse, as_json
+from tickwork.api.http.route import BodySpec, ResponseSpec, Route
 from tickwork.api.routes.journal import AFTER, export
 from tickwork.api.routes.pause import pausing
 from tickwork.core.base.errors import Refused
@@ -13,23 +13,23 @@ from tickwork.core.base.shortened import shortened
 from tickwork.protocol import http_models as wire
 
 
-async def head(asked: Asked) -> Answer:
+async def head(asked: Request) -> Response:
     _must_be_ours(asked)
     return as_json(await asked.engine.head())
 
 
-async def journal(asked: Asked) -> Stream:
+async def journal(asked: Request) -> StreamingResponse:
     _must_be_ours(asked)
     return await export(asked)
 
 
-async def known(asked: Asked) -> Answer:
+async def known(asked: Request) -> Response:
     _must_be_ours(asked)
     wanted = await asked.body(wire.Ids)
     return as_json(wire.Ids(ids=tuple(await asked.engine.known(wanted.ids))))
 
 
-def _must_be_ours(asked: Asked) -> None:
+def _must_be_ours(asked: Request) -> None:
     text = asked.text("partition")
     if text != str(asked.engine.number):
         raise Refused("unknown_partition", f"there is no partition {shortened(text, 32)!r}", path="partition")
@@ -43,7 +43,7 @@ ROUTES = (
         does=head,
         says="Where a partition stands: the last row of its journal, its owner's epoch, and whether it is held.",
         tag="partitions",
-        gives={200: Gives(wire.PartitionHead)},
+        gives={200: ResponseSpec(wire.PartitionHead)},
         refusals=(404,),
     ),
     Route(
@@ -54,7 +54,7 @@ ROUTES = (
         says="The journal of a partition behind a seq: a head with the settings, then the rows in their frames.",
         tag="partitions",
         query=(AFTER,),
-        gives={200: Gives(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
+        gives={200: ResponseSpec(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
         refusals=(404,),
     ),
     Route(
@@ -64,8 +64,8 @@ ROUTES = (
         does=known,
         says="Which of these ids belong to runs that live in a partition. Nodes ask each other this.",
         tag="partitions",
-        body=Body(wire.Ids, bytes_max=16 * 1024 * 1024),
-        gives={200: Gives(wire.Ids)},
+        body=BodySpec(wire.Ids, bytes_max=16 * 1024 * 1024),
+        gives={200: ResponseSpec(wire.Ids)},
         refusals=(404,),
     ),
     *pausing(

@@ -3,28 +3,28 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, nothing
-from tickwork.api.http.route import Body, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, nothing
+from tickwork.api.http.route import BodySpec, Route
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.protocol import http_models as wire
 
 _LIVES: dict[str, Literal["home", "partition"]] = {
     "schedule": "home", "group": "home", "endpoint": "home", "partition": "partition",
 }  # fmt: skip
-UNTIL = Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
+UNTIL = BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
 
 
 def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tuple[Route, Route]:
     """`scope` as the engine calls it; what each route says of itself; whether a pause may end by itself."""
 
-    async def do_pause(asked: Asked) -> Answer:
+    async def do_pause(asked: Request) -> Response:
         wanted = await asked.body(wire.PauseRequest) if until else await asked.body(wire.Reason)
         ends = wanted.until if isinstance(wanted, wire.PauseRequest) else ""
         await asked.engine.pause(scope, asked.name(scope), by=asked.by, reason=said(wanted.reason), until=ends)
         return nothing()
 
-    async def do_resume(asked: Asked) -> Answer:
+    async def do_resume(asked: Request) -> Response:
         await asked.body(wire.Reason)
         await asked.engine.resume(scope, asked.name(scope), by=asked.by)
         return nothing()
@@ -33,7 +33,7 @@ def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tupl
     return _route(scope, "pause", do_pause, pause, body), _route(scope, "resume", do_resume, resume, REASON)
 
 
-def _route(scope: str, deed: str, does: Callable[[Asked], Awaitable[Answer]], says: str, body: Body) -> Route:
+def _route(scope: str, deed: str, does: Callable[[Request], Awaitable[Response]], says: str, body: BodySpec) -> Route:
     return Route(
         method="POST",
         path=f"/v1/{scope}s/{{{scope}}}/{deed}",

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, Stream, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, StreamingResponse, as_json, nothing
+from tickwork.api.http.route import BodySpec, ResponseSpec, Route
 from tickwork.api.routes.pause import pausing
 from tickwork.api.routes.runs import DONE
 from tickwork.core.base import strict_json as strictjson
@@ -16,17 +16,19 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.app import Place
-    from tickwork.api.forwarding import Ways
+    from tickwork.api.app import PathHandler
+    from tickwork.api.forwarding import ClusterRouter
 
 _PATH = "/v1/queues/{queue}"
 
 
-async def list_queues(asked: Asked) -> Answer:
+async def list_queues(asked: Request) -> Response:
     return as_json(wire.Queues(queues=tuple(asked.engine.queues())))
 
 
-async def spread_queues(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+async def spread_queues(
+    ways: "ClusterRouter", place: "PathHandler", asked: Request
+) -> Response | StreamingResponse | None:
     """Parts of limits and rates are one again."""
     found = await ways.collect(place, asked, ways.node.partitions_of(TENANT))
     return as_json(wire.Queues(queues=tuple(whole(found)))) if isinstance(found, list) else found
@@ -59,7 +61,7 @@ def _sum(parts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-async def put(asked: Asked) -> Answer:
+async def put(asked: Request) -> Response:
     name = asked.name("queue")
     await asked.engine.put_queue(name, await asked.body(wire.QueueRequest), by=asked.by)
     return nothing()
@@ -98,7 +100,7 @@ ROUTES = (
         does=list_queues,
         says="All queues, with what waits and runs in each.",
         tag="queues",
-        gives={200: Gives(wire.Queues)},
+        gives={200: ResponseSpec(wire.Queues)},
     ),
     Route(
         method="PUT",
@@ -108,7 +110,7 @@ ROUTES = (
         does=put,
         says="Declare a queue, or change its limits.",
         tag="queues",
-        body=Body(wire.QueueRequest, optional=True, bytes_max=64 * 1024),
+        body=BodySpec(wire.QueueRequest, optional=True, bytes_max=64 * 1024),
         gives=DONE,
     ),
     *pausing("queue", pause="Let no task of this queue start.", resume="Let its tasks start again."),

@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator
 from hashlib import blake2b
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import EVENTS, Answer, Stream, as_json, json_encoder, nothing
-from tickwork.api.http.route import Gives, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import EVENTS, Response, StreamingResponse, as_json, json_encoder, nothing
+from tickwork.api.http.route import ResponseSpec, Route
 from tickwork.api.http.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.explain.blockers import Obstacle
-from tickwork.core.explain.run_history import Entry
+from tickwork.core.explain.blockers import BlockReason
+from tickwork.core.explain.run_history import HistoryEntry
 from tickwork.core.explain.run_history_text import on_first_line, sentence
 from tickwork.core.explain.why_not import WhyNot
 from tickwork.protocol import http_models as wire
@@ -18,7 +18,7 @@ from tickwork.protocol import http_models as wire
 STEPS_MAX = 2_000
 
 
-async def events(asked: Asked) -> Answer | Stream:
+async def events(asked: Request) -> Response | StreamingResponse:
     """Every event is the whole run, so whoever comes back needs only the last one; an id is the digest of it."""
     changes = asked.engine.changes(asked.run_id)
     first = await anext(changes)
@@ -26,11 +26,11 @@ async def events(asked: Asked) -> Answer | Stream:
     seen = first.ended_at is not None and asked.header(b"last-event-id") == _id(json_encoder.encode(first))
     if seen or asked.scope["method"] == "HEAD":
         await changes.aclose()  # type: ignore[attr-defined]  # it is a generator
-        return nothing() if seen else Answer(200, b"", EVENTS)  # 204 tells a browser not to come back
-    return Stream(until_closing(asked, _told(asked, first, changes)), EVENTS, *NO_BUFFERING)
+        return nothing() if seen else Response(200, b"", EVENTS)  # 204 tells a browser not to come back
+    return StreamingResponse(until_closing(asked, _told(asked, first, changes)), EVENTS, *NO_BUFFERING)
 
 
-async def _told(asked: Asked, first: wire.Run, changes: AsyncIterator[wire.Run | None]) -> AsyncIterator[bytes]:
+async def _told(asked: Request, first: wire.Run, changes: AsyncIterator[wire.Run | None]) -> AsyncIterator[bytes]:
     try:
         last = asked.header(b"last-event-id")
         view: wire.Run | None = first
@@ -53,7 +53,7 @@ def _id(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
-async def why(asked: Asked) -> Answer:
+async def why(asked: Request) -> Response:
     run_id = asked.run_id
     story = await asked.engine.why(run_id)
     if story is None:
@@ -69,7 +69,7 @@ async def why(asked: Asked) -> Answer:
     )
 
 
-def _step(entry: Entry) -> wire.Step:
+def _step(entry: HistoryEntry) -> wire.Step:
     node = f"{entry.node}[{entry.child}]" if entry.child >= 0 else entry.node
     attempt = f" #{entry.attempt}" if entry.attempt else ""
     place = f"{node}{attempt}: " if node else ""
@@ -86,7 +86,7 @@ def _obstacles(held: WhyNot) -> list[str]:
     return found
 
 
-def _words(one: Obstacle) -> str:
+def _words(one: BlockReason) -> str:
     return f"{one.text}. {one.remedy}" if one.remedy else one.text
 
 
@@ -100,8 +100,8 @@ ROUTES = (
         tag="runs",
         headers=(("Last-Event-ID", "The last event that was seen; it is not sent again."),),
         gives={
-            200: Gives(None, (EVENTS,), "Events whose data is a `Run`."),
-            204: Gives(None, (), "It has ended, and its last event was seen."),
+            200: ResponseSpec(None, (EVENTS,), "Events whose data is a `Run`."),
+            204: ResponseSpec(None, (), "It has ended, and its last event was seen."),
         },
         refusals=(404,),
     ),
@@ -112,7 +112,7 @@ ROUTES = (
         does=why,
         says="The decisions about a run, from the journal, and what it waits for now.",
         tag="runs",
-        gives={200: Gives(wire.Why)},
+        gives={200: ResponseSpec(wire.Why)},
         refusals=(404,),
     ),
 )

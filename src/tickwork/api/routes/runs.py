@@ -8,17 +8,17 @@ import msgspec
 
 from tickwork.api.http.cursors import CURSOR, bad_cursor, following, number_of, place_of
 from tickwork.api.http.errors import HttpRefused
-from tickwork.api.http.request import INNER, Asked
-from tickwork.api.http.response import JSON, MSGPACK, Answer, Stream, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import INNER, Request
+from tickwork.api.http.response import JSON, MSGPACK, Response, StreamingResponse, as_json, nothing
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
 from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
-    from tickwork.api.app import Place
-    from tickwork.api.forwarding import Ways
+    from tickwork.api.app import PathHandler
+    from tickwork.api.forwarding import ClusterRouter
 
 PAGE_MAX = 500
 REASON_CHARACTERS_MAX = 1_000
@@ -26,7 +26,7 @@ REASON_CHARACTERS_MAX = 1_000
 _values = msgspec.msgpack.Decoder()
 
 
-async def list_runs(asked: Asked) -> Answer:
+async def list_runs(asked: Request) -> Response:
     query = asked.query
     wanted = asked.engine.filter(
         workflow=query["workflow"],
@@ -39,7 +39,9 @@ async def list_runs(asked: Asked) -> Answer:
     return as_json(wire.Page(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
 
 
-async def spread_list(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+async def spread_list(
+    ways: "ClusterRouter", place: "PathHandler", asked: Request
+) -> Response | StreamingResponse | None:
     """Pages of all partitions put together, newest first. The cursor has the place in each."""
     partitions = ways.node.partitions_of(TENANT)
     if len(partitions) == 1:  # the cursor is that of its owner, whichever node is asked
@@ -52,7 +54,7 @@ async def spread_list(ways: "Ways", place: "Place", asked: Asked) -> Answer | St
         query = urlencode({name: value for name, value in words.items() if value}).encode()
         scope = {**asked.scope, "query_string": query, INNER: True}
         answer = await ways.at(partition, place, asked.route, scope, b"")
-        if not isinstance(answer, Answer) or answer.status != 200:
+        if not isinstance(answer, Response) or answer.status != 200:
             return answer
         pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
     # Each page keeps its own order, by number: the cursor points behind the last that was taken of it.
@@ -81,46 +83,46 @@ def _places(behind: str) -> dict[int, str]:
     return {int(number): at for number, _, at in parts}
 
 
-async def show(asked: Asked) -> Answer:
+async def show(asked: Request) -> Response:
     return as_json(await asked.engine.run(asked.run_id))
 
 
-async def output(asked: Asked) -> Answer:
+async def output(asked: Request) -> Response:
     """The whole value; it is kept as MessagePack, so asking for that costs nothing."""
     data = await asked.engine.value_bytes(asked.run_id, asked.query["node"])
     if asked.wants(MSGPACK):
-        return Answer(200, data, MSGPACK)
+        return Response(200, data, MSGPACK)
     try:
         return as_json(_values.decode(data))
     except (TypeError, ValueError, RecursionError) as error:
         raise HttpRefused(406, "not_json", f"this value is not JSON ({error}); accept {MSGPACK}") from None
 
 
-async def cancel(asked: Asked) -> Answer:
+async def cancel(asked: Request) -> Response:
     wanted = await asked.body(wire.Reason)
     await asked.engine.cancel(asked.run_id, by=asked.by, reason=said(wanted.reason))
     return nothing()
 
 
-async def pause(asked: Asked) -> Answer:
+async def pause(asked: Request) -> Response:
     wanted = await asked.body(wire.PauseRequest)
     await asked.engine.pause("run", asked.run_id, by=asked.by, reason=said(wanted.reason), until=wanted.until)
     return nothing()
 
 
-async def resume(asked: Asked) -> Answer:
+async def resume(asked: Request) -> Response:
     await asked.body(wire.Reason)
     await asked.engine.resume("run", asked.run_id, by=asked.by)
     return nothing()
 
 
-async def retry(asked: Asked) -> Answer:
+async def retry(asked: Request) -> Response:
     wanted = await asked.body(wire.Reason)
     await asked.engine.resolve(asked.run_id, by=asked.by, reason=said(wanted.reason))
     return nothing()
 
 
-async def resolve(asked: Asked) -> Answer:
+async def resolve(asked: Request) -> Response:
     wanted = await asked.body(wire.ResolveRequest)
     await asked.engine.resolve(
         asked.run_id, by=asked.by, reason=said(wanted.reason), decisions=wanted.decisions, values=wanted.values
@@ -128,7 +130,7 @@ async def resolve(asked: Asked) -> Answer:
     return nothing()
 
 
-async def rerun(asked: Asked) -> Answer:
+async def rerun(asked: Request) -> Response:
     wanted = await asked.body(wire.RerunRequest)
     if asked.key:
         made = await asked.engine.rerun_once(asked.run_id, wanted, by=asked.by, key=asked.key)
@@ -137,7 +139,7 @@ async def rerun(asked: Asked) -> Answer:
     return as_json(made, 200 if made.duplicate else 201, (b"location", f"/v1/runs/{made.id}".encode()))
 
 
-async def decide(asked: Asked) -> Answer:
+async def decide(asked: Request) -> Response:
     wanted = await asked.body(wire.Decision)
     await asked.engine.decide(
         asked.run_id,
@@ -157,11 +159,11 @@ def said(text: str, *, path: str = "reason") -> str:
 
 
 KEY = ("Idempotency-Key", "The same key gives the same run, for at least 24 hours.")
-DONE = {204: Gives(None, (), "Done, and durable.")}
-REASON = Body(wire.Reason, optional=True, bytes_max=64 * 1024)
+DONE = {204: ResponseSpec(None, (), "Done, and durable.")}
+REASON = BodySpec(wire.Reason, optional=True, bytes_max=64 * 1024)
 
 
-def _deed(word: str, does: object, says: str, body: Body = REASON) -> Route:
+def _deed(word: str, does: object, says: str, body: BodySpec = REASON) -> Route:
     return Route(
         method="POST",
         path=f"/v1/runs/{{run}}/{word}",
@@ -185,18 +187,18 @@ ROUTES = (
         says="Runs, newest first, a page at a time.",
         tag="runs",
         query=(
-            Param("workflow", "Runs of this workflow only."),
-            Param(
+            QueryParam("workflow", "Runs of this workflow only."),
+            QueryParam(
                 "state",
                 "Runs in this state, or in one of several, with commas between them.",
                 choices=tuple(STATE_NUMBERS),
                 many=True,
             ),
-            Param("schedule", "Runs that this schedule began."),
+            QueryParam("schedule", "Runs that this schedule began."),
             CURSOR,
-            Param("limit", "How many at most.", int, 50, 1, PAGE_MAX),
+            QueryParam("limit", "How many at most.", int, 50, 1, PAGE_MAX),
         ),
-        gives={200: Gives(wire.Page)},
+        gives={200: ResponseSpec(wire.Page)},
     ),
     Route(
         method="GET",
@@ -205,7 +207,7 @@ ROUTES = (
         does=show,
         says="One run with its tasks and their attempts.",
         tag="runs",
-        gives={200: Gives(wire.RunDetail)},
+        gives={200: ResponseSpec(wire.RunDetail)},
         refusals=(404,),
     ),
     Route(
@@ -215,19 +217,21 @@ ROUTES = (
         does=output,
         says="The whole output of a run, or the result of one of its nodes.",
         tag="runs",
-        query=(Param("node", "The result of this node instead."),),
-        gives={200: Gives(None, (JSON, MSGPACK), "The value.")},
+        query=(QueryParam("node", "The result of this node instead."),),
+        gives={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
         refusals=(404, 406),
     ),
     _deed("cancel", cancel, "End a run. Its attempts are told to stop."),
-    _deed("pause", pause, "Let a run begin nothing new.", Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024)),
+    _deed(
+        "pause", pause, "Let a run begin nothing new.", BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
+    ),
     _deed("resume", resume, "Let a paused run go on."),
     _deed("retry", retry, "Try everything that failed in a failed run again."),
     _deed(
         "resolve",
         resolve,
         "Decide for each failed node of a failed run: retry, accept (with a value) or skip.",
-        Body(wire.ResolveRequest, optional=True),
+        BodySpec(wire.ResolveRequest, optional=True),
     ),
     Route(
         method="POST",
@@ -236,11 +240,11 @@ ROUTES = (
         does=rerun,
         says="A new run like an ended one: from the start, from one node on, or of what did not end well.",
         tag="runs",
-        body=Body(wire.RerunRequest, optional=True),
+        body=BodySpec(wire.RerunRequest, optional=True),
         headers=(KEY,),
         gives={
-            201: Gives(wire.Submitted, (JSON,), "Accepted.", ("Location",)),
-            200: Gives(wire.Submitted, (JSON,), "Accepted before, under the same key.", ("Location",)),
+            201: ResponseSpec(wire.Submitted, (JSON,), "Accepted.", ("Location",)),
+            200: ResponseSpec(wire.Submitted, (JSON,), "Accepted before, under the same key.", ("Location",)),
         },
         refusals=(404, 409, 429),
     ),
@@ -251,7 +255,7 @@ ROUTES = (
         does=decide,
         says="Answer an approval that a run waits for.",
         tag="runs",
-        body=Body(wire.Decision, bytes_max=64 * 1024),
+        body=BodySpec(wire.Decision, bytes_max=64 * 1024),
         gives=DONE,
         refusals=(403, 404, 409),
     ),

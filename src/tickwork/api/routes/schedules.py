@@ -6,9 +6,9 @@ import msgspec
 
 from tickwork.api.http.cursors import CURSOR, following, place_of
 from tickwork.api.http.errors import HttpRefused
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json, nothing
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.pause import pausing
 from tickwork.api.routes.runs import DONE, KEY, REASON, said
 from tickwork.core.base.names import check_name
@@ -18,15 +18,15 @@ PAGE_MAX = 1_000
 NAME_CHARACTERS_MAX = 128
 
 _PATH = "/v1/schedules/{schedule}"
-_BEGUN = {202: Gives(wire.Triggered, says="The run has begun; its id.")}
-_SHOWN = {200: Gives(wire.Schedule)}
-_TOLD = {200: Gives(wire.SchedulePreview, says="What it will do: in words, its next times, and warnings.")}
+_BEGUN = {202: ResponseSpec(wire.Triggered, says="The run has begun; its id.")}
+_SHOWN = {200: ResponseSpec(wire.Schedule)}
+_TOLD = {200: ResponseSpec(wire.SchedulePreview, says="What it will do: in words, its next times, and warnings.")}
 
 
 # ---- one and all
 
 
-async def list_schedules(asked: Asked) -> Answer:
+async def list_schedules(asked: Request) -> Response:
     query = asked.query
     found = asked.engine.schedules(
         after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
@@ -34,11 +34,11 @@ async def list_schedules(asked: Asked) -> Answer:
     return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
 
 
-async def show(asked: Asked) -> Answer:
+async def show(asked: Request) -> Response:
     return as_json(asked.engine.schedule(asked.name("schedule")))
 
 
-async def put(asked: Asked) -> Answer:
+async def put(asked: Request) -> Response:
     name, match = asked.name("schedule"), asked.header(b"if-none-match")
     if match not in ("", "*"):
         raise HttpRefused(400, "bad_header", "If-None-Match is * here: only create it", path="header.if-none-match")
@@ -46,18 +46,18 @@ async def put(asked: Asked) -> Answer:
     return as_json(await asked.engine.put_schedule(name, wanted, by=asked.by, new=bool(match)))
 
 
-async def apply(asked: Asked) -> Answer:
+async def apply(asked: Request) -> Response:
     found = await asked.engine.apply_schedules(await asked.body(wire.ScheduleSet), by=asked.by)
     return as_json(wire.Schedules(schedules=tuple(found)))
 
 
-async def preview(asked: Asked) -> Answer:
+async def preview(asked: Request) -> Response:
     wanted = await asked.body(wire.PreviewRequest)
     name = check_name(wanted.name, path="name", kind="schedule") if wanted.name else ""
     return as_json(asked.engine.preview_schedule(name, wanted))
 
 
-async def remove(asked: Asked) -> Answer:
+async def remove(asked: Request) -> Response:
     await asked.engine.remove_schedule(asked.name("schedule"), by=asked.by)
     return nothing()
 
@@ -66,7 +66,7 @@ async def remove(asked: Asked) -> Answer:
 
 
 def _steering(deed: str, says: str) -> Route:
-    async def does(asked: Asked) -> Answer:
+    async def does(asked: Request) -> Response:
         await asked.body(wire.Reason)
         await asked.engine.steer_schedule(asked.name("schedule"), deed, by=asked.by)
         return nothing()
@@ -75,7 +75,7 @@ def _steering(deed: str, says: str) -> Route:
 
 
 def _beginning(deed: str, says: str, *, test: bool) -> Route:
-    async def does(asked: Asked) -> Answer:
+    async def does(asked: Request) -> Response:
         await asked.body(wire.Reason)
         run_id = await asked.engine.trigger(asked.name("schedule"), by=asked.by, test=test, key=asked.key)
         return as_json(wire.Triggered(run_id=run_id), 202)
@@ -85,10 +85,10 @@ def _beginning(deed: str, says: str, *, test: bool) -> Route:
 
 def _deed(
     deed: str,
-    does: Callable[[Asked], Awaitable[Answer]],
+    does: Callable[[Request], Awaitable[Response]],
     says: str,
     *,
-    gives: dict[int, Gives],
+    gives: dict[int, ResponseSpec],
     headers: tuple[tuple[str, str], ...] = (),
 ) -> Route:
     return Route(
@@ -104,13 +104,13 @@ def _deed(
     )
 
 
-async def advise(asked: Asked) -> Answer:
+async def advise(asked: Request) -> Response:
     wanted = await asked.body(wire.HintRequest)
     said(wanted.reason)
     return as_json(await asked.engine.advise(asked.name("schedule"), wanted, by=asked.by))
 
 
-async def clear_hints(asked: Asked) -> Answer:
+async def clear_hints(asked: Request) -> Response:
     return as_json(await asked.engine.clear_hints(asked.name("schedule"), by=asked.by))
 
 
@@ -122,12 +122,12 @@ ROUTES = (
         says="Schedules by name, with the time at which each fires next.",
         tag="schedules",
         query=(
-            Param("group", "Only those of this group.", characters_max=NAME_CHARACTERS_MAX),
-            Param("archived", "Those that are archived, instead of those that are not.", bool, False),
+            QueryParam("group", "Only those of this group.", characters_max=NAME_CHARACTERS_MAX),
+            QueryParam("archived", "Those that are archived, instead of those that are not.", bool, False),
             CURSOR,
-            Param("limit", "How many at most.", int, PAGE_MAX, 1, PAGE_MAX),
+            QueryParam("limit", "How many at most.", int, PAGE_MAX, 1, PAGE_MAX),
         ),
-        gives={200: Gives(wire.Schedules)},
+        gives={200: ResponseSpec(wire.Schedules)},
     ),
     Route(
         method="PUT",
@@ -135,8 +135,8 @@ ROUTES = (
         does=apply,
         says="Apply all schedules of an owner, all or none. Those that it had and the set lacks are removed.",
         tag="schedules",
-        body=Body(wire.ScheduleSet),
-        gives={200: Gives(wire.Schedules)},
+        body=BodySpec(wire.ScheduleSet),
+        gives={200: ResponseSpec(wire.Schedules)},
         refusals=(404, 409),
     ),
     Route(
@@ -145,7 +145,7 @@ ROUTES = (
         does=preview,
         says="What a schedule would do. Nothing is put.",
         tag="schedules",
-        body=Body(wire.PreviewRequest, bytes_max=1024 * 1024),
+        body=BodySpec(wire.PreviewRequest, bytes_max=1024 * 1024),
         gives=_TOLD,
         refusals=(404,),
     ),
@@ -164,7 +164,7 @@ ROUTES = (
         does=put,
         says="Create a schedule, or replace it.",
         tag="schedules",
-        body=Body(wire.ScheduleRequest, bytes_max=1024 * 1024),
+        body=BodySpec(wire.ScheduleRequest, bytes_max=1024 * 1024),
         headers=(("If-None-Match", "`*`: only create it; refused where there is one of this name."),),
         gives=_TOLD,
         refusals=(404, 409),
@@ -196,7 +196,7 @@ ROUTES = (
         does=advise,
         says="Advise the Governor of an endpoint: an interval, one time, or both, for a while.",
         tag="schedules",
-        body=Body(wire.HintRequest, bytes_max=64 * 1024),
+        body=BodySpec(wire.HintRequest, bytes_max=64 * 1024),
         gives=_SHOWN,
         refusals=(404, 409),
     ),

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tickwork.api.http.errors import problem, retry_after
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import METRICS, Answer, Stream, as_json, nothing
-from tickwork.api.http.route import Gives, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import METRICS, Response, StreamingResponse, as_json, nothing
+from tickwork.api.http.route import ResponseSpec, Route
 from tickwork.api.metrics import exposition
 from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import HasHorizon
@@ -16,20 +16,22 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.app import Place
-    from tickwork.api.forwarding import Ways
+    from tickwork.api.app import PathHandler
+    from tickwork.api.forwarding import ClusterRouter
 
 
-async def status(asked: Asked) -> Answer:
+async def status(asked: Request) -> Response:
     return as_json(await asked.engine.status())
 
 
-async def spread_status(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+async def spread_status(
+    ways: "ClusterRouter", place: "PathHandler", asked: Request
+) -> Response | StreamingResponse | None:
     """The home's, with the counts of all partitions."""
     found: list[wire.Status] = []
     for partition in ways.node.partitions_of(TENANT):
         answer = await ways.at(partition, place, asked.route, asked.scope, b"")
-        if not isinstance(answer, Answer) or answer.status != 200:
+        if not isinstance(answer, Response) or answer.status != 200:
             return answer
         found.append(msgspec.json.decode(answer.body, type=wire.Status))
     clocks = [one.clock for one in found if one.clock is not None]
@@ -52,11 +54,11 @@ async def spread_status(ways: "Ways", place: "Place", asked: Asked) -> Answer | 
     )
 
 
-async def alive(asked: Asked) -> Answer:  # noqa: ARG001 - to answer is the answer
+async def alive(asked: Request) -> Response:  # noqa: ARG001 - to answer is the answer
     return as_json(wire.Health(status="alive"))
 
 
-async def ready(asked: Asked) -> Answer:
+async def ready(asked: Request) -> Response:
     host = asked.node or asked.engine
     why_not = "the server is shutting down" if asked.closing else host.why_not_accepting
     if why_not:
@@ -66,18 +68,18 @@ async def ready(asked: Asked) -> Answer:
     return as_json(wire.Health(status="ready", warnings=warnings))
 
 
-async def confirm_clock(asked: Asked) -> Answer:
+async def confirm_clock(asked: Request) -> Response:
     await asked.engine.confirm_clock(by=asked.by)
     return nothing()
 
 
-async def metrics(asked: Asked) -> Answer:
+async def metrics(asked: Request) -> Response:
     engines = [asked.engine] if asked.node is None else [one for _, one in sorted(asked.node.engines.items())]
     readings = [(one, await one.status()) for one in engines]
-    return Answer(200, exposition(readings, asked.node, await _horizon_ms(asked)), METRICS)
+    return Response(200, exposition(readings, asked.node, await _horizon_ms(asked)), METRICS)
 
 
-async def _horizon_ms(asked: Asked) -> int | None:
+async def _horizon_ms(asked: Request) -> int | None:
     """Of a database that nodes share; None where it is another kind, or does not answer."""
     store = asked.node.store if asked.node is not None else None
     with suppress(TickworkError):
@@ -94,7 +96,7 @@ ROUTES = (
         does=status,
         says="How the engine is.",
         tag="server",
-        gives={200: Gives(wire.Status)},
+        gives={200: ResponseSpec(wire.Status)},
     ),
     Route(
         method="POST",
@@ -103,7 +105,7 @@ ROUTES = (
         does=confirm_clock,
         says="Believe the wall clock: a step of it that is held is adopted now. Without such a step nothing happens.",
         tag="server",
-        gives={204: Gives(None, (), "Done, and durable.")},
+        gives={204: ResponseSpec(None, (), "Done, and durable.")},
     ),
     Route(
         method="GET",
@@ -112,7 +114,7 @@ ROUTES = (
         does=alive,
         says="Whether the process answers.",
         tag="server",
-        gives={200: Gives(wire.Health)},
+        gives={200: ResponseSpec(wire.Health)},
         open=True,
     ),
     Route(
@@ -122,7 +124,7 @@ ROUTES = (
         does=ready,
         says="Whether new work is accepted; if not, why.",
         tag="server",
-        gives={200: Gives(wire.Health)},
+        gives={200: ResponseSpec(wire.Health)},
         open=True,
     ),
     Route(
@@ -132,6 +134,6 @@ ROUTES = (
         does=metrics,
         says="Figures for Prometheus.",
         tag="server",
-        gives={200: Gives(None, (METRICS,), "Prometheus' text form.")},
+        gives={200: ResponseSpec(None, (METRICS,), "Prometheus' text form.")},
     ),
 )

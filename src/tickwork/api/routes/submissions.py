@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tickwork.api.http.errors import OUTCOME_UNKNOWN, refusal
-from tickwork.api.http.request import Asked, decoded
+from tickwork.api.http.request import Request, decoded
 from tickwork.api.http.response import (
     JSON,
     MSGPACK,
-    Answer,
     Header,
-    Stream,
+    Response,
+    StreamingResponse,
     as_json,
     as_msgpack,
     json_encoder,
     msgpack_encoder,
 )
-from tickwork.api.http.route import Body, Gives, Route
+from tickwork.api.http.route import BodySpec, ResponseSpec, Route
 from tickwork.cluster.node import Node
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
@@ -28,8 +28,8 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.app import Place
-    from tickwork.api.forwarding import Ways
+    from tickwork.api.app import PathHandler
+    from tickwork.api.forwarding import ClusterRouter
 
 BATCH_MAX = 1_000
 _AWAY = (503, OUTCOME_UNKNOWN)  # where an owner did not take a part: under the same id it is taken once
@@ -40,18 +40,18 @@ _decoders: dict[str, Any] = {
 }
 
 
-async def submit(asked: Asked) -> Answer:
+async def submit(asked: Request) -> Response:
     submission = _under_header(await asked.body(wire.Submission), asked.key)
     return _told(asked, (await _submitted(asked, [submission]))[0])
 
 
-async def _submitted(asked: Asked, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
+async def _submitted(asked: Request, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
     if asked.node is None:
         return await asked.engine.submit(runs, by=asked.by)
     return await asked.node.submit(asked.engine, runs, by=asked.by, tenant=TENANT)
 
 
-def _told(asked: Asked, outcome: wire.Submitted | wire.Rejected) -> Answer:
+def _told(asked: Request, outcome: wire.Submitted | wire.Rejected) -> Response:
     if isinstance(outcome, wire.Rejected):
         return refusal(outcome.code, outcome.detail, path=outcome.path)
     encode = as_msgpack if asked.wants(MSGPACK) else as_json
@@ -59,16 +59,16 @@ def _told(asked: Asked, outcome: wire.Submitted | wire.Rejected) -> Answer:
     return encode(outcome, 200 if outcome.duplicate else 201, (b"location", location))
 
 
-async def submit_batch(asked: Asked) -> Answer:
+async def submit_batch(asked: Request) -> Response:
     return _all_told(asked, await _submitted(asked, await _runs_of(asked)))
 
 
-def _all_told(asked: Asked, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Answer:
+def _all_told(asked: Request, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Response:
     answer = wire.BatchAnswer(runs=tuple(outcomes))
     return as_msgpack(answer) if asked.wants(MSGPACK) else as_json(answer)
 
 
-async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
+async def _runs_of(asked: Request) -> tuple[wire.Submission, ...]:
     kind, data = asked.kind(), await asked.data()
     batch: wire.Batch = decoded(data, kind, _decoders[kind])
     if kind == JSON and not _whole(data, batch):
@@ -98,7 +98,9 @@ def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
 # ---- over several partitions
 
 
-async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+async def spread_one(
+    ways: "ClusterRouter", place: "PathHandler", asked: Request
+) -> Response | StreamingResponse | None:
     given = _under_header(await asked.body(wire.Submission), asked.key)
     kept_here = await _here(ways.node, [given], by=asked.by) if _may_wait(given) else None
     if kept_here is not None:
@@ -114,7 +116,9 @@ async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Str
     return answer
 
 
-async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+async def spread_batch(
+    ways: "ClusterRouter", place: "PathHandler", asked: Request
+) -> Response | StreamingResponse | None:
     """Runs without a name stay here, where that is possible; each other part goes to its owner. What becomes of each
     is told in the order of the request."""
     runs = await _runs_of(asked)
@@ -139,7 +143,7 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
         sent = msgpack_encoder.encode(wire.Batch(runs=tuple(some)))
         answer = await ways.at(partition, place, asked.route, scope, sent)
         told: Sequence[wire.Submitted | wire.Rejected]
-        if isinstance(answer, Answer) and answer.status == 200:
+        if isinstance(answer, Response) and answer.status == 200:
             told = msgspec.msgpack.decode(answer.body, type=wire.BatchAnswer).runs
         elif answer is not None and answer.status in _AWAY:
             if not all(_may_wait(runs[number]) for number in numbers):
@@ -147,7 +151,7 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
                 raise kind("an owner cannot be reached; send the batch again with the same key", retry_after_ms=500)
             told = await ways.node.to_inbox(some, by=asked.by, tenant=TENANT)
         else:
-            said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Answer) else None
+            said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Response) else None
             if said is not None and said.status >= 500:  # nothing of it is refused: it is to be sent again
                 trouble = (StoreFull if said.status == 507 else Unavailable) if alone else OutcomeUnknown
                 raise trouble(f"{said.detail or said.title}; send it again with the same key", retry_after_ms=1_000)
@@ -182,7 +186,7 @@ def _may_wait(submission: wire.Submission) -> bool:
     return not (submission.id or submission.key or submission.debounce)
 
 
-async def _places(ways: "Ways", runs: Sequence[wire.Submission]) -> list[int]:
+async def _places(ways: "ClusterRouter", runs: Sequence[wire.Submission]) -> list[int]:
     """Where each lives, or is to live. An id that is not new may have been placed otherwise, before the tenant was
     spread or because it had a key then: whoever owns such a place is asked first, so that one id is one run."""
     node = ways.node
@@ -226,9 +230,9 @@ ROUTES = (
         does=submit_batch,
         says="Submit up to 1,000 runs at once. Each is accepted or refused on its own, in the order of the request.",
         tag="runs",
-        body=Body(wire.Batch, (JSON, MSGPACK)),
+        body=BodySpec(wire.Batch, (JSON, MSGPACK)),
         headers=((_KEY, "A batch sent again under the same key makes no run twice, for 24 hours."),),
-        gives={200: Gives(wire.BatchAnswer, (JSON, MSGPACK), "What became of each.")},
+        gives={200: ResponseSpec(wire.BatchAnswer, (JSON, MSGPACK), "What became of each.")},
     ),
     Route(
         method="POST",
@@ -238,7 +242,7 @@ ROUTES = (
         does=submit,
         says="Submit one run. Answered when it is durable, so that whoever asked finds it at once.",
         tag="runs",
-        body=Body(wire.Submission, (JSON, MSGPACK)),
+        body=BodySpec(wire.Submission, (JSON, MSGPACK)),
         headers=(
             (
                 _KEY,
@@ -246,8 +250,10 @@ ROUTES = (
             ),
         ),
         gives={
-            201: Gives(wire.Submitted, (JSON, MSGPACK), "Accepted.", ("Location",)),
-            200: Gives(wire.Submitted, (JSON, MSGPACK), "Accepted before, under the same id or key.", ("Location",)),
+            201: ResponseSpec(wire.Submitted, (JSON, MSGPACK), "Accepted.", ("Location",)),
+            200: ResponseSpec(
+                wire.Submitted, (JSON, MSGPACK), "Accepted before, under the same id or key.", ("Location",)
+            ),
         },
         refusals=(404, 409, 429),
     ),

@@ -1,14 +1,14 @@
 """Tasks by their number. A task moves with its run, so these are decisions about the run it belongs to."""
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, nothing
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, nothing
 from tickwork.api.http.route import Route
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 
 
-async def retry(asked: Asked) -> Answer:
+async def retry(asked: Request) -> Response:
     """Everything that failed in the run is tried again: one failed task without the others would fail it anew."""
     number, wanted = asked.number("task"), await asked.body(wire.Reason)
     run = await asked.engine.run_of_task(number)
@@ -19,7 +19,7 @@ async def retry(asked: Asked) -> Answer:
     return nothing()
 
 
-async def cancel(asked: Asked) -> Answer:
+async def cancel(asked: Request) -> Response:
     number, wanted = asked.number("task"), await asked.body(wire.Reason)
     run = await asked.engine.run_of_task(number)
     await asked.engine.cancel(run.id, by=asked.by, reason=said(wanted.reason) or f"task {number} was cancelled")

@@ -1,23 +1,23 @@
 """Versions of applications: which are registered, and which one is the latest."""
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, as_json
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.protocol import http_models as wire
 
 _PATH = "/v1/versions/latest"
-_APPLICATION = Param("application", "Of this application alone.", characters_max=128)
+_APPLICATION = QueryParam("application", "Of this application alone.", characters_max=128)
 
 
-async def list_versions(asked: Asked) -> Answer:
+async def list_versions(asked: Request) -> Response:
     return as_json(wire.AppVersions(versions=tuple(asked.engine.versions(asked.query["application"]))))
 
 
-async def latest(asked: Asked) -> Answer:
+async def latest(asked: Request) -> Response:
     return as_json(asked.engine.latest_version(asked.query["application"]))
 
 
-async def set_latest(asked: Asked) -> Answer:
+async def set_latest(asked: Request) -> Response:
     wanted = await asked.body(wire.LatestRequest)
     return as_json(await asked.engine.set_latest_version(wanted.version, wanted.application, by=asked.by))
 
@@ -30,7 +30,7 @@ ROUTES = (
         says="The versions of all applications or of one, newest first.",
         tag="versions",
         query=(_APPLICATION,),
-        gives={200: Gives(wire.AppVersions)},
+        gives={200: ResponseSpec(wire.AppVersions)},
         refusals=(404,),
     ),
     Route(
@@ -40,7 +40,7 @@ ROUTES = (
         says="The latest version: the one whose definitions scheduled and new runs get.",
         tag="versions",
         query=(_APPLICATION,),
-        gives={200: Gives(wire.AppVersion)},
+        gives={200: ResponseSpec(wire.AppVersion)},
         refusals=(404,),
     ),
     Route(
@@ -50,8 +50,8 @@ ROUTES = (
         does=set_latest,
         says="Make a version the latest: its definitions and schedules are those of the application from now on.",
         tag="versions",
-        body=Body(wire.LatestRequest),
-        gives={200: Gives(wire.AppVersion)},
+        body=BodySpec(wire.LatestRequest),
+        gives={200: ResponseSpec(wire.AppVersion)},
         refusals=(404, 409),
     ),
 )

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tickwork.api.http.errors import HttpRefused
-from tickwork.api.http.request import NODE, Asked, decoded
-from tickwork.api.http.response import MSGPACK, Answer, Stream, as_json
-from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.request import NODE, Request, decoded
+from tickwork.api.http.response import MSGPACK, Response, StreamingResponse, as_json
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.cluster.node_credentials import CODE
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol import http_models as wire
@@ -17,23 +17,23 @@ from tickwork.runtime.context import TENANT
 from tickwork.runtime.supervision import is_cancelled
 
 if TYPE_CHECKING:
-    from tickwork.api.app import Place
-    from tickwork.api.forwarding import Ways
+    from tickwork.api.app import PathHandler
+    from tickwork.api.forwarding import ClusterRouter
 
 CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the size of an artifact
 
 
-async def exchange(asked: Asked) -> Answer:
+async def exchange(asked: Request) -> Response:
     """It may be kept waiting. That its worker hung up, the server's protocol tells the engine."""
     asked.kind()
     call: Call = decoded(await asked.data(), MSGPACK, call_decoder)
     if call.worker != asked.name("worker"):
         raise Refused("wrong_worker", "the call names another worker than its path", path="worker")
     reply = await _reply(asked, call)
-    return Answer(200, encoder.encode(reply), MSGPACK)
+    return Response(200, encoder.encode(reply), MSGPACK)
 
 
-async def _reply(asked: Asked, call: Call) -> Reply:
+async def _reply(asked: Request, call: Call) -> Reply:
     node = asked.node
     if call.via and (node is None or not await node.is_node(asked.header(NODE))):
         raise HttpRefused(403, CODE, "only a node stands for a worker: a worker speaks for itself")
@@ -50,21 +50,23 @@ async def _reply(asked: Asked, call: Call) -> Reply:
         raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000) from None
 
 
-async def list_workers(asked: Asked) -> Answer:
+async def list_workers(asked: Request) -> Response:
     return as_json(wire.Workers(workers=tuple(asked.engine.workers())))
 
 
-async def all_workers(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+async def all_workers(
+    ways: "ClusterRouter", place: "PathHandler", asked: Request
+) -> Response | StreamingResponse | None:
     """Each has a share of its credit in every partition. What cannot be asked now is left out, but for the home."""
     home, *others = ways.node.partitions_of(TENANT)
     rest = [*others, *(one for one in range(ways.node.partitions) if one != home and one not in others)]
     answers = [await ways.at(home, place, asked.route, asked.scope, b"")]
-    if not isinstance(answers[0], Answer) or answers[0].status != 200:
+    if not isinstance(answers[0], Response) or answers[0].status != 200:
         return answers[0]
     answers += await asyncio.gather(*(ways.at(one, place, asked.route, asked.scope, b"") for one in rest))
     found: dict[str, wire.Worker] = {}
     for answer in answers:
-        if isinstance(answer, Answer) and answer.status == 200:
+        if isinstance(answer, Response) and answer.status == 200:
             for one in msgspec.json.decode(answer.body, type=wire.Workers).workers:
                 found[one.id] = _together(found[one.id], one) if one.id in found else one
     return as_json(wire.Workers(workers=tuple(one for _, one in sorted(found.items()))))
@@ -88,9 +90,11 @@ ROUTES = (
         does=exchange,
         says="A worker's call: reports in, work out. MessagePack arrays, as protocol/worker_messages.py has them.",
         tag="workers",
-        query=(Param("partition", "Of a node that stands for a worker: which partition is meant.", int, -1, -1, 511),),
-        body=Body(None, (MSGPACK,), CALL_BYTES_MAX, says="A `Call`."),
-        gives={200: Gives(None, (MSGPACK,), "A `Reply`.")},
+        query=(
+            QueryParam("partition", "Of a node that stands for a worker: which partition is meant.", int, -1, -1, 511),
+        ),
+        body=BodySpec(None, (MSGPACK,), CALL_BYTES_MAX, says="A `Call`."),
+        gives={200: ResponseSpec(None, (MSGPACK,), "A `Reply`.")},
     ),
     Route(
         method="GET",
@@ -100,6 +104,6 @@ ROUTES = (
         does=list_workers,
         says="The workers that are here.",
         tag="workers",
-        gives={200: Gives(wire.Workers)},
+        gives={200: ResponseSpec(wire.Workers)},
     ),
 )

@@ -2,20 +2,20 @@
 
 import msgspec
 
-from tickwork.api.http.request import Asked
-from tickwork.api.http.response import Answer, as_json, nothing
-from tickwork.api.http.route import Body, Gives, Route
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json, nothing
+from tickwork.api.http.route import BodySpec, ResponseSpec, Route
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 
 
-async def list_workflows(asked: Asked) -> Answer:
+async def list_workflows(asked: Request) -> Response:
     return as_json(wire.Workflows(workflows=tuple(asked.engine.workflows())))
 
 
-async def publish(asked: Asked) -> Answer:
+async def publish(asked: Request) -> Response:
     wanted = await asked.body(wire.Publication)
     workflows = tuple(await asked.engine.publish(wanted, by=asked.by))
     return as_json(
@@ -23,17 +23,17 @@ async def publish(asked: Asked) -> Answer:
     )
 
 
-async def show(asked: Asked) -> Answer:
+async def show(asked: Request) -> Response:
     return as_json(asked.engine.workflow(asked.name("workflow")))
 
 
-async def pause(asked: Asked) -> Answer:
+async def pause(asked: Request) -> Response:
     reason = said((await asked.body(wire.Reason)).reason)
     await asked.engine.pause("workflow", asked.name("workflow"), by=asked.by, reason=reason)
     return nothing()
 
 
-async def resume(asked: Asked) -> Answer:
+async def resume(asked: Request) -> Response:
     await asked.body(wire.Reason)
     await asked.engine.resume("workflow", asked.name("workflow"), by=asked.by)
     return nothing()
@@ -59,7 +59,7 @@ ROUTES = (
         does=list_workflows,
         says="The latest version of each workflow.",
         tag="workflows",
-        gives={200: Gives(wire.Workflows)},
+        gives={200: ResponseSpec(wire.Workflows)},
     ),
     Route(
         method="PUT",
@@ -69,8 +69,8 @@ ROUTES = (
         does=publish,
         says="Publish definitions and schedules, all or none. What is unchanged is left alone.",
         tag="workflows",
-        body=Body(wire.Publication),
-        gives={200: Gives(wire.Workflows, says="All workflows as they are now.")},
+        body=BodySpec(wire.Publication),
+        gives={200: ResponseSpec(wire.Workflows, says="All workflows as they are now.")},
         refusals=(404, 409),
     ),
     Route(
@@ -79,7 +79,7 @@ ROUTES = (
         does=show,
         says="One workflow with its document.",
         tag="workflows",
-        gives={200: Gives(wire.WorkflowDetail)},
+        gives={200: ResponseSpec(wire.WorkflowDetail)},
         refusals=(404,),
     ),
     Route(

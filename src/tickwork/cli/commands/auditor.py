@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.core.state.state import Settings
-    from tickwork.journal.record import Sealed
+    from tickwork.journal.record import SealedRow
     from tickwork.ports.store import Head
-    from tickwork.runtime.maintenance.auditor import Auditor, Hold, Place, Source
+    from tickwork.runtime.maintenance.auditor import Auditor, AuditStart, Hold, JournalSource
     from tickwork.sdk.client.client import Client
 
 SHOWN_S = 5.0
@@ -31,7 +31,7 @@ def auditor(
     partition: int | None = None,
     once: Annotated[bool, Parameter(negative="")] = False,
     into: Path = Path(),
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Decide a journal again as it grows, and compare the hash of every tick. Of a cluster, all journals.
 
@@ -52,7 +52,7 @@ def auditor(
     return asyncio.run(_of_folder(data, into, to) if data is not None else _of_server(to, partition, into, once=once))
 
 
-def release(partition: int = 0, /, *, to: To = TO) -> int:
+def release(partition: int = 0, /, *, to: ClientOptions = TO) -> int:
     """Give the work of a partition to workers again, after an auditor or a person had it held.
 
     Parameters
@@ -83,13 +83,13 @@ class _Served:
         found = await asyncio.to_thread(self._client.partition, partition)
         return Head(found.epoch, found.seq, found.tick, bytes.fromhex(found.hash), found.watermark)
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> "list[Sealed]":
+    async def journal(self, partition: int, *, after: int, limit: int) -> "list[SealedRow]":
         return (await asyncio.to_thread(self._fetch, partition, after, limit))[1]
 
     async def settings(self, partition: int) -> "Settings":
         return (await asyncio.to_thread(self._fetch, partition, 0, 0))[0]
 
-    def _fetch(self, partition: int, after: int, limit: int) -> "tuple[Settings, list[Sealed]]":
+    def _fetch(self, partition: int, after: int, limit: int) -> "tuple[Settings, list[SealedRow]]":
         from contextlib import closing
 
         from tickwork.cli.commands.replay import streamed
@@ -100,10 +100,10 @@ class _Served:
             return head.settings, list(islice(rows, limit))
 
 
-async def _of_server(to: To, partition: int | None, into: Path, *, once: bool) -> int:
+async def _of_server(to: ClientOptions, partition: int | None, into: Path, *, once: bool) -> int:
     from tickwork.cli.commands.replay import partitions
     from tickwork.runtime.maintenance.auditor import at_the_beginning
-    from tickwork.runtime.storage.store_retry import patiently
+    from tickwork.runtime.storage.store_retry import retry_until_available
     from tickwork.system.zone_data import load_zones
 
     with to.client() as client:
@@ -118,7 +118,7 @@ async def _of_server(to: To, partition: int | None, into: Path, *, once: bool) -
         ]
         shown_at = 0.0
         while all(judge.difference is None for judge in judges):
-            steps = [await (judge.step() if once else patiently(judge.step)) for judge in judges]
+            steps = [await (judge.step() if once else retry_until_available(judge.step)) for judge in judges]
             if not any(steps) and once:
                 break
             if time.monotonic() - shown_at >= SHOWN_S:
@@ -134,18 +134,18 @@ def _worst_last(judges: "list[Auditor]") -> "list[Auditor]":
     return sorted(judges, key=lambda judge: judge.difference is not None)
 
 
-async def _of_folder(folder: Path, into: Path, to: To) -> int:
+async def _of_folder(folder: Path, into: Path, to: ClientOptions) -> int:
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.runtime.context import PARTITION
     from tickwork.runtime.maintenance.auditor import at_the_beginning
     from tickwork.runtime.partition.recovery import settings_of
-    from tickwork.runtime.storage.archive import Archives
+    from tickwork.runtime.storage.archive import ArchiveReader
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system.clock import FolderArtifacts
     from tickwork.system.zone_data import load_zones
 
     if not (folder / DATABASE).is_file():
-        raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
+        raise CommandExit(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
 
     async def hold(partition: int, reason: str) -> None:
         """Nobody dispatches from a folder that no server uses."""
@@ -154,7 +154,7 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
     await store.open()
     try:
         loaded = await store.load(PARTITION)
-        source = Archives(store, FolderArtifacts(folder / ARTIFACTS))
+        source = ArchiveReader(store, FolderArtifacts(folder / ARTIFACTS))
         judge = _made(source, PARTITION, at_the_beginning(settings_of(loaded.settings), load_zones()), into, hold)
         while await judge.step():
             _show(judge, to)
@@ -163,7 +163,7 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
         await store.close()
 
 
-def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "Hold") -> "Auditor":
+def _made(source: "JournalSource", partition: int, place: "AuditStart", into: Path, hold: "Hold") -> "Auditor":
     from tickwork.compose.auditing import keeping
     from tickwork.runtime.maintenance.auditor import Auditor
     from tickwork.system.clock import SystemClock
@@ -174,7 +174,7 @@ def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "H
     )  # fmt: skip
 
 
-def _show(judge: "Auditor", to: To) -> None:
+def _show(judge: "Auditor", to: ClientOptions) -> None:
     from tickwork.cli.output import console, print_json
 
     view = judge.view()
@@ -186,7 +186,7 @@ def _show(judge: "Auditor", to: To) -> None:
         )
 
 
-def _verdict(judge: "Auditor", to: To, *, several: bool = False) -> int:
+def _verdict(judge: "Auditor", to: ClientOptions, *, several: bool = False) -> int:
     from tickwork.cli.output import print_json
 
     view = judge.view()
@@ -204,5 +204,5 @@ def _verdict(judge: "Auditor", to: To, *, several: bool = False) -> int:
         held = f"dispatch is held; {release} lets it go on" if found.held else "dispatch could not be held"
         left = f"; to decide it again: tickwork replay --from {found.reproduction}" if found.reproduction else ""
         which = f"partition {view.partition} " if several else ""
-        raise Ended(Exit.FAILED, f"{which}differs at {found.text} ({held}{left})")
+        raise CommandExit(Exit.FAILED, f"{which}differs at {found.text} ({held}{left})")
     return Exit.OK if view.difference is None else Exit.FAILED

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,7 @@ def backfill(
     priority: int | None = None,
     forced: Annotated[bool, Parameter(negative="")] = False,
     wait: Annotated[bool, Parameter(negative="")] = False,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Run what a schedule had, or would have had, in a time that is past.
 
@@ -61,7 +61,7 @@ def backfill(
     from tickwork.cli.output import print_json
 
     if preview and wait:
-        raise Ended(Exit.USAGE, "give --preview or --wait, not both: a preview runs nothing")
+        raise CommandExit(Exit.USAGE, "give --preview or --wait, not both: a preview runs nothing")
     with to.client() as client:
         found = client.backfill_schedule(
             name, start, end, preview=preview, order="newest" if newest_first else "oldest", concurrency=concurrency,
@@ -80,7 +80,7 @@ backfills = App(name="backfills", help_format="plaintext")
 
 
 @backfills.default
-def listed(*, to: To = TO) -> int:
+def listed(*, to: ClientOptions = TO) -> int:
     """Backfills: those under way, then those that ended."""
     from tickwork.cli.output import console, print_json, safe, table, tinted, when
     from tickwork.protocol import http_models as wire
@@ -102,7 +102,7 @@ def listed(*, to: To = TO) -> int:
 
 
 @backfills.command
-def pause(number: int, /, *, to: To = TO) -> int:
+def pause(number: int, /, *, to: ClientOptions = TO) -> int:
     """Begin no more of its runs until it is resumed.
 
     Parameters
@@ -116,7 +116,7 @@ def pause(number: int, /, *, to: To = TO) -> int:
 
 
 @backfills.command
-def resume(number: int, /, *, to: To = TO) -> int:
+def resume(number: int, /, *, to: ClientOptions = TO) -> int:
     """Go on with a paused backfill.
 
     Parameters
@@ -130,7 +130,7 @@ def resume(number: int, /, *, to: To = TO) -> int:
 
 
 @backfills.command
-def cancel(number: int, /, *, to: To = TO) -> int:
+def cancel(number: int, /, *, to: ClientOptions = TO) -> int:
     """Begin no more of its runs; those that run go on.
 
     Parameters
@@ -143,7 +143,7 @@ def cancel(number: int, /, *, to: To = TO) -> int:
         return _told(client, number, to)
 
 
-def _told(client: "Client", number: int, to: To) -> int:
+def _told(client: "Client", number: int, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe, tinted
 
     one = _one(client, number)
@@ -158,7 +158,7 @@ def _one(client: "Client", number: int) -> "wire.Backfill":
     for one in client.backfills():
         if one.number == number:
             return one
-    raise Ended(Exit.NOT_FOUND, f"backfill {number} is not among the latest; tickwork backfills lists them")
+    raise CommandExit(Exit.NOT_FOUND, f"backfill {number} is not among the latest; tickwork backfills lists them")
 
 
 def _counts(one: "wire.Backfill") -> str:
@@ -185,14 +185,14 @@ def _say(found: "wire.Backfill", *, preview: bool) -> None:
     screen.print(f"{window}{known}{again}{rest}", soft_wrap=True)
 
 
-def _follow(client: "Client", begun: "wire.Backfill", to: To) -> int:
+def _follow(client: "Client", begun: "wire.Backfill", to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json
 
     screen = console(stderr=True)
     try:
         found = _until_ended(client, begun, screen, quiet=to.json)
     except KeyboardInterrupt:
-        raise Ended(
+        raise CommandExit(
             Exit.INTERRUPTED,
             f"interrupted; backfill {begun.number} goes on: tickwork backfills, "
             f"tickwork backfills cancel {begun.number}",

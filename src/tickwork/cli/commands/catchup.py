@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import REACH_S, TO, To, settings
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import REACH_S, TO, ClientOptions, settings
 
 if TYPE_CHECKING:
     from tickwork.ports.store import Store
@@ -23,7 +23,7 @@ def catchup(
     preview: Annotated[bool, Parameter(negative="")] = True,  # noqa: ARG001 - there is nothing else to ask for
     policy: str = "",
     data: str | None = None,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """What is late, and what would run, before anything does.
 
@@ -49,7 +49,7 @@ def catchup(
         try:
             read_policy(policy)
         except Refused as refused:
-            raise Ended(Exit.USAGE, f"--policy: {refused.message}") from None
+            raise CommandExit(Exit.USAGE, f"--policy: {refused.message}") from None
     offline = _of_server(to, policy) if data is None else None
     found = offline if offline is not None else _of_data(to, policy, data)
     if to.json:
@@ -62,7 +62,7 @@ def catchup(
     return Exit.OK
 
 
-def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
+def _of_server(to: ClientOptions, policy: str) -> "list[wire.CatchUp] | None":
     from tickwork.core.base.errors import Unavailable
 
     explicit = bool(to.settings().url)
@@ -72,11 +72,11 @@ def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
     except Unavailable as unavailable:
         if explicit:
             hint = "to look at the data of a server that does not run, name its folder or store with --data"
-            raise Ended(Exit.UNREACHABLE, f"{unavailable}; {hint}") from None
+            raise CommandExit(Exit.UNREACHABLE, f"{unavailable}; {hint}") from None
         return None
 
 
-def _of_data(to: To, policy: str, data: str | None) -> "list[wire.CatchUp]":
+def _of_data(to: ClientOptions, policy: str, data: str | None) -> "list[wire.CatchUp]":
     from tickwork.cli.commands.db import is_address, shown
     from tickwork.cli.exit_codes import tell
     from tickwork.compose.server import DATABASE
@@ -87,7 +87,7 @@ def _of_data(to: To, policy: str, data: str | None) -> "list[wire.CatchUp]":
         where = f"and {known.folder} has no {DATABASE}" if data is None else f"{known.folder} has no {DATABASE}"
         no_server = f"no server answers at {to.settings().address}, " if data is None else ""
         code = Exit.UNREACHABLE if data is None else Exit.NOT_FOUND
-        raise Ended(code, f"{no_server}{where}; name a server's data folder with --data")
+        raise CommandExit(code, f"{no_server}{where}; name a server's data folder with --data")
     if not to.json:
         place = shown(store) if store else known.folder
         tell(f"no server runs: this is read from {place}" if data is None else f"this is read from {place}")

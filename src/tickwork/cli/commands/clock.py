@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.protocol.http_models import ClockStatus
@@ -14,7 +14,7 @@ clock = App(name="clock", help_format="plaintext")
 
 
 @clock.default
-def show(*, to: To = TO) -> int:
+def show(*, to: ClientOptions = TO) -> int:
     """Wall clock, real time and logical time of the server, and whether they agree."""
     with to.client() as client:
         status = client.status().clock
@@ -23,7 +23,7 @@ def show(*, to: To = TO) -> int:
 
 
 @clock.command
-def confirm(*, to: To = TO) -> int:
+def confirm(*, to: ClientOptions = TO) -> int:
     """Believe the wall clock: a step of it that is held is adopted now."""
     with to.client() as client:
         client.confirm_clock()
@@ -32,7 +32,7 @@ def confirm(*, to: To = TO) -> int:
     return Exit.OK
 
 
-def _print_status(status: "ClockStatus | None", to: To) -> None:
+def _print_status(status: "ClockStatus | None", to: ClientOptions) -> None:
     from tickwork.cli.output import console, print_json, safe
 
     if to.json:

@@ -2,14 +2,16 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.sdk.client.client import Client
 
 
-def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argument: str = "", /, *, to: To = TO) -> int:
+def cluster(
+    deed: Literal["show", "spread", "inbox", "remove"] = "show", argument: str = "", /, *, to: ClientOptions = TO
+) -> int:
     """Nodes, partitions and who owns them.
 
     `tickwork cluster spread 4` places new runs in four partitions, so that several nodes share the work. Schedules
@@ -29,9 +31,9 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
     from tickwork.core.base.errors import Refused
 
     if (deed == "spread") != (argument.isascii() and argument.isdigit()) and deed != "remove":
-        raise Ended(Exit.USAGE, "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")
+        raise CommandExit(Exit.USAGE, "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")
     if bool(argument) != (deed in ("spread", "remove")):
-        raise Ended(Exit.USAGE, "write `tickwork cluster inbox`, or `tickwork cluster remove ID`")
+        raise CommandExit(Exit.USAGE, "write `tickwork cluster inbox`, or `tickwork cluster remove ID`")
     if deed in ("inbox", "remove"):
         return _inbox(argument, to)
     with to.client() as client:
@@ -64,7 +66,7 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
     return Exit.OK
 
 
-def _alone(client: "Client", to: To) -> int:
+def _alone(client: "Client", to: ClientOptions) -> int:
     """A server with a store of its own is a cluster of one, and says so."""
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
@@ -90,7 +92,7 @@ def _alone(client: "Client", to: To) -> int:
     return Exit.OK
 
 
-def _inbox(remove: str, to: To) -> int:
+def _inbox(remove: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe, table
 
     with to.client() as client:

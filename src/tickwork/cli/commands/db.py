@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.exit_codes import CommandExit, Exit
 from tickwork.cli.options import settings as read_settings
 
 if TYPE_CHECKING:
     from tickwork.ports.artifacts import Artifacts
     from tickwork.ports.store import Store
-    from tickwork.ports.store_maintenance import Batch
-    from tickwork.runtime.maintenance.backup import Say
+    from tickwork.ports.store_maintenance import TableBatch
+    from tickwork.runtime.maintenance.backup import ReportProgress
 
 db = App(name="db", help_format="plaintext")
 
@@ -31,7 +31,7 @@ Json = Annotated[bool, Parameter(negative="")]
 At = Annotated[str | None, Parameter(name="--store")]
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
+class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was copied, backed up or restored."""
 
     target: str
@@ -48,7 +48,7 @@ class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
 @db.default
 def overview() -> int:
     """The store as a whole: upgrade, check, backup, restore, copy."""
-    raise Ended(Exit.USAGE, "say which: tickwork db upgrade|check|backup|restore|copy; see tickwork db --help")
+    raise CommandExit(Exit.USAGE, "say which: tickwork db upgrade|check|backup|restore|copy; see tickwork db --help")
 
 
 @db.command
@@ -158,7 +158,7 @@ async def _check(place: str, *, json: bool) -> int:
             )
     damage = [text for text in (found.damage, *(one.damage for one in found.partitions)) if text]
     if damage:
-        raise Ended(Exit.DAMAGED, "" if json else "; ".join(damage))
+        raise CommandExit(Exit.DAMAGED, "" if json else "; ".join(damage))
     return Exit.OK
 
 
@@ -168,7 +168,7 @@ async def _backup(place: str, file: Path, *, json: bool) -> int:
 
     draft = file.with_name(f".{file.name}.part")
     if file.exists():
-        raise Ended(Exit.REFUSED, f"{file} is there already: name a new file")
+        raise CommandExit(Exit.REFUSED, f"{file} is there already: name a new file")
     try:
         draft.unlink(missing_ok=True)
         with _progress("backup", quiet=json) as say:
@@ -180,10 +180,12 @@ async def _backup(place: str, file: Path, *, json: bool) -> int:
                 heads = await _heads(store)
         draft.replace(file)
     except OSError as error:
-        raise Ended(Exit.REFUSED, f"{file} cannot be written: {error.strerror}") from None
+        raise CommandExit(Exit.REFUSED, f"{file} cannot be written: {error.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)
-    return _told(Moved(target=str(file), rows=rows, partitions=heads), f"{file}: {sum(rows.values())} rows", json=json)
+    return _told(
+        CopyResult(target=str(file), rows=rows, partitions=heads), f"{file}: {sum(rows.values())} rows", json=json
+    )
 
 
 async def _restore(file: Path, place: str, *, json: bool) -> int:
@@ -198,14 +200,14 @@ async def _restore(file: Path, place: str, *, json: bool) -> int:
                         store, artifacts, _given(read(source)), cluster=cluster, inside=is_address(place), say=say
                     )
     except OSError as error:
-        raise Ended(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
+        raise CommandExit(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
     heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
     text = f"{shown(place)}: {sum(arrived.rows.values())} rows, another cluster than the one that was backed up"
-    return _told(Moved(target=shown(place), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
+    return _told(CopyResult(target=shown(place), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
 
 
 async def _copy(source: str, target: str, *, json: bool) -> int:
-    from tickwork.ports.store_maintenance import Batch
+    from tickwork.ports.store_maintenance import TableBatch
     from tickwork.runtime.maintenance.backup import ARTIFACTS, bring_in
 
     async with (
@@ -213,13 +215,13 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
         _arriving(target) as (other, artifacts),
     ):
         await _must_be_unused(source)
-        queue: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=4)
+        queue: asyncio.Queue[TableBatch | None] = asyncio.Queue(maxsize=4)
 
         async def send() -> None:
             try:
                 await store.export(queue.put)
                 for digest, data in _beside(source):
-                    await queue.put(Batch(ARTIFACTS, [(digest, data)]))
+                    await queue.put(TableBatch(ARTIFACTS, [(digest, data)]))
             except Exception:
                 await queue.put(None)  # whoever receives asks what became of this
                 raise
@@ -227,7 +229,7 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
 
         sending = asyncio.create_task(send())
 
-        async def received() -> "AsyncIterator[Batch]":
+        async def received() -> "AsyncIterator[TableBatch]":
             while (batch := await queue.get()) is not None:
                 yield batch
             await sending  # where it broke off, nothing counts
@@ -243,7 +245,9 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
             await asyncio.wait([sending])
     heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
     text = f"{shown(target)}: {sum(arrived.rows.values())} rows, journals end with the same hashes"
-    return _told(Moved(target=shown(target), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
+    return _told(
+        CopyResult(target=shown(target), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json
+    )
 
 
 # ---- places
@@ -284,7 +288,9 @@ async def _opened(
     except StoreInUse as used:
         who = str(used).partition(": stop")[0]
         message = f"{who}: stop it first; only `tickwork db backup FILE` may run beside a server"
-        raise Ended(Exit.REFUSED, f"{message}, and what it wrote can be restored elsewhere and looked at") from None
+        raise CommandExit(
+            Exit.REFUSED, f"{message}, and what it wrote can be restored elsewhere and looked at"
+        ) from None
     try:
         yield store, artifacts
     finally:
@@ -310,21 +316,21 @@ async def _arriving(place: str) -> "AsyncIterator[tuple[Store, Artifacts]]":
             yield found
         _move(draft, folder)
     except OSError as error:
-        raise Ended(Exit.REFUSED, f"{place} cannot be written: {error.strerror}") from None
+        raise CommandExit(Exit.REFUSED, f"{place} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
 async def _must_be_empty(folder: Path) -> None:
     from tickwork.compose.server import DATABASE
-    from tickwork.ports.store_maintenance import NotEmpty
+    from tickwork.ports.store_maintenance import StoreNotEmpty
 
     if not (folder / DATABASE).is_file():
         return
     async with _opened(str(folder), exists=True) as (store, _):  # nobody else may be using it
 
-        async def take(_: "Batch") -> None:
-            raise NotEmpty(str(folder))
+        async def take(_: "TableBatch") -> None:
+            raise StoreNotEmpty(str(folder))
 
         await store.export(take)
 
@@ -357,7 +363,7 @@ async def _must_be_unused(place: str) -> None:
     finally:
         await leases.close()
     if names:
-        raise Ended(
+        raise CommandExit(
             Exit.REFUSED,
             f"{shown(place)} is in use by {', '.join(names)}: stop them first, or use `tickwork db backup`, which may "
             "run beside them",
@@ -371,7 +377,7 @@ def _made(place: str, *, exists: bool, make: bool, upgrade: bool) -> "tuple[Stor
 
     if not is_address(place):
         if exists and not (Path(place) / DATABASE).is_file():
-            raise Ended(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
+            raise CommandExit(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
         return SqliteStore(Path(place) / DATABASE, upgrade=upgrade), FolderArtifacts(Path(place) / ARTIFACTS)
     from tickwork.stores.postgres.artifacts import PostgresArtifacts
     from tickwork.stores.postgres.store import PostgresStore
@@ -380,7 +386,9 @@ def _made(place: str, *, exists: bool, make: bool, upgrade: bool) -> "tuple[Stor
 
 
 @contextlib.asynccontextmanager
-async def _source(place: str, scratch: Path, say: "Say") -> "AsyncIterator[tuple[Store, Iterable[tuple[str, bytes]]]]":
+async def _source(
+    place: str, scratch: Path, say: "ReportProgress"
+) -> "AsyncIterator[tuple[Store, Iterable[tuple[str, bytes]]]]":
     """A store to read from, which a server may be using: of a SQLite file, a copy that SQLite made."""
     from tickwork.compose.server import DATABASE
     from tickwork.stores.sqlite.dump import copy_live
@@ -391,7 +399,7 @@ async def _source(place: str, scratch: Path, say: "Say") -> "AsyncIterator[tuple
             yield store, ()
         return
     if not (Path(place) / DATABASE).is_file():
-        raise Ended(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
+        raise CommandExit(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
     for left in _traces(scratch):
         left.unlink(missing_ok=True)
     await asyncio.to_thread(copy_live, Path(place) / DATABASE, scratch, lambda done, _: say("pages", done))
@@ -424,7 +432,7 @@ def _beside(place: str) -> Iterator[tuple[str, bytes]]:
 async def _heads(store: "Store") -> dict[str, str]:
     found: dict[str, str] = {}
 
-    async def take(batch: "Batch") -> None:
+    async def take(batch: "TableBatch") -> None:
         if batch.table == "partitions":
             found.update((str(row[0]), row[5].hex()) for row in batch.rows)
 
@@ -442,7 +450,7 @@ def _migrations(place: str) -> int:
     return len(migrations())
 
 
-async def _given(batches: "Iterator[Batch]") -> "AsyncIterator[Batch]":
+async def _given(batches: "Iterator[TableBatch]") -> "AsyncIterator[TableBatch]":
     for batch in batches:
         yield batch
         await asyncio.sleep(0)
@@ -452,7 +460,7 @@ async def _given(batches: "Iterator[Batch]") -> "AsyncIterator[Batch]":
 
 
 @contextlib.contextmanager
-def _progress(title: str, *, quiet: bool) -> "Iterator[Say]":
+def _progress(title: str, *, quiet: bool) -> "Iterator[ReportProgress]":
     from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
     from tickwork.cli.output import console

@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tickwork.sdk.client.client import Client
 
 
-def cancel(run: str, /, *, reason: str = "", to: To = TO) -> int:
+def cancel(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """End a run; what is running of it is stopped.
 
     Parameters
@@ -27,7 +27,7 @@ def cancel(run: str, /, *, reason: str = "", to: To = TO) -> int:
         return _told(client, run, "cancelled", to)
 
 
-def pause(run: str, /, *, reason: str = "", until: str | None = None, to: To = TO) -> int:
+def pause(run: str, /, *, reason: str = "", until: str | None = None, to: ClientOptions = TO) -> int:
     """Start nothing more of a run until it is resumed.
 
     Parameters
@@ -44,7 +44,7 @@ def pause(run: str, /, *, reason: str = "", until: str | None = None, to: To = T
         return _told(client, run, "paused", to)
 
 
-def resume(run: str, /, *, reason: str = "", to: To = TO) -> int:
+def resume(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """Go on with a paused run.
 
     Parameters
@@ -59,7 +59,7 @@ def resume(run: str, /, *, reason: str = "", to: To = TO) -> int:
         return _told(client, run, "resumed", to)
 
 
-def retry(run: str, /, *, reason: str = "", to: To = TO) -> int:
+def retry(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """Try again whatever failed in a failed run.
 
     Parameters
@@ -74,7 +74,7 @@ def retry(run: str, /, *, reason: str = "", to: To = TO) -> int:
         return _told(client, run, "tried again", to)
 
 
-def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: To = TO) -> int:
+def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: ClientOptions = TO) -> int:
     """Run an ended run again, as a new run.
 
     Of a completed run everything runs, of another one what did not end well; the results of the rest are kept.
@@ -93,7 +93,7 @@ def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: To 
         return _told(client, again.id, f"runs {run} again", to)
 
 
-def approve(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
+def approve(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:
     """Let an approval of a run pass.
 
     Parameters
@@ -110,7 +110,7 @@ def approve(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
         return _told(client, run, f"{node} approved", to)
 
 
-def reject(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
+def reject(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:
     """Refuse an approval of a run.
 
     Parameters
@@ -135,7 +135,7 @@ def signal(
     payload_json: str | None = None,
     key: str = "",
     run: str = "",
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Tell an event to whoever waits for it.
 
@@ -184,13 +184,13 @@ def _in_words(client: "Client", run: str, deed: str) -> "Iterator[None]":
             raise
         found = client.get(run)
         if refused.code == "illegal_move":
-            raise Ended(Exit.REFUSED, f"{run} is {found.state}: it cannot be {deed}") from None
+            raise CommandExit(Exit.REFUSED, f"{run} is {found.state}: it cannot be {deed}") from None
         waiting = [one.node for one in found.tasks if one.kind == "approval" and one.state == "waiting"]
         names = f"those that do: {', '.join(waiting)}" if waiting else "no approval of this run does"
-        raise Ended(Exit.REFUSED, f"{refused}; {names}") from None
+        raise CommandExit(Exit.REFUSED, f"{refused}; {names}") from None
 
 
-def _told(client: "Client", run: str, what: str, to: To) -> int:
+def _told(client: "Client", run: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe, tinted
 
     detail = client.get(run)

@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tickwork.cli.commands.server_and_worker import HANDS, PLACE, run_loop
-from tickwork.cli.options import File, Hands, Place, settings
+from tickwork.cli.options import File, ServerOptions, WorkerOptions, settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
 
 
-def dev(app: File, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool = True) -> int:
+def dev(app: File, /, *, place: ServerOptions = PLACE, hands: WorkerOptions = HANDS, reload: bool = True) -> int:
     """Server, engine and worker for an application; new code runs as soon as it is saved.
 
     Ctrl-C lets running tasks end and hands back the rest; a second one ends at once.
@@ -28,14 +28,14 @@ def dev(app: File, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: boo
     from tickwork.compose.dev import develop
 
     found = settings(place.flags(), hands.flags())
-    run_loop(develop(found, str(app), say=Told(str(app)).say, reload=reload))
+    run_loop(develop(found, str(app), say=NotePrinter(str(app)).say, reload=reload))
     return 0
 
 
 NAMED = 12  # workflows; more are counted
 
 
-class Told:
+class NotePrinter:
     """Notes as lines. What draws them is loaded with the first one: by then the server answers already."""
 
     def __init__(self, app: str) -> None:

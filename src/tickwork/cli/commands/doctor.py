@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import To, settings
+from tickwork.cli.options import ClientOptions, settings
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.version import BUILT_MS
 
@@ -38,7 +38,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...]
 
 
-def doctor(*, data: str | None = None, to: To | None = None) -> int:
+def doctor(*, data: str | None = None, to: ClientOptions | None = None) -> int:
     """Whether everything is as it must be, and what to do where not. Exit code 1 where something fails.
 
     Parameters
@@ -48,7 +48,7 @@ def doctor(*, data: str | None = None, to: To | None = None) -> int:
     """
     from tickwork.cli.output import console, print_json, safe, table
 
-    to = to or To()
+    to = to or ClientOptions()
     found = tuple(_all(data, to))
     if to.json:
         print_json(Checks(checks=found))
@@ -61,7 +61,7 @@ def doctor(*, data: str | None = None, to: To | None = None) -> int:
     return Exit.FAILED if any(one.result == "fail" for one in found) else Exit.OK
 
 
-def _all(data: str | None, to: To) -> Iterator[Check]:
+def _all(data: str | None, to: ClientOptions) -> Iterator[Check]:
     yield _python()
     yield _sqlite()
     yield _clock()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tickwork.cli.commands.schedule_file import read_document
-from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.exit_codes import CommandExit, Exit
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check
 from tickwork.protocol.http_models import EndpointRequest
@@ -20,14 +20,14 @@ def read_endpoints(path: Path) -> dict[str, EndpointRequest]:
     try:
         check(found)  # YAML has names that are no text, and values that hold themselves
     except Refused as refused:
-        raise Ended(Exit.REFUSED, f"{path}: {refused}") from None
+        raise CommandExit(Exit.REFUSED, f"{path}: {refused}") from None
     if isinstance(found, dict) and isinstance(found.get("endpoints"), dict):
         unknown = sorted(str(name) for name in found if name != "endpoints")
         if unknown:
-            raise Ended(Exit.REFUSED, f"{path}: {unknown[0]!r} stands beside `endpoints`; put it under it")
+            raise CommandExit(Exit.REFUSED, f"{path}: {unknown[0]!r} stands beside `endpoints`; put it under it")
         found = found["endpoints"]
     if not isinstance(found, dict) or not found:
-        raise Ended(Exit.REFUSED, f"{path}: it must be a mapping from an endpoint's name to what it has")
+        raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from an endpoint's name to what it has")
     return {name: _one(path, name, one) for name, one in found.items()}
 
 
@@ -36,4 +36,4 @@ def _one(path: Path, name: str, found: Any) -> EndpointRequest:
         return msgspec.convert(found, EndpointRequest)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
-        raise Ended(Exit.REFUSED, f"{path}: {name}{place.rstrip('`')}: {message}") from None
+        raise CommandExit(Exit.REFUSED, f"{path}: {name}{place.rstrip('`')}: {message}") from None

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from tickwork.cli.commands import endpoints_actions as deeds
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, Count, To
+from tickwork.cli.options import TO, ClientOptions, Count
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -32,7 +32,7 @@ def listed(
     *,
     group: str = "",
     archived: Annotated[bool, Parameter(negative="")] = False,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """The endpoints: URLs that are called when they are due, and why then.
 
@@ -67,7 +67,7 @@ endpoints.command(listed, name="list")
 
 
 @endpoints.command
-def show(name: str, /, *, to: To = TO) -> int:
+def show(name: str, /, *, to: ClientOptions = TO) -> int:
     """An endpoint: what it calls, when next and from which candidates, its hints, and its last run.
 
     Parameters
@@ -94,7 +94,7 @@ def history(
     state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
     bodies: Annotated[bool, Parameter(negative="")] = False,
     limit: Count = 20,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """The calls of an endpoint, newest first: why then, and what came back.
 

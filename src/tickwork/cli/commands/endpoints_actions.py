@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Wanted:
+class EndpointOptions:
     """What an endpoint has beside its URL; the server has the defaults."""
 
     cron: str | None = None
@@ -68,7 +68,7 @@ class Wanted:
         return given
 
 
-WANTED = Wanted()
+WANTED = EndpointOptions()
 
 
 def put(
@@ -76,8 +76,8 @@ def put(
     target: str,
     /,
     *,
-    wanted: Wanted = WANTED,
-    to: To = TO,
+    wanted: EndpointOptions = WANTED,
+    to: ClientOptions = TO,
 ) -> int:
     """Make an endpoint, or replace it as a whole; one in the archive comes back.
 
@@ -100,7 +100,7 @@ def put(
     return Exit.OK
 
 
-def apply(file: Path, /, *, to: To = TO) -> int:
+def apply(file: Path, /, *, to: ClientOptions = TO) -> int:
     """Make or replace the endpoints of a file, all or none; others are left alone.
 
     Parameters
@@ -122,7 +122,7 @@ def apply(file: Path, /, *, to: To = TO) -> int:
     return Exit.OK
 
 
-def run(name: str, /, *, to: To = TO) -> int:
+def run(name: str, /, *, to: ClientOptions = TO) -> int:
     """Call an endpoint now, beside its times; print the run's id.
 
     Parameters
@@ -133,7 +133,7 @@ def run(name: str, /, *, to: To = TO) -> int:
     return _fired(name, to, test=False)
 
 
-def try_out(name: str, /, *, to: To = TO) -> int:
+def try_out(name: str, /, *, to: ClientOptions = TO) -> int:
     """Call an endpoint now as a test, which changes neither its times nor its failures; print the run's id.
 
     Parameters
@@ -144,7 +144,9 @@ def try_out(name: str, /, *, to: To = TO) -> int:
     return _fired(name, to, test=True)
 
 
-def pause(name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: To = TO) -> int:
+def pause(
+    name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: ClientOptions = TO
+) -> int:
     """Do not call an endpoint, or those of a group, until it is resumed.
 
     Parameters
@@ -162,7 +164,7 @@ def pause(name: str = "", /, *, group: str = "", reason: str = "", until: str | 
     with to.client() as client:
         if group:
             if until is not None:
-                raise Ended(Exit.USAGE, "the pause of a group ends when it is resumed; leave out --until")
+                raise CommandExit(Exit.USAGE, "the pause of a group ends when it is resumed; leave out --until")
             client.pause_group(group, reason=reason)
             return _group_told(group, "paused", to)
         client.endpoint(name)  # what is a schedule but no endpoint is not meant
@@ -170,7 +172,7 @@ def pause(name: str = "", /, *, group: str = "", reason: str = "", until: str | 
         return _told(client, name, "paused", to)
 
 
-def resume(name: str = "", /, *, group: str = "", to: To = TO) -> int:
+def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int:
     """Let a paused endpoint or group be called again, from now on.
 
     Parameters
@@ -190,7 +192,7 @@ def resume(name: str = "", /, *, group: str = "", to: To = TO) -> int:
         return _told(client, name, "resumed", to)
 
 
-def reset_failures(name: str, /, *, to: To = TO) -> int:
+def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
     """Forget the failures of an endpoint, and so its backoff.
 
     Parameters
@@ -213,7 +215,7 @@ def hint(
     ttl: str | None = None,
     reason: str = "",
     cost: int = 0,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Advise the Governor of an endpoint: call it at this interval, or once at this time.
 
@@ -233,14 +235,16 @@ def hint(
         What the advice did cost, in whatever the adviser counts.
     """
     if every is None and at is None:
-        raise Ended(Exit.USAGE, "a hint has --every, --at, or both; tickwork endpoints clear-hints takes hints back")
+        raise CommandExit(
+            Exit.USAGE, "a hint has --every, --at, or both; tickwork endpoints clear-hints takes hints back"
+        )
     with to.client() as client:
         client.endpoint(name)
         client.hint(name, interval=every, at=at, ttl=ttl, reason=reason, cost=cost)
         return _told(client, name, "hint taken", to)
 
 
-def clear_hints(name: str, /, *, to: To = TO) -> int:
+def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
     """Take all hints for an endpoint back; its own times count again.
 
     Parameters
@@ -254,7 +258,7 @@ def clear_hints(name: str, /, *, to: To = TO) -> int:
         return _told(client, name, "hints cleared", to)
 
 
-def archive(name: str, /, *, to: To = TO) -> int:
+def archive(name: str, /, *, to: ClientOptions = TO) -> int:
     """Put an endpoint away with its history: it is called no more. Putting it again brings it back.
 
     Parameters
@@ -270,16 +274,16 @@ def archive(name: str, /, *, to: To = TO) -> int:
 def _header(text: str) -> tuple[str, str]:
     name, mark, value = text.partition(":")
     if not mark or not name.strip():
-        raise Ended(Exit.USAGE, f"--header {text!r} is not 'Name: value'")
+        raise CommandExit(Exit.USAGE, f"--header {text!r} is not 'Name: value'")
     return name.strip(), value.strip()
 
 
 def _one_of(name: str, group: str) -> None:
     if bool(name) is bool(group):
-        raise Ended(Exit.USAGE, "name one endpoint, or a group with --group")
+        raise CommandExit(Exit.USAGE, "name one endpoint, or a group with --group")
 
 
-def _fired(name: str, to: To, *, test: bool) -> int:
+def _fired(name: str, to: ClientOptions, *, test: bool) -> int:
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
@@ -302,7 +306,7 @@ def _show(told: "dict[str, wire.EndpointPreview]") -> None:
             screen.print(f"  [yellow]{safe(warning.code)}[/] {safe(warning.text)}", soft_wrap=True)
 
 
-def _group_told(group: str, what: str, to: To) -> int:
+def _group_told(group: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe
 
     if to.json:
@@ -312,7 +316,7 @@ def _group_told(group: str, what: str, to: To) -> int:
     return Exit.OK
 
 
-def _told(client: "Client", name: str, what: str, to: To) -> int:
+def _told(client: "Client", name: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe
 
     one = client.endpoint(name)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from cyclopts import App
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 DATES_SHOWN = 5
 
@@ -13,7 +13,7 @@ holidays = App(name="holidays", help_format="plaintext")
 
 
 @holidays.default
-def listed(*, to: To = TO) -> int:
+def listed(*, to: ClientOptions = TO) -> int:
     """Lists of dates that schedules leave out."""
     from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
@@ -39,7 +39,7 @@ def listed(*, to: To = TO) -> int:
 
 
 @holidays.command
-def put(name: str, /, *dates: str, to: To = TO) -> int:
+def put(name: str, /, *dates: str, to: ClientOptions = TO) -> int:
     """Make a list of holidays, or replace it.
 
     Parameters
@@ -52,7 +52,7 @@ def put(name: str, /, *dates: str, to: To = TO) -> int:
     from tickwork.cli.output import console, print_json, safe
 
     if not dates:
-        raise Ended(Exit.USAGE, "name dates, or a file that has them")
+        raise CommandExit(Exit.USAGE, "name dates, or a file that has them")
     found = sorted({date for given in dates for date in _dates(given)})
     with to.client() as client:
         client.put_holidays(name, found)
@@ -64,7 +64,7 @@ def put(name: str, /, *dates: str, to: To = TO) -> int:
 
 
 @holidays.command
-def delete(name: str, /, *, to: To = TO) -> int:
+def delete(name: str, /, *, to: ClientOptions = TO) -> int:
     """Remove a list that no schedule names.
 
     Parameters
@@ -83,7 +83,7 @@ def delete(name: str, /, *, to: To = TO) -> int:
     return Exit.OK
 
 
-def zones(filter: str = "", /, *, to: To = TO) -> int:  # noqa: A002 - the argument's name
+def zones(filter: str = "", /, *, to: ClientOptions = TO) -> int:  # noqa: A002 - the argument's name
     """The time zones that a schedule may name.
 
     Parameters
@@ -101,7 +101,7 @@ def zones(filter: str = "", /, *, to: To = TO) -> int:  # noqa: A002 - the argum
         print_json(wire.ZoneNames(zones=found, tzdata=known.tzdata))
         return Exit.OK
     if not found:
-        raise Ended(Exit.NOT_FOUND, f"no zone of tzdata {known.tzdata} has {filter!r} in its name")
+        raise CommandExit(Exit.NOT_FOUND, f"no zone of tzdata {known.tzdata} has {filter!r} in its name")
     print("\n".join(found))
     return Exit.OK
 
@@ -116,12 +116,12 @@ def _dates(given: str) -> list[str]:
 
         found = read_document(path)
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-            raise Ended(Exit.REFUSED, f"{path}: it must be a list of dates such as 2026-12-25")
+            raise CommandExit(Exit.REFUSED, f"{path}: it must be a list of dates such as 2026-12-25")
         return found
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise Ended(
+        raise CommandExit(
             Exit.NOT_FOUND, f"{given!r} is neither a date such as 2026-12-25 nor a file that can be read"
         ) from None
     return [text for line in lines if (text := line.partition("#")[0].strip())]

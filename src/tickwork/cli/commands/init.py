@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.exit_codes import CommandExit, Exit
 
 FILES = ("app.py", "README.md", "tickwork.toml")
 IGNORED = ".tickwork/\n__pycache__/\n"
@@ -23,10 +23,10 @@ def init(folder: Path = Path(), /, *, json: Annotated[bool, Parameter(negative="
         Print the answer as JSON, for programs.
     """
     if folder.exists() and not folder.is_dir():
-        raise Ended(Exit.REFUSED, f"{folder} is a file; name a folder")
+        raise CommandExit(Exit.REFUSED, f"{folder} is a file; name a folder")
     there = [name for name in FILES if (folder / name).exists()]
     if there:
-        raise Ended(Exit.REFUSED, f"{folder} has {' and '.join(there)} already; name an empty folder")
+        raise CommandExit(Exit.REFUSED, f"{folder} has {' and '.join(there)} already; name an empty folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
@@ -35,7 +35,7 @@ def init(folder: Path = Path(), /, *, json: Annotated[bool, Parameter(negative="
         if not (folder / ".gitignore").exists():
             (folder / ".gitignore").write_text(IGNORED, encoding="utf-8")
     except OSError as error:
-        raise Ended(Exit.SETTINGS, f"{folder} cannot be written: {error.strerror}") from None
+        raise CommandExit(Exit.SETTINGS, f"{folder} cannot be written: {error.strerror}") from None
     if json:
         from tickwork.cli.output import print_json
 

@@ -5,13 +5,13 @@ from typing import Literal
 from cyclopts import App
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, Count, To
+from tickwork.cli.options import TO, ClientOptions, Count
 
 queues = App(name="queues", help_format="plaintext")
 
 
 @queues.default
-def listed(*, to: To = TO) -> int:
+def listed(*, to: ClientOptions = TO) -> int:
     """The queues, with what waits and runs in each."""
     from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
@@ -40,7 +40,7 @@ def put(
     per: str = "1s",
     burst: Count | None = None,
     window: Literal["bucket", "sliding"] = "bucket",
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Declare a queue, or replace its limits.
 
@@ -65,7 +65,7 @@ def put(
 
 
 @queues.command
-def pause(name: str, /, *, reason: str = "", to: To = TO) -> int:
+def pause(name: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """Let no task of a queue start until it is resumed.
 
     Parameters
@@ -81,7 +81,7 @@ def pause(name: str, /, *, reason: str = "", to: To = TO) -> int:
 
 
 @queues.command
-def resume(name: str, /, *, to: To = TO) -> int:
+def resume(name: str, /, *, to: ClientOptions = TO) -> int:
     """Let the tasks of a paused queue start again.
 
     Parameters
@@ -94,7 +94,7 @@ def resume(name: str, /, *, to: To = TO) -> int:
     return _told(name, "resumed", to)
 
 
-def _told(name: str, what: str, to: To) -> int:
+def _told(name: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe
 
     if to.json:

@@ -14,12 +14,12 @@ from typing import IO, TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.core.state.state import Settings
-    from tickwork.journal.record import Sealed
+    from tickwork.journal.record import SealedRow
     from tickwork.sdk.client.client import Client
     from tickwork.sdk.client.connection import Address
 
@@ -45,7 +45,7 @@ def replay(
     data: Path | None = None,
     save: Path | None = None,
     partition: int | None = None,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Decide a journal again and compare every hash; names the first seq that differs.
 
@@ -63,9 +63,9 @@ def replay(
         Of a cluster, this partition's journal alone.
     """
     if from_ is not None and data is not None:
-        raise Ended(Exit.USAGE, "give --from or --data, not both")
+        raise CommandExit(Exit.USAGE, "give --from or --data, not both")
     if partition is not None and (from_ is not None or data is not None):
-        raise Ended(Exit.USAGE, "--partition is for the journal of a server")
+        raise CommandExit(Exit.USAGE, "--partition is for the journal of a server")
     if data is None and from_ is None and save is None and partition is None:
         data = to.folder(None)
     if data is not None:
@@ -75,7 +75,7 @@ def replay(
     with to.client() as client:
         places = partitions(client) if partition is None else [partition]
         if save is not None and len(places) > 1:
-            raise Ended(Exit.USAGE, "--save keeps one journal: say which with --partition")
+            raise CommandExit(Exit.USAGE, "--save keeps one journal: say which with --partition")
         alone = partition is None and len(places) == 1
         return max(_told(_of_server(client, save, None if alone else place, to), to) for place in places)
 
@@ -93,7 +93,7 @@ def partitions(client: "Client") -> list[int]:
         return [PARTITION]
 
 
-def _told(found: Replayed, to: To) -> int:
+def _told(found: Replayed, to: ClientOptions) -> int:
     from tickwork.cli.exit_codes import tell
     from tickwork.cli.output import print_json
 
@@ -110,7 +110,7 @@ def _told(found: Replayed, to: To) -> int:
     return Exit.OK if found.equal else Exit.FAILED
 
 
-class Judge:
+class Replayer:
     """A machine that decides again what it is given, a portion at a time."""
 
     def __init__(self, settings: "Settings", *, total: int | None, quiet: bool) -> None:
@@ -133,7 +133,7 @@ class Judge:
         )  # fmt: skip
         self._task = self.progress.add_task("replay", total=total)
 
-    def hear(self, rows: "list[Sealed]") -> bool:
+    def hear(self, rows: "list[SealedRow]") -> bool:
         """False where they differ."""
         from tickwork.core.base.errors import ReplayDiffers
         from tickwork.journal.replay import replay as decide
@@ -173,7 +173,7 @@ def _judged(source: Iterable[bytes], *, total: int | None, quiet: bool) -> Repla
             "endless_journal",
             "this export does not name its end, so that nobody can tell whether it is whole: export it again",
         )
-    judge = Judge(head.settings, total=total, quiet=quiet)
+    judge = Replayer(head.settings, total=total, quiet=quiet)
     with judge.progress:
         for portion in _portions(rows):
             if not judge.hear(portion):
@@ -181,7 +181,7 @@ def _judged(source: Iterable[bytes], *, total: int | None, quiet: bool) -> Repla
     return judge.verdict()
 
 
-def _portions(rows: "Iterator[Sealed]") -> "Iterator[list[Sealed]]":
+def _portions(rows: "Iterator[SealedRow]") -> "Iterator[list[SealedRow]]":
     while portion := list(islice(rows, ROWS_PER_STEP)):
         yield portion
 
@@ -196,7 +196,7 @@ def _of_file(path: Path, *, quiet: bool) -> Replayed:
             file.seek(0)
             return _judged(iter(lambda: file.read(1 << 20), b""), total=None, quiet=quiet)
     except OSError as error:
-        raise Ended(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
+        raise CommandExit(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
 
 
 def _reproduced(data: bytes) -> Replayed:
@@ -216,7 +216,7 @@ def _reproduced(data: bytes) -> Replayed:
     )
 
 
-def _of_server(client: "Client", save: Path | None, partition: int | None, to: To) -> Replayed:
+def _of_server(client: "Client", save: Path | None, partition: int | None, to: ClientOptions) -> Replayed:
     path = "/v1/journal" if partition is None else f"/v1/partitions/{partition}/journal"
     total = client.status().seq if partition is None else client.partition(partition).seq
     with closing(streamed(client.address, path)) as pieces:
@@ -227,7 +227,7 @@ def _of_server(client: "Client", save: Path | None, partition: int | None, to: T
                 with save.open("xb") as file:
                     found = _judged(_kept(pieces, file), total=total, quiet=to.json)
             except OSError as error:
-                raise Ended(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
+                raise CommandExit(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
     return msgspec.structs.replace(found, partition=partition)
 
 
@@ -270,18 +270,18 @@ async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     from tickwork.core.base.errors import Corrupt
     from tickwork.runtime.context import PARTITION
     from tickwork.runtime.partition.recovery import settings_of
-    from tickwork.runtime.storage.archive import Archives
+    from tickwork.runtime.storage.archive import ArchiveReader
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system.clock import FolderArtifacts
 
     if not (folder / DATABASE).is_file():
-        raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
+        raise CommandExit(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
     store = SqliteStore(folder / DATABASE, upgrade=False)
     await store.open()
     try:
         loaded = await store.load(PARTITION)
-        archives = Archives(store, FolderArtifacts(folder / ARTIFACTS))
-        judge = Judge(settings_of(loaded.settings), total=loaded.head.seq, quiet=quiet)
+        archives = ArchiveReader(store, FolderArtifacts(folder / ARTIFACTS))
+        judge = Replayer(settings_of(loaded.settings), total=loaded.head.seq, quiet=quiet)
         with judge.progress:
             while judge.head[0] < loaded.head.seq:
                 rows = await archives.journal(PARTITION, after=judge.head[0], limit=ROWS_PER_STEP)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit, tell
-from tickwork.cli.options import REACH_S, TO, File, To, private, settings
+from tickwork.cli.exit_codes import CommandExit, Exit, tell
+from tickwork.cli.options import REACH_S, TO, ClientOptions, File, private, settings
 from tickwork.core.base.shortened import shortened
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run(
     app_version: str = "",
     data: str | None = None,
     pass_env: str | None = None,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Start a run and follow it to its end.
 
@@ -70,7 +70,7 @@ def run(
 
     app, workflow, name = _resolve(str(what))
     inputs = read_inputs(input, inputs_json, workflow)
-    wanted = Wanted(workflow or name, inputs, SystemIds().new(), key, priority, delay, app_version)
+    wanted = SubmitCommand(workflow or name, inputs, SystemIds().new(), key, priority, delay, app_version)
     wanted.check()
     with to.client(deadline_s=REACH_S) as client:
         answers = _answers(client)
@@ -78,20 +78,20 @@ def run(
         with to.client() as client:
             return _on_server(client, wanted, app, wait=wait and not detach, as_json=to.json)
     if to.settings().url:
-        raise Ended(Exit.UNREACHABLE, f"no server answers at {client.address.url}")
+        raise CommandExit(Exit.UNREACHABLE, f"no server answers at {client.address.url}")
     if not app:
-        raise Ended(
+        raise CommandExit(
             Exit.UNREACHABLE,
             f"no server answers at {client.address.url}; start one (tickwork dev app.py), or name the file: "
             f"tickwork run app.py:{name}",
         )
     if detach or not wait:
-        raise Ended(Exit.UNREACHABLE, f"no server answers at {client.address.url}, so nobody would run it; leave out "
-                    "--detach, or start one: tickwork dev " + app)  # fmt: skip
+        raise CommandExit(Exit.UNREACHABLE, f"no server answers at {client.address.url}, "
+                    "so nobody would run it; leave out --detach, or start one: tickwork dev " + app)  # fmt: skip
     return _in_private(app, wanted, settings({"data": data, "pass_env": pass_env}), as_json=to.json)
 
 
-class Wanted:
+class SubmitCommand:
     """What is to be submitted."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Wanted:
                 app_version=self.app_version,
             )  # fmt: skip
         except KeyboardInterrupt:
-            raise Ended(
+            raise CommandExit(
                 Exit.INTERRUPTED, f"interrupted while it was submitted; tickwork show {self.id} tells if it is there"
             ) from None
         if handle.duplicate:
@@ -146,12 +146,12 @@ def _resolve(what: str) -> "tuple[str, Workflow[..., Any] | None, str]":
     if chosen is None:
         if len(app.workflows) != 1:
             names = ", ".join(sorted(app.workflows)) or "none"
-            raise Ended(Exit.USAGE, f"name one of the workflows in {what} ({names}): {what}:workflow")
+            raise CommandExit(Exit.USAGE, f"name one of the workflows in {what} ({names}): {what}:workflow")
         chosen = next(iter(app.workflows.values()))
     else:
         target = what.rpartition(":")[0]
     if not isinstance(chosen, Workflow):
-        raise Ended(Exit.USAGE, f"{what} is no workflow; it has {', '.join(sorted(app.workflows)) or 'none'}")
+        raise CommandExit(Exit.USAGE, f"{what} is no workflow; it has {', '.join(sorted(app.workflows)) or 'none'}")
     return target, chosen, chosen.name
 
 
@@ -159,7 +159,7 @@ def _answers(client: "Client") -> bool:
     return client.alive()
 
 
-def _on_server(client: "Client", wanted: Wanted, app: str, *, wait: bool, as_json: bool) -> int:
+def _on_server(client: "Client", wanted: SubmitCommand, app: str, *, wait: bool, as_json: bool) -> int:
     from tickwork.core.base.errors import Refused
 
     try:
@@ -169,7 +169,7 @@ def _on_server(client: "Client", wanted: Wanted, app: str, *, wait: bool, as_jso
             raise
         known: Sequence[str] = sorted(one.name for one in client.workflows())
         start = app or "app.py"
-        raise Ended(
+        raise CommandExit(
             Exit.NOT_FOUND,
             f"the server at {client.address.url} does not know the workflow {wanted.name!r} "
             f"(it knows: {shortened(', '.join(known), 400) or 'none'}); "
@@ -192,19 +192,19 @@ def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -> int:
+def _in_private(app: str, wanted: SubmitCommand, found: "Settings", *, as_json: bool) -> int:
     from tickwork.sdk.client.client import Client
 
     with private(found, app) as server, Client(server.address, token=server.token) as client:
         run_id = wanted.submit(client)
         try:
             return _follow(client, run_id, as_json=as_json, alone=True)
-        except Ended as ended:
+        except CommandExit as ended:
             if ended.code != Exit.INTERRUPTED:
                 raise
             tell(f"interrupted; the run {run_id} stays in {found.folder} and goes on with: tickwork dev {app}")
             tell(f"running tasks have {found.grace_s:g} s to end (Ctrl-C again: at once)")
-            raise Ended(Exit.INTERRUPTED) from None
+            raise CommandExit(Exit.INTERRUPTED) from None
 
 
 def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
@@ -215,7 +215,7 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False
     try:
         detail = client.wait(run_id) if as_json else follow(client, run_id)
     except KeyboardInterrupt:
-        raise Ended(
+        raise CommandExit(
             Exit.INTERRUPTED, f"interrupted; the run {run_id} goes on: tickwork show {run_id}, tickwork cancel {run_id}"
         ) from None
     if as_json:

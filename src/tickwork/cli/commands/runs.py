@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, Count, To
+from tickwork.cli.options import TO, ClientOptions, Count
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -26,7 +26,7 @@ def runs(
     state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
     limit: Count = 20,
     data: str | None = None,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Runs, newest first.
 
@@ -65,7 +65,7 @@ def runs(
     return Exit.OK
 
 
-def show(run: str, /, *, data: str | None = None, to: To = TO) -> int:
+def show(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
     """A run with its tasks, attempts, errors and output.
 
     Parameters
@@ -93,7 +93,7 @@ def logs(
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
     node: str = "",
     data: str | None = None,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """What the tasks of a run printed.
 
@@ -132,7 +132,7 @@ def logs(
     return Exit.OK
 
 
-def why(run: str, /, *, data: str | None = None, to: To = TO) -> int:
+def why(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
     """The story of a run: what was decided, when, and what it waits for now.
 
     Parameters

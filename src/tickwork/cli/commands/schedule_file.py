@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.exit_codes import CommandExit, Exit
 from tickwork.protocol.http_models import ScheduleRequest
 
 BYTES_MAX = 16 * 1024 * 1024
@@ -45,16 +45,18 @@ _Loader.yaml_implicit_resolvers = {
 def read_schedules(path: Path) -> ScheduleFile:
     found = read_document(path)
     if not isinstance(found, dict):
-        raise Ended(Exit.REFUSED, f"{path}: it must be a mapping from a schedule's name to its terms")
+        raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from a schedule's name to its terms")
     whole = found if isinstance(found.get("schedules", None), dict) else {"schedules": found}
     if "workflow" in whole["schedules"]:
-        raise Ended(Exit.REFUSED, f"{path}: this is one schedule without its name; write NAME: and indent the rest")
+        raise CommandExit(
+            Exit.REFUSED, f"{path}: this is one schedule without its name; write NAME: and indent the rest"
+        )
     try:
         return msgspec.convert(whole, ScheduleFile)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         where = _named(place.strip(".`"), whole)
-        raise Ended(Exit.REFUSED, f"{path}: {where}{': ' if where else ''}{message}") from None
+        raise CommandExit(Exit.REFUSED, f"{path}: {where}{': ' if where else ''}{message}") from None
 
 
 def read_document(path: Path) -> Any:
@@ -62,9 +64,9 @@ def read_document(path: Path) -> Any:
     try:
         text = path.read_bytes()[:BYTES_MAX].decode("utf-8")
     except OSError as error:
-        raise Ended(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
+        raise CommandExit(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Ended(Exit.REFUSED, f"{path} is not a text in UTF-8") from None
+        raise CommandExit(Exit.REFUSED, f"{path} is not a text in UTF-8") from None
     try:
         if path.suffix == ".json":
             return json.loads(text, object_pairs_hook=_once)
@@ -76,9 +78,9 @@ def read_document(path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f" (line {mark.line + 1})" if mark is not None else ""
-        raise Ended(Exit.REFUSED, f"{path}{line}: {error.problem or 'it is not YAML'}") from None
+        raise CommandExit(Exit.REFUSED, f"{path}{line}: {error.problem or 'it is not YAML'}") from None
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise Ended(Exit.REFUSED, f"{path}: {' '.join(str(error).split())}") from None
+        raise CommandExit(Exit.REFUSED, f"{path}: {' '.join(str(error).split())}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tickwork.cli.commands import schedules_actions as deeds
 from tickwork.cli.commands import schedules_put as puts
 from tickwork.cli.commands.schedules_diff import diff
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -47,7 +47,7 @@ def listed(
     *,
     group: str = "",
     archived: Annotated[bool, Parameter(negative="")] = False,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """The schedules, and when each is due next.
 
@@ -81,7 +81,7 @@ def listed(
 
 
 @schedules.command
-def show(name: str, /, *, to: To = TO) -> int:
+def show(name: str, /, *, to: ClientOptions = TO) -> int:
     """A schedule with its terms, its next ten times, its fates, and what the Governor decided.
 
     Parameters
@@ -102,7 +102,7 @@ def show(name: str, /, *, to: To = TO) -> int:
 
 
 @schedules.command(name="next")
-def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
+def upcoming(*, days: int = 30, schedule: str = "", to: ClientOptions = TO) -> int:
     """What is expected in the days to come, as a calendar.
 
     Parameters
@@ -112,12 +112,12 @@ def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
     schedule
         Of this schedule only.
     """
-    from tickwork.cli.exit_codes import Ended
+    from tickwork.cli.exit_codes import CommandExit
     from tickwork.cli.output import clock, console, day, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
     if not 1 <= days <= DAYS_MAX:
-        raise Ended(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
+        raise CommandExit(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
     with to.client() as client:
         found = tuple(client.upcoming(days=days, schedule=schedule, limit=None if to.json else ROWS_MAX))
     if to.json:
@@ -140,7 +140,7 @@ def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
 
 
 @schedules.command
-def history(name: str, /, *, start: str | None = None, end: str | None = None, to: To = TO) -> int:
+def history(name: str, /, *, start: str | None = None, end: str | None = None, to: ClientOptions = TO) -> int:
     """What became of a schedule's occurrences: ranges of neighbours that share a fate, oldest first.
 
     Parameters

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.sdk.client.client import Client
 
 
-def delete(name: str, /, *, to: To = TO) -> int:
+def delete(name: str, /, *, to: ClientOptions = TO) -> int:
     """Remove a schedule; its runs go on, and what became of its occurrences stays on record.
 
     Parameters
@@ -28,7 +28,9 @@ def delete(name: str, /, *, to: To = TO) -> int:
     return Exit.OK
 
 
-def pause(name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: To = TO) -> int:
+def pause(
+    name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: ClientOptions = TO
+) -> int:
     """Begin nothing more of a schedule, or of a group of them, until it is resumed.
 
     Parameters
@@ -46,14 +48,14 @@ def pause(name: str = "", /, *, group: str = "", reason: str = "", until: str | 
     with to.client() as client:
         if group:
             if until is not None:
-                raise Ended(Exit.USAGE, "the pause of a group ends when it is resumed; leave out --until")
+                raise CommandExit(Exit.USAGE, "the pause of a group ends when it is resumed; leave out --until")
             client.pause_group(group, reason=reason)
             return _group_told(group, "paused", to)
         client.pause_schedule(name, reason=reason, until=until)
         return _told(client, name, "paused", to)
 
 
-def resume(name: str = "", /, *, group: str = "", to: To = TO) -> int:
+def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int:
     """Go on with a paused schedule or group, from now.
 
     Parameters
@@ -72,7 +74,7 @@ def resume(name: str = "", /, *, group: str = "", to: To = TO) -> int:
         return _told(client, name, "resumed", to)
 
 
-def archive(name: str, /, *, to: To = TO) -> int:
+def archive(name: str, /, *, to: ClientOptions = TO) -> int:
     """Put a schedule away with its history; it fires no more.
 
     Parameters
@@ -85,7 +87,7 @@ def archive(name: str, /, *, to: To = TO) -> int:
         return _told(client, name, "archived", to)
 
 
-def restore(name: str, /, *, to: To = TO) -> int:
+def restore(name: str, /, *, to: ClientOptions = TO) -> int:
     """Take a schedule back from the archive.
 
     Parameters
@@ -98,7 +100,7 @@ def restore(name: str, /, *, to: To = TO) -> int:
         return _told(client, name, "restored", to)
 
 
-def reset_failures(name: str, /, *, to: To = TO) -> int:
+def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
     """Count the failures of a schedule from zero again.
 
     Parameters
@@ -111,7 +113,7 @@ def reset_failures(name: str, /, *, to: To = TO) -> int:
         return _told(client, name, "failures reset", to)
 
 
-def trigger(name: str, /, *, to: To = TO) -> int:
+def trigger(name: str, /, *, to: ClientOptions = TO) -> int:
     """Begin one run of a schedule now, beside its times; print the run's id.
 
     Parameters
@@ -122,7 +124,7 @@ def trigger(name: str, /, *, to: To = TO) -> int:
     return _fired(name, to, test=False)
 
 
-def try_(name: str, /, *, to: To = TO) -> int:
+def try_(name: str, /, *, to: ClientOptions = TO) -> int:
     """Begin one run as the schedule would, without touching the schedule: nothing counts it.
 
     Parameters
@@ -142,7 +144,7 @@ def hint(
     ttl: str | None = None,
     reason: str = "",
     cost: int = 0,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Advise the Governor of a schedule: run at this interval, or once at this time.
 
@@ -162,13 +164,15 @@ def hint(
         What the advice did cost, in whatever the adviser counts.
     """
     if every is None and at is None:
-        raise Ended(Exit.USAGE, "a hint has --every, --at, or both; tickwork schedules clear-hints takes hints back")
+        raise CommandExit(
+            Exit.USAGE, "a hint has --every, --at, or both; tickwork schedules clear-hints takes hints back"
+        )
     with to.client() as client:
         client.hint(name, interval=every, at=at, ttl=ttl, reason=reason, cost=cost)
         return _told(client, name, "hint taken", to)
 
 
-def clear_hints(name: str, /, *, to: To = TO) -> int:
+def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
     """Take all hints for a schedule back; its own times count again.
 
     Parameters
@@ -183,10 +187,10 @@ def clear_hints(name: str, /, *, to: To = TO) -> int:
 
 def _one_of(name: str, group: str) -> None:
     if bool(name) is bool(group):
-        raise Ended(Exit.USAGE, "name one schedule, or a group with --group")
+        raise CommandExit(Exit.USAGE, "name one schedule, or a group with --group")
 
 
-def _fired(name: str, to: To, *, test: bool) -> int:
+def _fired(name: str, to: ClientOptions, *, test: bool) -> int:
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
@@ -199,7 +203,7 @@ def _fired(name: str, to: To, *, test: bool) -> int:
     return Exit.OK
 
 
-def _group_told(group: str, what: str, to: To) -> int:
+def _group_told(group: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe
 
     if to.json:
@@ -209,7 +213,7 @@ def _group_told(group: str, what: str, to: To) -> int:
     return Exit.OK
 
 
-def _told(client: "Client", name: str, what: str, to: To) -> int:
+def _told(client: "Client", name: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe, until
 
     one = client.schedule(name)

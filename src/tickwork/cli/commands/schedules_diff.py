@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.cli.commands.schedule_file import ScheduleFile
-    from tickwork.core.calendar.recurrence import Rhythm
+    from tickwork.core.calendar.recurrence import Recurrence
     from tickwork.core.calendar.zones import Zones
 
 DAY_MS = 86_400_000
 DAYS_MAX = 3_660
 
 
-class Differing(msgspec.Struct, frozen=True, kw_only=True):
+class OccurrenceDiff(msgspec.Struct, frozen=True, kw_only=True):
     """An occurrence that only one side has."""
 
     sign: str  # - of the first side, + of the second
@@ -32,7 +32,9 @@ class Differing(msgspec.Struct, frozen=True, kw_only=True):
     local: str
 
 
-def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | None = None, to: To = TO) -> int:
+def diff(
+    *files: Path, days: int = 30, tzdata: Path | None = None, start: str | None = None, to: ClientOptions = TO
+) -> int:
     """Every occurrence that differs between two sets of schedules, or between two versions of tzdata.
 
     Two files: what their schedules expect. With --tzdata: what one set expects by that data and by our own; the set is
@@ -57,17 +59,17 @@ def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | 
     from tickwork.system.zone_data import load_zones
 
     if not 1 <= days <= DAYS_MAX:
-        raise Ended(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
+        raise CommandExit(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
     from_ms = instant_ms(start, path="start") if start else SystemClock().wall_ms()
     ours = load_zones()
     (before, old_zones), (after, new_zones) = _sides(files, tzdata, ours, to)
     sides = (before, old_zones), (after, new_zones)
     first, second = (expected(side, zones, from_ms, from_ms + days * DAY_MS) for side, zones in sides)
-    found: list[Differing] = []
+    found: list[OccurrenceDiff] = []
     for one in difference(first, second):
         side, zones = sides[0] if one.sign == "-" else sides[1]
         local = in_zone(zones.get(side.schedules[one.key].timezone), one.at_ms)
-        found.append(Differing(sign=one.sign, schedule=one.key, utc=instant_text(one.at_ms), local=local))
+        found.append(OccurrenceDiff(sign=one.sign, schedule=one.key, utc=instant_text(one.at_ms), local=local))
     versions = (old_zones.version, new_zones.version)
     if to.json:
         print_json({"days": days, "tzdata": versions, "differences": found})
@@ -93,24 +95,28 @@ def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> 
     return ((name, at_ms) for at_ms, name in heapq.merge(*streams))
 
 
-def _stream(name: str, rhythm: "Rhythm", from_ms: int, to_ms: int, runs_max: int | None) -> Iterator[tuple[int, str]]:
+def _stream(
+    name: str, rhythm: "Recurrence", from_ms: int, to_ms: int, runs_max: int | None
+) -> Iterator[tuple[int, str]]:
     return ((at_ms, name) for at_ms in islice(rhythm.between(from_ms, to_ms), runs_max))
 
 
-def _sides(files: tuple[Path, ...], tzdata: Path | None, ours: "Zones", to: To) -> Any:
+def _sides(files: tuple[Path, ...], tzdata: Path | None, ours: "Zones", to: ClientOptions) -> Any:
     from tickwork.cli.commands.schedule_file import read_schedules
 
     if tzdata is None:
         if len(files) != 2:
-            raise Ended(Exit.USAGE, "name two files with schedules, or another version of the zones with --tzdata")
+            raise CommandExit(
+                Exit.USAGE, "name two files with schedules, or another version of the zones with --tzdata"
+            )
         return tuple((read_schedules(path), ours) for path in files)
     if len(files) > 1:
-        raise Ended(Exit.USAGE, "with --tzdata name one file, or none for the schedules of the server")
+        raise CommandExit(Exit.USAGE, "with --tzdata name one file, or none for the schedules of the server")
     one = read_schedules(files[0]) if files else _live(to)
     return (one, read_zones(tzdata)), (one, ours)
 
 
-def _live(to: To) -> "ScheduleFile":
+def _live(to: ClientOptions) -> "ScheduleFile":
     """The server's schedules; those in the archive expect nothing, and neither do those that the Governor leads."""
     from rich.progress import track
 
@@ -140,7 +146,7 @@ def read_zones(folder: Path) -> "Zones":
 
     source, table = folder / "tzdata.zi", folder / "zone.tab"
     if not source.is_file() or not table.is_file():
-        raise Ended(
+        raise CommandExit(
             Exit.NOT_FOUND, f"{folder} has no tzdata.zi and zone.tab; name the folder zoneinfo of a tzdata package"
         )
     every = sorted(
@@ -157,7 +163,7 @@ def _is_zone(path: Path) -> bool:
         return file.read(4) == b"TZif"
 
 
-def _show(found: list[Differing], days: int, versions: tuple[str, str]) -> None:
+def _show(found: list[OccurrenceDiff], days: int, versions: tuple[str, str]) -> None:
     from tickwork.cli.output import console, safe, table
 
     about = f" (tzdata {versions[0]} and {versions[1]})" if versions[0] != versions[1] else ""

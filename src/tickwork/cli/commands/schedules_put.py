@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Terms:
+class ScheduleOptions:
     """Everything that a schedule may be told; the server has the defaults."""
 
     cron: str | None = None
@@ -110,11 +110,11 @@ class Terms:
             fields["governor"] = GovernorRequest(min=self.min or "", max=self.max or "")
         said = [name for name in ("cron", "every", "at", "rrule") if name in fields]
         if len(said) != 1:
-            raise Ended(Exit.USAGE, "say when, with one of --cron, --every, --at and --rrule")
+            raise CommandExit(Exit.USAGE, "say when, with one of --cron, --every, --at and --rrule")
         return fields
 
 
-TERMS = Terms()
+TERMS = ScheduleOptions()
 
 
 def put(
@@ -123,8 +123,8 @@ def put(
     *,
     workflow: str,
     new: Annotated[bool, Parameter(negative="")] = False,
-    terms: Terms = TERMS,
-    to: To = TO,
+    terms: ScheduleOptions = TERMS,
+    to: ClientOptions = TO,
 ) -> int:
     """Make a schedule, or replace it; prints what it will do.
 
@@ -143,7 +143,7 @@ def put(
         return _told(name, make(name, workflow, **given), to, done=True, governed="governor" in given)
 
 
-def preview(name: str = "", /, *, workflow: str = "", terms: Terms = TERMS, to: To = TO) -> int:
+def preview(name: str = "", /, *, workflow: str = "", terms: ScheduleOptions = TERMS, to: ClientOptions = TO) -> int:
     """What a schedule would do; nothing is made.
 
     Parameters
@@ -165,7 +165,7 @@ def apply(
     *,
     owner: str = "",
     dry_run: Annotated[bool, Parameter(negative="")] = False,
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """Make the schedules of an owner those in a file, all or none; says first what is added, changed and removed.
 
@@ -184,7 +184,7 @@ def apply(
     found = read_schedules(file)
     owner = owner or found.owner
     if not owner:
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE, "say whose schedules these are, with --owner; what that owner has beside them is removed"
         )
     with to.client() as client:
@@ -200,7 +200,7 @@ def apply(
     return Exit.OK
 
 
-def _told(name: str, told: "wire.SchedulePreview", to: To, *, done: bool, governed: bool) -> int:
+def _told(name: str, told: "wire.SchedulePreview", to: ClientOptions, *, done: bool, governed: bool) -> int:
     from tickwork.cli.output import console, print_json, safe, table, until
 
     if to.json:
@@ -225,7 +225,7 @@ def _check_holidays(client: "Client", lists: "dict[str, tuple[str, ...]]") -> No
     known = client.holidays() if lists else {}
     for name, dates in lists.items():
         if tuple(sorted(dates)) != tuple(known.get(name, ())):
-            raise Ended(
+            raise CommandExit(
                 Exit.REFUSED,
                 f"the list of holidays {name!r} of the file is not the server's; tickwork holidays put {name} puts it",
             )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.options import Crowd, File, Hands, Place, settings
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import ClusterOptions, File, ServerOptions, WorkerOptions, settings
 
 if TYPE_CHECKING:
     from tickwork.cluster.node import Node
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tickwork.worker.agent import Agent
 
 PROCESSES_MAX = 1_024
-PLACE = Place()
-CROWD = Crowd()
-HANDS = Hands()
+PLACE = ServerOptions()
+CROWD = ClusterOptions()
+HANDS = WorkerOptions()
 
 
-def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
+def server(*, place: ServerOptions = PLACE, crowd: ClusterOptions = CROWD) -> int:
     """The engine and its API, until SIGTERM or Ctrl-C.
 
     With a store that nodes share, it is one of them: it owns part of the work, answers for all, and hands over when it
@@ -44,12 +44,12 @@ def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
 
     found = settings(place.flags(), crowd.flags())
     if not 1 <= found.server_processes <= PROCESSES_MAX:
-        raise Ended(Exit.SETTINGS, f"--processes: 1 to {PROCESSES_MAX:,}")
+        raise CommandExit(Exit.SETTINGS, f"--processes: 1 to {PROCESSES_MAX:,}")
     if not found.store:
         if found.server_processes > 1:
-            raise Ended(Exit.SETTINGS, "--processes needs a store that processes share: --store postgresql://…")
+            raise CommandExit(Exit.SETTINGS, "--processes needs a store that processes share: --store postgresql://…")
         if found.role != "all":
-            raise Ended(Exit.SETTINGS, "--role needs a store that nodes share: --store postgresql://…")
+            raise CommandExit(Exit.SETTINGS, "--role needs a store that nodes share: --store postgresql://…")
         run_loop(serve(found, ready=ready))
         return 0
     if found.server_processes > 1:
@@ -62,16 +62,18 @@ def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
 def _several(found: "Settings") -> int:
     from tickwork.api.server import listen
     from tickwork.cli.exit_codes import tell
-    from tickwork.compose.cluster import Processes, child_environment, command_of
+    from tickwork.compose.cluster import NodeProcesses, child_environment, command_of
     from tickwork.compose.local_protection import announced, protected
 
     if not found.port:
-        raise Ended(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
+        raise CommandExit(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
     # They share it with whoever shares it, also with another server: whether it is free is seen before.
     listen(found.host, found.port).close()
     own = protected(found)
     with announced(found, own, (found.host, found.port), tell=tell):
-        return Processes(command_of(), own.server_processes, env=child_environment(own, os.environ), tell=tell).run()
+        return NodeProcesses(
+            command_of(), own.server_processes, env=child_environment(own, os.environ), tell=tell
+        ).run()
 
 
 def worker(
@@ -80,7 +82,7 @@ def worker(
     *,
     name: str | None = None,
     url: Annotated[str | None, Parameter(name="--url")] = None,
-    hands: Hands = HANDS,
+    hands: WorkerOptions = HANDS,
 ) -> int:
     """A worker for an application, until SIGTERM or Ctrl-C; a second one ends it at once.
 

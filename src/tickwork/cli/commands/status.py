@@ -1,17 +1,17 @@
 """What a server has: workflows, workers, and how it is."""
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.options import TO, ClientOptions
 
 ALERTS_SHOWN = 10
 
 
-def page(*, to: To = TO) -> int:
+def page(*, to: ClientOptions = TO) -> int:
     """A link to the server's page for one browser; it works once, for ten minutes.
 
     The browser gets a cookie for a week, so it needs no token.
     """
-    from tickwork.api.http.browser_sessions import Sessions
+    from tickwork.api.http.browser_sessions import BrowserSessions
     from tickwork.cli.output import print_json
     from tickwork.system import local_token as localtoken
 
@@ -21,7 +21,7 @@ def page(*, to: To = TO) -> int:
     own = None if token else localtoken.find(url)
     if own is not None:
         url, token = own.url, own.token
-    link = Sessions(token).link(url) if token else f"{url}/"
+    link = BrowserSessions(token).link(url) if token else f"{url}/"
     if to.json:
         print_json({"url": link})
     else:
@@ -29,7 +29,7 @@ def page(*, to: To = TO) -> int:
     return Exit.OK
 
 
-def workflows(*, to: To = TO) -> int:
+def workflows(*, to: ClientOptions = TO) -> int:
     """The workflows that the server knows."""
     from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
@@ -48,7 +48,7 @@ def workflows(*, to: To = TO) -> int:
     return Exit.OK
 
 
-def workers(*, to: To = TO) -> int:
+def workers(*, to: ClientOptions = TO) -> int:
     """The workers that are connected."""
     from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.core.state.ready_queues import PIN_LABEL
@@ -70,7 +70,7 @@ def workers(*, to: To = TO) -> int:
     return Exit.OK
 
 
-def status(*, to: To = TO) -> int:
+def status(*, to: ClientOptions = TO) -> int:
     """How the engine is."""
     from tickwork.cli.output import console, print_json, safe
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, To
+from tickwork.cli.options import TO, ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ def versions(
     /,
     *,
     application: Annotated[str, Parameter(name=("--application", "-a"))] = "",
-    to: To = TO,
+    to: ClientOptions = TO,
 ) -> int:
     """The versions of an application, newest first.
 

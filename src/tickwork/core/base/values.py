@@ -2,7 +2,7 @@
 
 The journal never holds a large or private value. Up to `INLINE_BYTES_MAX` a value travels as
 its MessagePack bytes, unread by the machine unless a condition asks for it; above that, and
-for the gathered results of a map, a `Ref` stands for it. Data of a subject is `Sealed` under
+for the gathered results of a map, a `Ref` stands for it. Data of a subject is `EncryptedValue` under
 that subject's key before it becomes an input, so destroying the key erases it.
 """
 
@@ -25,7 +25,7 @@ class Ref(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     place: str = "payload"  # payload table, artifact store, or gather: the results of a map's children
 
 
-class Sealed(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+class EncryptedValue(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
     """A subject's data, encrypted under the key `key_id` of that subject."""
 
     subject: str
@@ -33,7 +33,7 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
     data: bytes
 
 
-Value = bytes | Ref | Sealed | None
+Value = bytes | Ref | EncryptedValue | None
 
 _encoder = msgspec.msgpack.Encoder(order="sorted")
 
@@ -59,7 +59,7 @@ def decode(value: Value, *, what: str) -> Any:
             return msgspec.msgpack.decode(value)
         except (ValueError, TypeError, RecursionError) as error:
             raise Refused("bad_value", f"{what} is not MessagePack: {error}") from error
-    kind = "sealed" if isinstance(value, Sealed) else f"larger than {INLINE_BYTES_MAX} bytes"
+    kind = "sealed" if isinstance(value, EncryptedValue) else f"larger than {INLINE_BYTES_MAX} bytes"
     raise Refused("value_not_inline", f"{what} is {kind}, so no rule can read it: return the deciding fields apart")
 
 

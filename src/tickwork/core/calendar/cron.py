@@ -8,7 +8,7 @@ one weekday, 40 months of February. An expression that no month of any year can 
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tickwork.core.calendar.cron_parser import Found, Word, parse_field, split_fields
+from tickwork.core.calendar.cron_parser import FieldText, ParsedField, parse_field, split_fields
 from tickwork.core.calendar.dates import (
     DAY_MAX,
     DAY_MIN,
@@ -26,7 +26,7 @@ from tickwork.core.calendar.dates import (
     time_until,
     weekday,
 )
-from tickwork.core.calendar.recurrence import Calendar, Pattern, on_weekdays
+from tickwork.core.calendar.recurrence import Calendar, LocalRecurrence, on_weekdays
 
 EVERY_HOUR, EVERY_MINUTE = (1 << 24) - 1, (1 << 60) - 1
 KEPT_MAX = 16
@@ -37,9 +37,9 @@ KINDS_OF_YEAR = range(2001, 2029)  # 28 years in a row have every first weekday,
 class Days:
     """Which days fit: what the fields for day, month and weekday say, and the dates that count."""
 
-    day: Found
+    day: ParsedField
     months: int
-    weekday: Found
+    weekday: ParsedField
     either: bool  # both day fields are restricted, and a day need only fit one of them
     special: bool  # there is more to ask than plain numbers
     calendar: Calendar | None = None
@@ -48,7 +48,7 @@ class Days:
     _months_memo: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
-    def of(cls, day: Found, months: int, weekday: Found, *, either: bool) -> Self:
+    def of(cls, day: ParsedField, months: int, weekday: ParsedField, *, either: bool) -> Self:
         special = any((day.from_end, day.nearest, day.last_workday, weekday.last, weekday.nth))
         return cls(day=day, months=months, weekday=weekday, either=either, special=special)
 
@@ -120,7 +120,7 @@ class Days:
         return self.months | self.calendar.included_months if self.calendar is not None else self.months
 
 
-def special_days(found: Found, year: int, month: int) -> int:
+def special_days(found: ParsedField, year: int, month: int) -> int:
     length = month_length(year, month)
     bits = 0
     for before in members(found.from_end):
@@ -142,7 +142,7 @@ def nearest_workday(year: int, month: int, day: int) -> int:
     return day
 
 
-def special_weekdays(found: Found, year: int, month: int) -> int:
+def special_weekdays(found: ParsedField, year: int, month: int) -> int:
     length = month_length(year, month)
     first = weekday(day_number(year, month, 1))
     bits = 0
@@ -156,7 +156,7 @@ def special_weekdays(found: Found, year: int, month: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cron(Pattern):
+class Cron(LocalRecurrence):
     text: str
     seconds: int
     minutes: int
@@ -216,7 +216,7 @@ class Cron(Pattern):
         return None if found is None else found * DAY_S + time_until(self.hours, self.minutes, self.seconds, last)
 
 
-def _hopeless(words: list[Word], days: Days) -> Word:
+def _hopeless(words: list[FieldText], days: Days) -> FieldText:
     """The field to name when no day fits: the weekdays only where the other two leave days over."""
-    anyday = replace(days, weekday=Found(plain=127), either=False)
+    anyday = replace(days, weekday=ParsedField(plain=127), either=False)
     return words[-1] if anyday.possible() else words[-3]

@@ -66,7 +66,7 @@ FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedField:
     """What one field allows. All but `plain` are for the two day fields."""
 
     plain: int = 0
@@ -76,15 +76,15 @@ class Found:
     last: int = 0  # 5L: the last such weekday of the month
     nth: int = 0  # 5#3: bit 7 * (3 - 1) + 5
 
-    def __or__(self, other: "Found") -> "Found":
-        return Found(
+    def __or__(self, other: "ParsedField") -> "ParsedField":
+        return ParsedField(
             self.plain | other.plain, self.from_end | other.from_end, self.nearest | other.nearest,
             self.last_workday or other.last_workday, self.last | other.last, self.nth | other.nth,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class FieldText:
     """The text of one field, and where it starts."""
 
     field: Field
@@ -105,7 +105,7 @@ class Word:
         return InvalidCron(message, path=path, field=self.field.name, position=self.position + shift)
 
 
-def split_fields(text: str, *, path: str) -> list[Word]:
+def split_fields(text: str, *, path: str) -> list[FieldText]:
     """Each field with its text. A macro is read as what it stands for."""
     if len(text) > CRON_LENGTH_MAX:
         message = f"longer than {CRON_LENGTH_MAX} characters"
@@ -116,10 +116,10 @@ def split_fields(text: str, *, path: str) -> list[Word]:
     if len(words) not in (5, 6):
         message = f"five fields are needed, or six with the seconds first; there are {len(words)}"
         raise InvalidCron(message, path=path, field="expression", position=1)
-    return [Word(field, *word) for field, word in zip(FIELDS[-len(words) :], words, strict=True)]
+    return [FieldText(field, *word) for field, word in zip(FIELDS[-len(words) :], words, strict=True)]
 
 
-def _split_macro(words: list[tuple[str, int]], *, path: str) -> list[Word]:
+def _split_macro(words: list[tuple[str, int]], *, path: str) -> list[FieldText]:
     (macro, position), *others = words
     if macro.lower() == "@reboot":
         message = "@reboot has no time; start the workflow when your program starts"
@@ -134,9 +134,9 @@ def _split_macro(words: list[tuple[str, int]], *, path: str) -> list[Word]:
     return split_fields(MACROS[macro.lower()], path=path)
 
 
-def parse_field(word: Word, *, seed: str, path: str) -> Found:
+def parse_field(word: FieldText, *, seed: str, path: str) -> ParsedField:
     """The values that a field allows. `H` is a number made of the seed and the field's name."""
-    found, at = Found(), 0
+    found, at = ParsedField(), 0
     for item in word.text.split(","):
         try:
             found |= _parse_item(word, item.upper(), seed)
@@ -146,40 +146,40 @@ def parse_field(word: Word, *, seed: str, path: str) -> Found:
     return found
 
 
-def _parse_item(word: Word, item: str, seed: str) -> Found:
+def _parse_item(word: FieldText, item: str, seed: str) -> ParsedField:
     field, special = word.field, None
     if item == "?":
         if field not in (DAY, WEEKDAY) or word.text != "?":
             raise ValueError("'?' stands alone, and only in a day field")
-        return Found(_range_bits(field, field.low, field.high, 1))
+        return ParsedField(_range_bits(field, field.low, field.high, 1))
     if match := _HASHED.fullmatch(item):
-        return Found(_hashed_bits(field, seed, *match.groups()))
+        return ParsedField(_hashed_bits(field, seed, *match.groups()))
     if field is DAY:
         special = _special_day(item)
     elif field is WEEKDAY:
         special = _special_weekday(item)
-    return special or Found(_item_bits(field, item))
+    return special or ParsedField(_item_bits(field, item))
 
 
-def _special_day(item: str) -> Found | None:
+def _special_day(item: str) -> ParsedField | None:
     if item == "LW":
-        return Found(last_workday=True)
+        return ParsedField(last_workday=True)
     if match := _LAST_DAY.fullmatch(item):
         before = _number(match[1], 1, 30, "number of days before the last") if match[1] else 0
-        return Found(from_end=1 << before)
+        return ParsedField(from_end=1 << before)
     if match := _NEAREST.fullmatch(item):
-        return Found(nearest=1 << _number(match[1], 1, 31, "number"))
+        return ParsedField(nearest=1 << _number(match[1], 1, 31, "number"))
     return None
 
 
-def _special_weekday(item: str) -> Found | None:
+def _special_weekday(item: str) -> ParsedField | None:
     if item == "L":
         raise ValueError("'L' needs a weekday here: '5L' is the last Friday of a month")
     if match := _LAST_WEEKDAY.fullmatch(item):
-        return Found(last=1 << _value(WEEKDAY, match[1]) % 7)
+        return ParsedField(last=1 << _value(WEEKDAY, match[1]) % 7)
     if match := _NTH_WEEKDAY.fullmatch(item):
         nth = _number(match[2], 1, 5, "number of a week")
-        return Found(nth=1 << 7 * (nth - 1) + _value(WEEKDAY, match[1]) % 7)
+        return ParsedField(nth=1 << 7 * (nth - 1) + _value(WEEKDAY, match[1]) % 7)
     return None
 
 

@@ -9,13 +9,13 @@ time, the second time, or both. No instant is due twice, however many readings l
 from dataclasses import dataclass
 
 from tickwork.core.calendar.dates import MS_END, MS_START, S_END, S_START
-from tickwork.core.calendar.recurrence import FAR_S, Pattern, Rhythm
+from tickwork.core.calendar.recurrence import FAR_S, LocalRecurrence, Recurrence
 from tickwork.core.calendar.zones import FOREVER_S, Period, Zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Zoned(Rhythm):
-    pattern: Pattern
+class ZonedRecurrence(Recurrence):
+    pattern: LocalRecurrence
     zone: Zone
     gap: str
     overlap: str

@@ -16,7 +16,7 @@ _RULE = re.compile(rf"{_NAME}{_OFFSET}(?:{_NAME}{_OFFSET}?,{_DAY}(?:/{_OFFSET})?
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Transition:
     """On which day of a year, and how many seconds after its midnight."""
 
     day: str
@@ -42,8 +42,8 @@ class Change:
 class PosixRule:
     standard_s: int
     summer_s: int = 0
-    begins: Change | None = None
-    ends: Change | None = None
+    begins: Transition | None = None
+    ends: Transition | None = None
 
     def changes(self, year: int) -> list[tuple[int, int]]:
         """When the clocks change in this year, in UTC, and the offset from then on."""
@@ -64,7 +64,9 @@ def parse_rule(text: str) -> PosixRule:
     if begins is None:
         return PosixRule(standard_s)
     summer_s = -_seconds(summer) if summer else standard_s + HOUR_S
-    return PosixRule(standard_s, summer_s, Change(begins, _time_s(begins_time)), Change(ends, _time_s(ends_time)))
+    return PosixRule(
+        standard_s, summer_s, Transition(begins, _time_s(begins_time)), Transition(ends, _time_s(ends_time))
+    )
 
 
 def _time_s(text: str | None) -> int:

@@ -35,7 +35,7 @@ FAR_S = 2 * DAY_S  # more than clocks were ever changed at once: Samoa left out 
 DATES_TRIED_MAX = 5_000  # in a row that do not count: then a rhythm is taken to have ended
 
 
-class Rhythm(ABC):
+class Recurrence(ABC):
     """Anything with due times."""
 
     __slots__ = ()
@@ -63,7 +63,7 @@ class Rhythm(ABC):
             due_ms = self.prev_ms(due_ms)
 
 
-class Pattern(Rhythm):
+class LocalRecurrence(Recurrence):
     """Readings of a clock: seconds since 1970 as that clock counts them. Without a zone, the clock is UTC's."""
 
     __slots__ = ()
@@ -96,7 +96,7 @@ class Pattern(Rhythm):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval(Rhythm):
+class Interval(Recurrence):
     """Every so often, counted from the anchor in both directions."""
 
     every_ms: int
@@ -121,7 +121,7 @@ class Interval(Rhythm):
 
 
 @dataclass(frozen=True, slots=True)
-class Once(Rhythm):
+class Once(Recurrence):
     at_ms: int
 
     def next_ms(self, after_ms: int) -> int | None:
@@ -132,10 +132,10 @@ class Once(Rhythm):
 
 
 @dataclass(frozen=True, slots=True)
-class Within(Rhythm):
+class BoundedRecurrence(Recurrence):
     """Only from `start_ms` on, and before `end_ms`."""
 
-    rhythm: Rhythm
+    rhythm: Recurrence
     start_ms: int
     end_ms: int
 
@@ -227,10 +227,10 @@ def on_weekdays(year: int, month: int, weekdays: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class OnDates(Pattern):
+class LocalDateFilter(LocalRecurrence):
     """The readings of a pattern on dates that count."""
 
-    pattern: Pattern
+    pattern: LocalRecurrence
     calendar: Calendar
 
     @property
@@ -263,10 +263,10 @@ class OnDates(Pattern):
 
 
 @dataclass(frozen=True, slots=True)
-class OnDatesIn(Rhythm):
+class DateFilter(Recurrence):
     """The instants of a rhythm whose date in a zone counts."""
 
-    rhythm: Rhythm
+    rhythm: Recurrence
     calendar: Calendar
     zone: Zone
 

@@ -28,7 +28,7 @@ from tickwork.core.calendar.dates import (
     time_until,
     weekday,
 )
-from tickwork.core.calendar.recurrence import Pattern, on_weekdays
+from tickwork.core.calendar.recurrence import LocalRecurrence, on_weekdays
 from tickwork.core.calendar.rrule_parser import (
     DAILY,
     HOURLY,
@@ -67,7 +67,7 @@ def parse_rrule(text: str, *, zone: Zone, start_ms: int | None = None, path: str
     return replace(rule, until_s=last_s) if count else rule
 
 
-class Weekly(NamedTuple):
+class NthWeekday(NamedTuple):
     """A weekday, and the how-manieth it is; 0: every one."""
 
     nth: int
@@ -75,7 +75,7 @@ class Weekly(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(Pattern):
+class Rule(LocalRecurrence):
     frequency: int
     start_s: int
     from_s: int  # the first reading that counts
@@ -90,7 +90,7 @@ class Rule(Pattern):
     days_of_year: tuple[int, ...]
     weeks: tuple[int, ...]
     weekdays: int
-    numbered: tuple[Weekly, ...]
+    numbered: tuple[NthWeekday, ...]
     of_year: bool  # numbered weekdays are counted in the year, else in the month
     positions: tuple[int, ...]
     hours: int
@@ -119,7 +119,7 @@ class Rule(Pattern):
 
     def _next_time(self, after_s: int) -> int | None:
         day, second = divmod(after_s + 1, DAY_S)
-        tries = Tries(TIMES_TRIED_MAX)
+        tries = SearchBudget(TIMES_TRIED_MAX)
         found_day = self._day_from(day)
         while found_day is not None and tries.left > 0 and found_day - day < DAYS_AHEAD_MAX:
             time = self._time_from(found_day, second if found_day == day else 0, tries)
@@ -130,7 +130,7 @@ class Rule(Pattern):
 
     def _prev_time(self, before_s: int) -> int | None:
         day, second = divmod(before_s - 1, DAY_S)
-        tries = Tries(TIMES_TRIED_MAX)
+        tries = SearchBudget(TIMES_TRIED_MAX)
         found_day = self._day_until(day)
         while found_day is not None and tries.left > 0:
             time = self._time_until(found_day, second if found_day == day else DAY_S - 1, tries)
@@ -225,7 +225,7 @@ class Rule(Pattern):
 
     # ---- times of a day
 
-    def _time_from(self, day: int, second: int, tries: "Tries") -> int:
+    def _time_from(self, day: int, second: int, tries: "SearchBudget") -> int:
         tries.left -= 1
         if self.frequency >= DAILY:
             return time_from(self.hours, self.minutes, self.seconds, second)
@@ -244,7 +244,7 @@ class Rule(Pattern):
             at += unit * self.interval
         return NO_TIME
 
-    def _time_until(self, day: int, second: int, tries: "Tries") -> int:
+    def _time_until(self, day: int, second: int, tries: "SearchBudget") -> int:
         tries.left -= 1
         if self.frequency >= DAILY:
             return time_until(self.hours, self.minutes, self.seconds, second)
@@ -376,7 +376,7 @@ class Rule(Pattern):
         return found
 
 
-def nth_weekday(start: int, end: int, wanted: Weekly) -> int:
+def nth_weekday(start: int, end: int, wanted: NthWeekday) -> int:
     """A day number, which may lie outside of the stretch: then there is no such day."""
     if wanted.nth > 0:
         found = start + (wanted.weekday - weekday(start)) % 7 + 7 * (wanted.nth - 1)
@@ -385,7 +385,7 @@ def nth_weekday(start: int, end: int, wanted: Weekly) -> int:
     return found if found >= start else start - 1
 
 
-class Tries:
+class SearchBudget:
     __slots__ = ("left",)
 
     def __init__(self, left: int) -> None:
@@ -422,7 +422,7 @@ def compiled(text: RuleText) -> Rule:
         days_of_year=numbers.get("BYYEARDAY", ()),
         weeks=numbers.get("BYWEEKNO", ()),
         weekdays=weekdays,
-        numbered=tuple(Weekly(nth, one) for nth, one in text.weekdays if nth),
+        numbered=tuple(NthWeekday(nth, one) for nth, one in text.weekdays if nth),
         of_year=text.frequency == YEARLY and "BYMONTH" not in numbers,
         positions=numbers.get("BYSETPOS", ()),
         hours=_times(text, "BYHOUR", HOURLY, second // HOUR_S, 24),

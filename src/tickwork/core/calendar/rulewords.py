@@ -16,7 +16,7 @@ from tickwork.core.calendar.describe import (
     weekday_name,
     weekday_words,
 )
-from tickwork.core.calendar.rrule import EVERY_MONTH, Rule, Weekly
+from tickwork.core.calendar.rrule import EVERY_MONTH, NthWeekday, Rule
 from tickwork.core.calendar.rrule_parser import DAILY, HOURLY, MINUTELY
 from tickwork.core.calendar.zones import FOREVER_S
 
@@ -52,7 +52,7 @@ def _days(rule: Rule) -> str:
     return (f" on {found}" if found else "") + in_weeks
 
 
-def _nth(one: Weekly) -> str:
+def _nth(one: NthWeekday) -> str:
     return f"{_place(one.nth)} {weekday_name(one.weekday)}"
 
 

@@ -1,8 +1,8 @@
 """When a schedule is due: as data that travels and is stored, and as a rhythm that answers.
 
-A `When` says one of four things: a cron expression, an interval, one instant, or a recurrence rule; with a
+A `ScheduleSpec` says one of four things: a cron expression, an interval, one instant, or a recurrence rule; with a
 zone, what to do when clocks are changed, which dates count, and from when to when. `compile_when` makes
-it a rhythm or refuses it with the field that is wrong; what is equal is shared through `Parts`.
+it a rhythm or refuses it with the field that is wrong; what is equal is shared through `SpecCache`.
 
 A time of day follows the clock on the wall: in a gap it is shifted, in a fold it counts once. What runs
 every hour or more often follows elapsed time: a fold counts twice, and only what is tied to hours of the day is
@@ -19,8 +19,17 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.cron import Cron
 from tickwork.core.calendar.cron_parser import parse_field, split_fields
 from tickwork.core.calendar.dates import MS_END, MS_START, parse_date
-from tickwork.core.calendar.local_time import Zoned
-from tickwork.core.calendar.recurrence import Calendar, Interval, Once, OnDates, OnDatesIn, Pattern, Rhythm, Within
+from tickwork.core.calendar.local_time import ZonedRecurrence
+from tickwork.core.calendar.recurrence import (
+    BoundedRecurrence,
+    Calendar,
+    DateFilter,
+    Interval,
+    LocalDateFilter,
+    LocalRecurrence,
+    Once,
+    Recurrence,
+)
 from tickwork.core.calendar.rrule import parse_rrule
 from tickwork.core.calendar.zones import FOREVER_S, UTC, Zone, Zones
 
@@ -32,7 +41,7 @@ NO_HOLIDAYS: Mapping[str, frozenset[str]] = {}
 Part = TypeVar("Part")
 
 
-class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     cron: str | None = None
     every_ms: int | None = None
     at_ms: int | None = None
@@ -58,7 +67,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.cron is not None and not self.has_calendar and self.start_ms is None and self.end_ms is None
 
 
-class Parts:
+class SpecCache:
     """Compiled parts by their value, so that a million equal schedules hold one. For one owner, and never trimmed:
     drop it when the zones or many schedules change."""
 
@@ -66,7 +75,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._kept: dict[object, object] = {}
-        self._asked: tuple[Rhythm | None, int] = (None, 0)
+        self._asked: tuple[Recurrence | None, int] = (None, 0)
         self._told_ms: int | None = None
 
     def keep(self, key: object, make: Callable[[], Part]) -> Part:
@@ -79,14 +88,14 @@ class Parts:
         """The first of all values that equal this one."""
         return cast("Part", self._kept.setdefault(value, value))
 
-    def next_ms(self, rhythm: Rhythm, after_ms: int) -> int | None:
+    def next_ms(self, rhythm: Recurrence, after_ms: int) -> int | None:
         """As the rhythm tells it. Many of one rhythm are due together, and ask for the same."""
         asked = self._asked
         if asked[0] is not rhythm or asked[1] != after_ms:
             self._asked, self._told_ms = (rhythm, after_ms), rhythm.next_ms(after_ms)
         return self._told_ms
 
-    def when(self, when: "When") -> "When":
+    def when(self, when: "ScheduleSpec") -> "ScheduleSpec":
         """The one that stands for all equal ones, where many are likely to be: few share an anchor or a date."""
         return self.one(when) if when.is_bare else when
 
@@ -95,24 +104,24 @@ class Parts:
 
 
 def compile_when(
-    when: When,
+    when: ScheduleSpec,
     zones: Zones,
     holidays: Mapping[str, frozenset[str]] = NO_HOLIDAYS,
     seed: str = "",
     *,
     path: str = "",
-    parts: Parts | None = None,
-) -> Rhythm:
+    parts: SpecCache | None = None,
+) -> Recurrence:
     """The due times of a schedule. `seed` decides what `H` stands for: the same one, the same times."""
-    parts = Parts() if parts is None else parts
+    parts = SpecCache() if parts is None else parts
     if when.is_bare and "H" not in (when.cron or "").upper():
         return parts.keep(("rhythm", when), lambda: _compile(when, zones, holidays, seed, path, parts))
     return _compile(when, zones, holidays, seed, path, parts)
 
 
 def _compile(
-    when: When, zones: Zones, holidays: Mapping[str, frozenset[str]], seed: str, path: str, parts: Parts
-) -> Rhythm:
+    when: ScheduleSpec, zones: Zones, holidays: Mapping[str, frozenset[str]], seed: str, path: str, parts: SpecCache
+) -> Recurrence:
     at = f"{path}." if path else ""
     _check(when, at)
     zone = zones.get(when.zone, path=f"{at}zone")
@@ -128,17 +137,17 @@ def _compile(
     if when.start_ms is None and when.end_ms is None:
         return rhythm
     start_ms = MS_START if when.start_ms is None else when.start_ms
-    return Within(rhythm, start_ms, MS_END if when.end_ms is None else when.end_ms)
+    return BoundedRecurrence(rhythm, start_ms, MS_END if when.end_ms is None else when.end_ms)
 
 
-def policies(when: When, pattern: Pattern) -> tuple[str, str]:
+def policies(when: ScheduleSpec, pattern: LocalRecurrence) -> tuple[str, str]:
     """What happens in a gap and in a fold, with `auto` made plain."""
     gap = when.gap if when.gap != "auto" else "skip" if pattern.any_hour else "shift"
     overlap = when.overlap if when.overlap != "auto" else "both" if pattern.steady else "first"
     return gap, overlap
 
 
-def _check(when: When, at: str) -> None:
+def _check(when: ScheduleSpec, at: str) -> None:
     said = [name for name in ("cron", "every_ms", "at_ms", "rrule") if getattr(when, name) is not None]
     if len(said) != 1:
         found = " and ".join(said) if said else "none of them"
@@ -161,7 +170,7 @@ def _check(when: When, at: str) -> None:
             raise Refused("instant_range", message, path=f"{at}{name}")
 
 
-def _calendar(when: When, holidays: Mapping[str, frozenset[str]], at: str, parts: Parts) -> Calendar:
+def _calendar(when: ScheduleSpec, holidays: Mapping[str, frozenset[str]], at: str, parts: SpecCache) -> Calendar:
     for name, most in (("include", DATES_MAX), ("exclude", DATES_MAX), ("holidays", LISTS_MAX)):
         if len(getattr(when, name)) > most:
             raise Refused("too_many_dates", f"at most {most} are allowed", path=f"{at}{name}")
@@ -185,18 +194,20 @@ def _calendar(when: When, holidays: Mapping[str, frozenset[str]], at: str, parts
     return parts.keep(("calendar", when.include, when.exclude, when.business_days, lists), make)
 
 
-def _interval(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Rhythm:
+def _interval(when: ScheduleSpec, calendar: Calendar | None, zone: Zone, at: str) -> Recurrence:
     anchor_ms = when.anchor_ms if when.anchor_ms is not None else when.start_ms or 0
     interval = Interval.parse(when.every_ms, anchor_ms=anchor_ms, path=f"{at}every_ms")
     if calendar is None:
         return interval
-    rhythm = OnDatesIn(interval, calendar, zone)
+    rhythm = DateFilter(interval, calendar, zone)
     if rhythm.next_ms(anchor_ms - 1) is None:
         raise Refused("never_due", "no time of this interval falls on a date that counts", path=f"{at}every_ms")
     return rhythm
 
 
-def _cron(when: When, calendar: Calendar | None, zone: Zone, seed: str, at: str, parts: Parts) -> Rhythm:
+def _cron(
+    when: ScheduleSpec, calendar: Calendar | None, zone: Zone, seed: str, at: str, parts: SpecCache
+) -> Recurrence:
     """Shared by text, and by what its fields with an H stand for: only those are read again for every seed."""
     text, path = when.cron, f"{at}cron"
     assert text is not None
@@ -209,7 +220,7 @@ def _cron(when: When, calendar: Calendar | None, zone: Zone, seed: str, at: str,
     return cron if zone is UTC else parts.keep(key, lambda: _zoned(when, cron, zone))
 
 
-def _parsed(text: str, seed: str, path: str, parts: Parts) -> Cron:
+def _parsed(text: str, seed: str, path: str, parts: SpecCache) -> Cron:
     cron = Cron.parse(text, path=path, seed=seed)
     return replace(cron, days=parts.keep(cron.days, lambda: cron.days))
 
@@ -221,7 +232,7 @@ def _counted(cron: Cron, calendar: Calendar, at: str) -> Cron:
     return found
 
 
-def _rule(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Rhythm:
+def _rule(when: ScheduleSpec, calendar: Calendar | None, zone: Zone, at: str) -> Recurrence:
     assert when.rrule is not None
     given_ms = when.anchor_ms if when.anchor_ms is not None else when.start_ms
     rule = parse_rrule(when.rrule, zone=zone, start_ms=given_ms, path=f"{at}rrule")
@@ -230,13 +241,13 @@ def _rule(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Rhythm:
         # What counts are instants, and how many a reading has is known only here.
         rule = replace(rule, until_s=FOREVER_S)
         end_ms = _counted_end_ms(_zoned(when, rule, zone), start_ms, count)
-    pattern = rule if calendar is None else OnDates(rule, calendar)
+    pattern = rule if calendar is None else LocalDateFilter(rule, calendar)
     if pattern.next_s(rule.from_s - 1) is None:
         raise Refused("never_due", "no time of this rule falls on a date that counts", path=f"{at}rrule")
-    return pattern if zone is UTC else Within(_zoned(when, pattern, zone), start_ms, end_ms)
+    return pattern if zone is UTC else BoundedRecurrence(_zoned(when, pattern, zone), start_ms, end_ms)
 
 
-def _counted_end_ms(rhythm: Rhythm, start_ms: int, count: int) -> int:
+def _counted_end_ms(rhythm: Recurrence, start_ms: int, count: int) -> int:
     last_ms = start_ms - 1
     for _ in range(count):
         due_ms = rhythm.next_ms(last_ms)
@@ -246,8 +257,8 @@ def _counted_end_ms(rhythm: Rhythm, start_ms: int, count: int) -> int:
     return last_ms + 1
 
 
-def _zoned(when: When, pattern: Pattern, zone: Zone) -> Rhythm:
+def _zoned(when: ScheduleSpec, pattern: LocalRecurrence, zone: Zone) -> Recurrence:
     if zone is UTC:
         return pattern
     gap, overlap = policies(when, pattern)
-    return Zoned(pattern=pattern, zone=zone, gap=gap, overlap=overlap)
+    return ZonedRecurrence(pattern=pattern, zone=zone, gap=gap, overlap=overlap)

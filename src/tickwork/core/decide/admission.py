@@ -16,23 +16,23 @@ line, so whatever comes beside a wide map waits for one portion of it, not for t
 
 from heapq import heapify, heappop, heappush
 
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.indexes import end_admission, held_at
 from tickwork.core.evolve.tasks import dispatch_together, on_dispatched, plain_first
 from tickwork.core.state.effects import Alert, Dispatch
-from tickwork.core.state.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
-from tickwork.core.state.ready_queues import Blocker, Gauge, Lane, OrderKey, Shed, Station
+from tickwork.core.state.events import ChildDispatched, LoadShed, QueueHeld, TaskDispatched
+from tickwork.core.state.ready_queues import Blocker, Limiter, LoadShedder, OrderKey, ReadyQueue, WorkerPool
 from tickwork.core.state.state import State, Worker
 
-Candidate = tuple[OrderKey, Lane, Blocker | None]
+Candidate = tuple[OrderKey, ReadyQueue, Blocker | None]
 
 
-def admit(turn: Turn) -> None:
+def admit(turn: TickContext) -> None:
     state = turn.state
     now_ms, events = state.now_ms, turn.events
     line = _candidates(state)
     plenty = len(line) > 1 and _plenty(state, line)
-    still: list[Lane] = []
+    still: list[ReadyQueue] = []
     while line and len(events) < turn.changes_max:
         key, lane, source = heappop(line)
         if source is not None:
@@ -60,7 +60,7 @@ def _candidates(state: State) -> list[Candidate]:
 def _plenty(state: State, line: list[Candidate]) -> bool:
     """Whether every ready task of these lanes can start now: then nobody can be kept waiting by another."""
     demand = 0
-    wanted: dict[Gauge, int] = {}
+    wanted: dict[Limiter, int] = {}
     for _, lane, source in line:
         if source is not None or not lane.plain or lane.tasks[0].fan is not None:
             return False
@@ -72,7 +72,7 @@ def _plenty(state: State, line: list[Candidate]) -> bool:
     )
 
 
-def _credit_reaches(state: State, station: Station, demand: int) -> bool:
+def _credit_reaches(state: State, station: WorkerPool, demand: int) -> bool:
     bits = station.free
     while bits and demand > 0:
         worker = state.workers[(bits & -bits).bit_length() - 1]
@@ -91,17 +91,17 @@ def _refill(line: list[Candidate], blocker: Blocker, now_ms: int) -> None:
 
 def has_room(blocker: Blocker, now_ms: int) -> bool:
     match blocker:
-        case Gauge():
+        case Limiter():
             return blocker.room(now_ms) > 0
-        case Station():
+        case WorkerPool():
             return blocker.free != 0
-        case Shed():
+        case LoadShedder():
             return not blocker.on
         case _:
             raise AssertionError("a blocker is a gauge, a station or the shed")
 
 
-def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> None:
+def _serve(turn: TickContext, lane: ReadyQueue, line: list[Candidate], still: list[ReadyQueue]) -> None:
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
     now_ms, events, station = state.now_ms, turn.events, lane.station
@@ -154,7 +154,7 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
                     return
 
 
-def _room(state: State, lane: Lane) -> int:
+def _room(state: State, lane: ReadyQueue) -> int:
     """How many of its tasks could start now; 0 where `what_holds` knows a reason."""
     if not lane.station.free or (state.shed.on and not lane.protected):
         return 0
@@ -170,7 +170,7 @@ def _room(state: State, lane: Lane) -> int:
     return max(room, 0)
 
 
-def _next_worker(state: State, lane: Lane, room: int, turns: int) -> tuple[Worker | None, int]:
+def _next_worker(state: State, lane: ReadyQueue, room: int, turns: int) -> tuple[Worker | None, int]:
     """The next free worker in turn that has the resources, and an even share of what may start."""
     station = lane.station
     if lane.plain:
@@ -199,7 +199,7 @@ Hold = tuple[str, str, int]
 """Why a lane does not move, what holds it, and the tick at which that ends by itself (0: not by time)."""
 
 
-def what_holds(state: State, lane: Lane) -> Hold | None:
+def what_holds(state: State, lane: ReadyQueue) -> Hold | None:
     """The first thing in a fixed order that holds this lane; None where its first task may start."""
     now_ms = state.now_ms
     for gauge in lane.gauges:
@@ -216,16 +216,16 @@ def what_holds(state: State, lane: Lane) -> Hold | None:
     return None
 
 
-def _hold(turn: Turn, lane: Lane, held: Hold, still: list[Lane]) -> None:
+def _hold(turn: TickContext, lane: ReadyQueue, held: Hold, still: list[ReadyQueue]) -> None:
     """Record what holds it, if that is new. Else it is parked after this admission, which cannot free it any more."""
     reason, by, until = held
     if (lane.held, lane.held_by) == (reason, by):
         still.append(lane)
     else:
-        turn.emit(LaneHeld(lane.number, reason, by, until))
+        turn.emit(QueueHeld(lane.number, reason, by, until))
 
 
-def shed_load(turn: Turn) -> None:
+def shed_load(turn: TickContext) -> None:
     """Above a set lag of important work, lanes of low priority are held until it is halved."""
     state = turn.state
     limit_ms = state.settings.shed_lag_ms
@@ -239,7 +239,7 @@ def shed_load(turn: Turn) -> None:
         turn.emit(LoadShed(False, lag_ms))
 
 
-def _lag_ms(turn: Turn) -> int:
+def _lag_ms(turn: TickContext) -> int:
     """The longest that important work has waited: what started in this tick, and what only waits for a worker.
 
     What its own limits hold, or what no worker serves, is no sign of load.

@@ -11,7 +11,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Ref, Value
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.decide.policy import ask
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.workflow import verdict
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.input_fields import require_child_inputs
@@ -30,7 +30,7 @@ from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
 from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.tasks import made_ready
 from tickwork.core.evolve.worker_pools import handler_of, others_may_have
-from tickwork.core.state.effects import Alert, LookUp, ReadExtract, Stop
+from tickwork.core.state.effects import Alert, CancelAttempt, LookUpCache, ReadExtract
 from tickwork.core.state.evaluation_context import (
     OF_CHECK,
     OF_LAST,
@@ -45,10 +45,11 @@ from tickwork.core.state.evaluation_context import (
     snapshot,
 )
 from tickwork.core.state.events import (
-    ChildBegun,
-    ExtractSought,
-    FanEnded,
+    ExtractRequested,
+    FanOutEnded,
     GateTaken,
+    IterationDelayed,
+    IterationStarted,
     PolicyDecided,
     RunGated,
     RunMoved,
@@ -61,10 +62,9 @@ from tickwork.core.state.events import (
     TaskReady,
     TaskRetrying,
     TaskWaiting,
-    TurnDelayed,
 )
 from tickwork.core.state.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
-from tickwork.core.state.ready_queues import is_carrier
+from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
 from tickwork.core.state.state import Run, State, Task, tries_of
 
@@ -78,7 +78,7 @@ START, COMPLETE = int(RunTrigger.START), int(RunTrigger.COMPLETE)
 READY = Phase.READY
 
 
-def visit(turn: Turn, run: Run) -> None:
+def visit(turn: TickContext, run: Run) -> None:
     state, plan = run.state, run.plan
     if state == PENDING:
         if run.start_at or (plan.definition.concurrency is not None and not _enter_gate(turn, run)):
@@ -108,7 +108,7 @@ def visit(turn: Turn, run: Run) -> None:
         turn.deferred.append(run.number)  # conditions see what came in this tick from the next one on
 
 
-def _inputs_hold(turn: Turn, run: Run) -> bool:
+def _inputs_hold(turn: TickContext, run: Run) -> bool:
     """Whether the inputs of a child run are what its workflow declares, where they are not inline: the shell compares
     them. False: not known yet; or they are not, and the run has failed."""
     checked = (run.extracts or {}).get((INPUTS, OF_CHECK))
@@ -122,7 +122,7 @@ def _inputs_hold(turn: Turn, run: Run) -> bool:
     return False
 
 
-def _enter_gate(turn: Turn, run: Run) -> bool:
+def _enter_gate(turn: TickContext, run: Run) -> bool:
     """False: its concurrency key is taken, or cannot be told."""
     concurrency = run.plan.definition.concurrency
     if concurrency is not None and run.gate is None:
@@ -142,7 +142,7 @@ def _enter_gate(turn: Turn, run: Run) -> bool:
     return not run.gated
 
 
-def take_gate_again(turn: Turn, run: Run) -> None:
+def take_gate_again(turn: TickContext, run: Run) -> None:
     """A resolved run goes on where it was and stands in no line, but whoever comes next sees that it is there."""
     try:
         key = _gate_key(turn.state, run)
@@ -156,7 +156,7 @@ def _gate_key(state: State, run: Run) -> str:
     return "" if condition is None else str(condition.value(snapshot(state, run, condition)))
 
 
-def _leave_early(turn: Turn, run: Run) -> bool:
+def _leave_early(turn: TickContext, run: Run) -> bool:
     for condition, way in zip(run.plan.exits, run.plan.definition.exits, strict=True):
         try:
             holds = condition.holds(snapshot(turn.state, run, condition))
@@ -175,15 +175,15 @@ def _leave_early(turn: Turn, run: Run) -> bool:
     return False
 
 
-def _seek(turn: Turn, run: Run, missing: ExtractMissing) -> None:
+def _seek(turn: TickContext, run: Run, missing: ExtractMissing) -> None:
     """The shell reads what is missing; the run is visited again when it has come."""
     for source, key in missing.places:
         if (source, key) not in (run.extracts or {}):
-            turn.emit(ExtractSought(run.number, source, key))
+            turn.emit(ExtractRequested(run.number, source, key))
             turn.effects.append(ReadExtract(run.number, source, key))
 
 
-def _has_output(turn: Turn, run: Run) -> bool:
+def _has_output(turn: TickContext, run: Run) -> bool:
     """False: a part of it has to be read first; or it is not there, and the run has failed."""
     try:
         output_value(run)
@@ -196,7 +196,7 @@ def _has_output(turn: Turn, run: Run) -> bool:
     return True
 
 
-def _settle(turn: Turn, run: Run) -> None:
+def _settle(turn: TickContext, run: Run) -> None:
     """Say where the run stands now that nothing more can be done for it."""
     if not run.unfinished:
         if run.state == WAITING:
@@ -214,7 +214,7 @@ def _settle(turn: Turn, run: Run) -> None:
         _wake(turn, run)
 
 
-def _wake(turn: Turn, run: Run) -> None:
+def _wake(turn: TickContext, run: Run) -> None:
     if run.state == WAITING:
         turn.emit(RunMoved(run.number, RunTrigger.WAKE))
 
@@ -224,21 +224,21 @@ def _failed_nodes(run: Run) -> str:
     return f"failed: {', '.join(failed[:5])}" + (f" and {len(failed) - 5} more" if len(failed) > 5 else "")
 
 
-def end_run(turn: Turn, run: Run, trigger: RunTrigger, reason: str, *, place: int = -1) -> None:
+def end_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, place: int = -1) -> None:
     """End a run with everything that is still going on in it, child runs included."""
     state = turn.state
     line = [(run, trigger, reason)]
     for ending, how, why in line:  # grows while it is walked
         for task in live_tasks(state, ending):
             if task.worker is not None:
-                turn.effects.append(Stop(task.worker.number, task.number, task.attempt))
+                turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
             line.extend((child, RunTrigger.CANCEL, f"its parent ended: {why}") for child in child_runs(state, task))
         turn.emit(RunMoved(ending.number, how, why, place))
         if how in (RunTrigger.FAIL, RunTrigger.TIME_OUT):
             turn.effects.append(Alert("run_failed", ending.tenant.id, ending.id, why))
 
 
-def time_out(turn: Turn, run: Run) -> None:
+def time_out(turn: TickContext, run: Run) -> None:
     """The time of a whole run is over. Its clean-up still runs, for a limited time; then the run ends, timed out."""
     state, steps = turn.state, run.plan.steps
     left = any(step.cleans_up and run.phases[step.index] not in ENDED for step in steps)
@@ -251,7 +251,7 @@ def time_out(turn: Turn, run: Run) -> None:
     for task in live_tasks(state, run):
         if not steps[task.step.index].cleans_up:
             if task.worker is not None:
-                turn.effects.append(Stop(task.worker.number, task.number, task.attempt))
+                turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
             children += child_runs(state, task)
     turn.emit(RunOverdue(run.number, state.tick + state.settings.clock.ticks(clean_up_ms(timeout_ms))))
     for child in children:
@@ -268,7 +268,7 @@ def clean_up_ms(timeout_ms: int) -> int:
 WITH_PARENT = "its parent is paused"
 
 
-def pause_run(turn: Turn, run: Run, reason: str, *, place: int = -1, until: int = 0) -> None:
+def pause_run(turn: TickContext, run: Run, reason: str, *, place: int = -1, until: int = 0) -> None:
     """Pause a run and the runs below it; those come back with it, unless somebody paused them for themselves."""
     turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, place, until))
     line = _children(turn.state, run)
@@ -278,7 +278,7 @@ def pause_run(turn: Turn, run: Run, reason: str, *, place: int = -1, until: int 
         line.extend(_children(turn.state, child))
 
 
-def resume_run(turn: Turn, run: Run, reason: str = "", *, place: int = -1) -> None:
+def resume_run(turn: TickContext, run: Run, reason: str = "", *, place: int = -1) -> None:
     line = [(run, reason)]
     for paused, why in line:  # grows while it is walked
         turn.emit(RunMoved(paused.number, RunTrigger.RESUME, why, place))
@@ -302,7 +302,7 @@ def child_runs(state: State, task: Task) -> list[Run]:
 # ---- steps
 
 
-def _take_steps(turn: Turn, run: Run) -> None:
+def _take_steps(turn: TickContext, run: Run) -> None:
     """Begin every node whose parents have all ended; what that frees at once, too."""
     phases, counts, steps = run.phases, run.counts, run.plan.steps
     if counts is None:  # a single node
@@ -324,7 +324,7 @@ def _take_steps(turn: Turn, run: Run) -> None:
             _begin(turn, run, steps[index])
 
 
-def _begin(turn: Turn, run: Run, step: Step) -> None:
+def _begin(turn: TickContext, run: Run, step: Step) -> None:
     if step.parents:
         phase_of = run.phases.__getitem__
         branches = tuple(map(phase_of, step.branches)) if step.branches else ()
@@ -351,7 +351,7 @@ def _begin(turn: Turn, run: Run, step: Step) -> None:
         turn.emit(StepEnded(run.number, step.index, Phase.FAILED, f"{refused.code}: {refused}"))
 
 
-def _pass_gate(turn: Turn, run: Run, step: Step) -> bool:
+def _pass_gate(turn: TickContext, run: Run, step: Step) -> bool:
     state = turn.state
 
     def see(condition: Condition) -> dict[str, object]:
@@ -373,7 +373,7 @@ def _pass_gate(turn: Turn, run: Run, step: Step) -> bool:
     return True
 
 
-def _begin_work(turn: Turn, run: Run, step: Step) -> None:
+def _begin_work(turn: TickContext, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, WorkNode)
     if step.cache_version is None:
@@ -382,10 +382,10 @@ def _begin_work(turn: Turn, run: Run, step: Step) -> None:
     key = cache_key(run, node, step.cache_version)
     turn.emit(TaskChecking(run.number, step.index, key))
     assert node.cache is not None
-    turn.effects.append(LookUp(run.number + step.index, key, node.cache.ttl_ms))
+    turn.effects.append(LookUpCache(run.number + step.index, key, node.cache.ttl_ms))
 
 
-def _begin_wait(turn: Turn, run: Run, step: Step) -> None:
+def _begin_wait(turn: TickContext, run: Run, step: Step) -> None:
     node, state = step.node, turn.state
     assert isinstance(node, WaitNode)
     clock = state.settings.clock
@@ -401,7 +401,7 @@ def _begin_wait(turn: Turn, run: Run, step: Step) -> None:
         turn.emit(TaskWaiting(run.number, step.index, until))
 
 
-def _begin_branch(turn: Turn, run: Run, step: Step) -> None:
+def _begin_branch(turn: TickContext, run: Run, step: Step) -> None:
     taken, reason = step.default, "default"
     for place, (condition, to) in enumerate(step.cases):
         if condition.holds(snapshot(turn.state, run, condition)):
@@ -414,7 +414,7 @@ def _begin_branch(turn: Turn, run: Run, step: Step) -> None:
             turn.emit(StepEnded(run.number, target, Phase.NOT_TAKEN, f"{step.id} took {reason}"))
 
 
-def _begin_event(turn: Turn, run: Run, step: Step) -> None:
+def _begin_event(turn: TickContext, run: Run, step: Step) -> None:
     node, state = step.node, turn.state
     assert isinstance(node, EventNode)
     key = "" if node.key is None else str(resolve_anywhere(run, node.key))
@@ -425,7 +425,7 @@ def _begin_event(turn: Turn, run: Run, step: Step) -> None:
             return
 
 
-def _begin_approval(turn: Turn, run: Run, step: Step) -> None:
+def _begin_approval(turn: TickContext, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, ApprovalNode)
     turn.emit(TaskWaiting(run.number, step.index, _deadline(turn.state, node.timeout_ms)))
@@ -435,11 +435,11 @@ def _deadline(state: State, timeout_ms: int | None) -> int:
     return 0 if timeout_ms is None else state.tick + state.settings.clock.ticks(timeout_ms)
 
 
-def _begin_workflow(turn: Turn, run: Run, step: Step) -> None:
+def _begin_workflow(turn: TickContext, run: Run, step: Step) -> None:
     turn.emit(TaskWaiting(run.number, step.index, 0, "", 1))
 
 
-def _begin_map(turn: Turn, run: Run, step: Step) -> None:
+def _begin_map(turn: TickContext, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, MapNode)
     total = items_over(run, node.over)
@@ -448,13 +448,13 @@ def _begin_map(turn: Turn, run: Run, step: Step) -> None:
     turn.emit(TaskWaiting(run.number, step.index, 0, "", total))
 
 
-def _begin_repeat(turn: Turn, run: Run, step: Step) -> None:
+def _begin_repeat(turn: TickContext, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, RepeatNode)
     turn.emit(TaskWaiting(run.number, step.index, 0, "", node.max_iterations))
 
 
-_KINDS: dict[Kind, Callable[[Turn, Run, Step], None]] = {
+_KINDS: dict[Kind, Callable[[TickContext, Run, Step], None]] = {
     Kind.WORK: _begin_work,
     Kind.WAIT: _begin_wait,
     Kind.BRANCH: _begin_branch,
@@ -469,7 +469,7 @@ _KINDS: dict[Kind, Callable[[Turn, Run, Step], None]] = {
 # ---- children
 
 
-def _tend_all_children(turn: Turn, run: Run) -> None:
+def _tend_all_children(turn: TickContext, run: Run) -> None:
     """Until nothing more follows: the end of one map may be the beginning of the next."""
     events = turn.events
     while run.fanning and run.state != PAUSED:
@@ -481,7 +481,7 @@ def _tend_all_children(turn: Turn, run: Run) -> None:
             _take_steps(turn, run)
 
 
-def _tend_children(turn: Turn, run: Run) -> None:
+def _tend_children(turn: TickContext, run: Run) -> None:
     """Begin what may begin, and end what all children of have ended."""
     for _, task in sorted((run.fanning or {}).items(), key=lambda pair: pair[0]):
         try:
@@ -498,12 +498,12 @@ def _tend_children(turn: Turn, run: Run) -> None:
             return
 
 
-def _tend_map(turn: Turn, task: Task) -> None:
+def _tend_map(turn: TickContext, task: Task) -> None:
     fan, node, body = task.fan, task.step.node, task.step.body
     assert fan is not None and body is not None and isinstance(node, MapNode)
     if fan.begun == fan.total and not fan.running:
         if fan.failed <= node.tolerate:
-            turn.emit(FanEnded(task.number))
+            turn.emit(FanOutEnded(task.number))
         else:
             turn.emit(TaskFailed(task.number, "children_failed", f"{fan.failed} of {fan.total} failed"))
     elif body.kind is Kind.WORKFLOW:
@@ -511,18 +511,18 @@ def _tend_map(turn: Turn, task: Task) -> None:
             _spawn(turn, task, body.node, node.over)
 
 
-def _tend_workflow(turn: Turn, task: Task) -> None:
+def _tend_workflow(turn: TickContext, task: Task) -> None:
     fan = task.fan
     assert fan is not None
     if not fan.begun:
         _spawn(turn, task, task.step.node, None)
     elif fan.succeeded:
-        turn.emit(FanEnded(task.number))
+        turn.emit(FanOutEnded(task.number))
     elif not fan.running:
         fail_or_retry(turn, task, "ChildFailed", "the child run did not complete")
 
 
-def _tend_repeat(turn: Turn, task: Task) -> None:
+def _tend_repeat(turn: TickContext, task: Task) -> None:
     fan, node, step = task.fan, task.step.node, task.step
     assert fan is not None and isinstance(node, RepeatNode) and step.until is not None and step.body is not None
     if fan.running or task.due:
@@ -533,21 +533,21 @@ def _tend_repeat(turn: Turn, task: Task) -> None:
     rested = fan.rested == fan.begun
     if fan.begun and not (rested and node.delay_ms):
         if _enough(turn, task, step.until):
-            turn.emit(FanEnded(task.number))
+            turn.emit(FanOutEnded(task.number))
             return
         if fan.begun >= fan.total:
             _end_of_turns(turn, task, node)
             return
         if node.delay_ms:
-            turn.emit(TurnDelayed(task.number, turn.state.tick + turn.state.settings.clock.ticks(node.delay_ms)))
+            turn.emit(IterationDelayed(task.number, turn.state.tick + turn.state.settings.clock.ticks(node.delay_ms)))
             return
     if step.body.kind is Kind.WORKFLOW:
         _spawn(turn, task, step.body.node, None)
     else:
-        turn.emit(ChildBegun(task.number, turn.state.next_number))
+        turn.emit(IterationStarted(task.number, turn.state.next_number))
 
 
-def _enough(turn: Turn, task: Task, until: Condition) -> bool:
+def _enough(turn: TickContext, task: Task, until: Condition) -> bool:
     assert task.fan is not None
     fan = task.fan
     last = None
@@ -556,14 +556,14 @@ def _enough(turn: Turn, task: Task, until: Condition) -> bool:
     return until.holds(snapshot(turn.state, task.run, until, iteration=fan.begun, last=last))
 
 
-def _end_of_turns(turn: Turn, task: Task, node: RepeatNode) -> None:
+def _end_of_turns(turn: TickContext, task: Task, node: RepeatNode) -> None:
     if node.on_max == "continue":
-        turn.emit(FanEnded(task.number))
+        turn.emit(FanOutEnded(task.number))
     else:
         turn.emit(TaskFailed(task.number, "too_many_iterations", f"not enough after {node.max_iterations}"))
 
 
-def _spawn(turn: Turn, task: Task, node: object, over: str | None) -> None:
+def _spawn(turn: TickContext, task: Task, node: object, over: str | None) -> None:
     assert isinstance(node, WorkflowNode) and task.fan is not None
     run, fan = task.run, task.fan
     plan = run.tenant.plans.get(node.workflow)
@@ -602,7 +602,7 @@ def _check_nesting(state: State, run: Run) -> None:
         raise Refused("nested_too_deep", f"workflows may call each other {NESTING_MAX} deep")
 
 
-_TENDERS: dict[Kind, Callable[[Turn, Task], None]] = {
+_TENDERS: dict[Kind, Callable[[TickContext, Task], None]] = {
     Kind.MAP: _tend_map,
     Kind.WORKFLOW: _tend_workflow,
     Kind.REPEAT: _tend_repeat,
@@ -613,7 +613,7 @@ _TENDERS: dict[Kind, Callable[[Turn, Task], None]] = {
 
 
 def fail_or_retry(
-    turn: Turn, task: Task, error: str, message: str, *, place: int = -1, permanent: bool = False
+    turn: TickContext, task: Task, error: str, message: str, *, place: int = -1, permanent: bool = False
 ) -> None:
     """Another attempt where the retry rules allow one, else the end of the task and a dead letter."""
     state = turn.state
@@ -643,6 +643,8 @@ def _returns(state: State, task: Task) -> int:
     assert worker is not None and lane is not None
     if not others_may_have(state, lane, worker, handler):
         return task.returns + 1
-    if handler not in worker.lacks and not is_carrier(worker.id):  # that is learned now, and will not happen again
+    if handler not in worker.lacks and not is_broker_worker(
+        worker.id
+    ):  # that is learned now, and will not happen again
         return 0
     return min(task.returns + 1, ELSEWHERE.attempts - 1)  # a broker does not know who lacks it

@@ -13,17 +13,17 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.decide.lookup import answer
 from tickwork.core.decide.schedule_commands import schedule_of
 from tickwork.core.decide.schedule_firing import book_pause
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.evolve.schedules import is_held
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.effects import FindRuns
 from tickwork.core.state.events import (
-    BackfillAsked,
-    BackfillBegun,
     BackfillEnded,
-    BackfillSteered,
-    BackfillTold,
+    BackfillLookupFinished,
+    BackfillLookupStarted,
+    BackfillStarted,
+    BackfillStateChanged,
     RunScheduled,
 )
 from tickwork.core.state.state import Backfill, BackfillState, Schedule, State
@@ -41,7 +41,7 @@ def window_end_ms(schedule: Schedule, to_ms: int, now_ms: int) -> int:
     return min(to_ms, limit_ms)
 
 
-def _begin(turn: Turn, place: int, asked: ask.Backfill) -> None:
+def _begin(turn: TickContext, place: int, asked: ask.Backfill) -> None:
     state = turn.state
     schedule = schedule_of(state, asked.tenant, asked.schedule)
     if schedule.governing is not None:
@@ -67,11 +67,11 @@ def _begin(turn: Turn, place: int, asked: ask.Backfill) -> None:
             raise Refused("resume_first", message, path="end")
         book_pause(turn, schedule)
     number = state.next_number
-    turn.emit(BackfillBegun(place, number, window_end_ms(schedule, asked.to_ms, state.now_ms)))
+    turn.emit(BackfillStarted(place, number, window_end_ms(schedule, asked.to_ms, state.now_ms)))
     answer(turn, place, str(number))
 
 
-def _steer(turn: Turn, place: int, asked: ask.SteerBackfill) -> None:
+def _steer(turn: TickContext, place: int, asked: ask.SteerBackfill) -> None:
     backfill = turn.state.backfills.get(asked.backfill)
     if backfill is None or backfill.schedule.tenant.id != asked.tenant:
         raise Refused("unknown_backfill", f"there is no backfill {asked.backfill} under way", path="backfill")
@@ -85,17 +85,17 @@ def _steer(turn: Turn, place: int, asked: ask.SteerBackfill) -> None:
             pass
         case _:
             raise Refused("bad_deed", "a deed is pause, resume or cancel", path="deed")
-    turn.emit(BackfillSteered(place))
+    turn.emit(BackfillStateChanged(place))
 
 
-def _told(turn: Turn, place: int, asked: ask.RunsKnown) -> None:
+def _told(turn: TickContext, place: int, asked: ask.RunsKnown) -> None:
     backfill = turn.state.backfills.get(asked.backfill)
     if backfill is None or not backfill.asked:
         raise Refused("unknown_backfill", f"backfill {asked.backfill} has not asked", path="backfill")
-    turn.emit(BackfillTold(place, backfill.number))
+    turn.emit(BackfillLookupFinished(place, backfill.number))
 
 
-def look_at_backfill(turn: Turn, number: int) -> None:
+def look_at_backfill(turn: TickContext, number: int) -> None:
     backfill = turn.state.backfills[number]
     state = turn.state
     while backfill.ready and len(backfill.running) < backfill.concurrency:
@@ -108,7 +108,7 @@ def look_at_backfill(turn: Turn, number: int) -> None:
         return
     if not backfill.exhausted:
         dues, cursor_ms = _portion(state, backfill)
-        turn.emit(BackfillAsked(number, dues, cursor_ms))
+        turn.emit(BackfillLookupStarted(number, dues, cursor_ms))
         if dues and not backfill.forced:
             name = backfill.schedule.name
             turn.effects.append(FindRuns(number, backfill.schedule.tenant.id, name, dues))
@@ -150,7 +150,7 @@ def _taken(state: State, backfill: Backfill) -> frozenset[int]:
     return frozenset(taken)
 
 
-BACKFILL_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+BACKFILL_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     ask.Backfill: _begin,
     ask.SteerBackfill: _steer,
     ask.RunsKnown: _told,

@@ -5,19 +5,19 @@ The schedule's own fields are the truth about baseline, limits and pause; hints 
 
 import msgspec
 
-from tickwork.core.calendar.recurrence import Rhythm
-from tickwork.core.calendar.schedule_spec import When
-from tickwork.core.state.governor import Course, Decision, after_run, consumed, decide
+from tickwork.core.calendar.recurrence import Recurrence
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.state.governor import Decision, GovernorState, after_run, consumed, decide
 from tickwork.core.state.lifecycle import RunState
-from tickwork.core.state.schedule import Governing
+from tickwork.core.state.schedule import GovernorLimits
 from tickwork.core.state.state import Schedule
 
 
-def first_course(when: When, governing: Governing) -> Course:
-    return Course(interval_ms=when.every_ms, min_ms=governing.min_ms, max_ms=governing.max_ms)
+def first_course(when: ScheduleSpec, governing: GovernorLimits) -> GovernorState:
+    return GovernorState(interval_ms=when.every_ms, min_ms=governing.min_ms, max_ms=governing.max_ms)
 
 
-def course_of(schedule: Schedule) -> Course:
+def course_of(schedule: Schedule) -> GovernorState:
     """As the schedule stands now."""
     assert schedule.governing is not None
     fresh = first_course(schedule.when, schedule.governing)
@@ -32,7 +32,7 @@ def course_of(schedule: Schedule) -> Course:
     )
 
 
-def next_decision(schedule: Schedule, now_ms: int) -> tuple[Course, Decision]:
+def next_decision(schedule: Schedule, now_ms: int) -> tuple[GovernorState, Decision]:
     """After a run, the Governor hears how it ended; otherwise it is just asked anew."""
     course, rhythm = course_of(schedule), cron_of(schedule)
     if schedule.ended in (RunState.COMPLETED, RunState.FAILED):
@@ -49,5 +49,5 @@ def next_decision(schedule: Schedule, now_ms: int) -> tuple[Course, Decision]:
     return course, decide(now_ms, course, rhythm)
 
 
-def cron_of(schedule: Schedule) -> Rhythm | None:
+def cron_of(schedule: Schedule) -> Recurrence | None:
     return None if schedule.when.every_ms is not None else schedule.rhythm

@@ -2,9 +2,9 @@
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.tick_context import Turn
-from tickwork.core.state.effects import Answer
-from tickwork.core.state.inputs import Known
+from tickwork.core.decide.tick_context import TickContext
+from tickwork.core.state.effects import CommandResult
+from tickwork.core.state.inputs import KnownRun
 from tickwork.core.state.state import State, Tenant
 
 
@@ -22,7 +22,7 @@ def check_room(state: State, tenant: Tenant, more: int) -> None:
 
 
 def earlier_run(
-    state: State, tenant: Tenant, key: str, body: str, known: Known | None, *, run_id: str = ""
+    state: State, tenant: Tenant, key: str, body: str, known: KnownRun | None, *, run_id: str = ""
 ) -> str | None:
     """The run that a request with this key, or with this id, has begun already, within the window of keys."""
     window = state.settings.clock.ticks(state.settings.dedupe_window_ms)
@@ -43,5 +43,5 @@ def check_same(before: str, now: str, what: str) -> None:
         raise Refused("key_reused", f"{what} was used for a different request", path="key")
 
 
-def answer(turn: Turn, place: int, run_id: str) -> None:
-    turn.effects.append(Answer(place, run_id))
+def answer(turn: TickContext, place: int, run_id: str) -> None:
+    turn.effects.append(CommandResult(place, run_id))

@@ -19,7 +19,7 @@ from tickwork.core.decide.backfill import BACKFILL_COMMANDS
 from tickwork.core.decide.lookup import answer, check_room, check_same, earlier_run, tenant_of
 from tickwork.core.decide.policy import ACTIONS
 from tickwork.core.decide.rerun import kept_steps
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.versions import VERSION_COMMANDS, pinned
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.input_fields import require_inputs
@@ -28,12 +28,12 @@ from tickwork.core.definition.plan import Kind, Plan, downstream, left_out, plan
 from tickwork.core.evolve.capacity import scope_gauge
 from tickwork.core.evolve.run_creation import submitted
 from tickwork.core.state import inputs
-from tickwork.core.state.effects import Alert, Answer
+from tickwork.core.state.effects import Alert, CommandResult
 from tickwork.core.state.events import (
+    ClockGapRecorded,
     DefinitionPut,
     Duplicate,
-    EventKept,
-    GapNoted,
+    EventStored,
     LabelLimitPut,
     PolicyPut,
     QueuePut,
@@ -80,7 +80,7 @@ def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None)
 # ---- submissions
 
 
-def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
+def _submit(turn: TickContext, place: int, asked: inputs.Submit) -> None:
     state = turn.state
     tenant = state.tenants.get(asked.tenant) or tenant_of(state, asked.tenant)
     if asked.terms is not None:
@@ -104,7 +104,9 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
     submitted(state, number, asked, tenant, plan)
 
 
-def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:
+def _submit_on_terms(
+    turn: TickContext, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.SubmitOptions
+) -> None:
     state = turn.state
     plan = _plan(tenant, asked)
     if terms.version and pinned(tenant, asked.workflow, terms.version) != (terms.version, terms.definition):
@@ -138,7 +140,7 @@ def _plan(tenant: Tenant, asked: inputs.Submit) -> Plan:
     return plan
 
 
-def _earlier(state: State, tenant: Tenant, asked: inputs.Submit, terms: inputs.Terms) -> str | None:
+def _earlier(state: State, tenant: Tenant, asked: inputs.Submit, terms: inputs.SubmitOptions) -> str | None:
     """The run that this submission already made: by id for ever, by key within the window."""
     run = tenant.runs.get(asked.run_id)
     if run is not None:
@@ -166,7 +168,7 @@ def _check_run_id(run_id: str) -> None:
         raise Refused("reserved_id", "ids that begin with sched- are those of scheduled runs", path="run_id")
 
 
-def _start_tick(state: State, terms: inputs.Terms) -> int:
+def _start_tick(state: State, terms: inputs.SubmitOptions) -> int:
     clock = state.settings.clock
     if terms.start_at_ms is not None and terms.delay_ms is not None:
         raise Refused("two_start_times", "give a start time or a delay, not both", path="delay_ms")
@@ -182,7 +184,7 @@ def _start_tick(state: State, terms: inputs.Terms) -> int:
     return state.tick + clock.ticks(wait_ms) if wait_ms else 0
 
 
-def _answer_duplicate(turn: Turn, place: int, run_id: str) -> None:
+def _answer_duplicate(turn: TickContext, place: int, run_id: str) -> None:
     turn.emit(Duplicate(place, run_id))
     answer(turn, place, run_id)
 
@@ -190,7 +192,7 @@ def _answer_duplicate(turn: Turn, place: int, run_id: str) -> None:
 # ---- runs
 
 
-def _cancel(turn: Turn, place: int, asked: inputs.Cancel) -> None:
+def _cancel(turn: TickContext, place: int, asked: inputs.Cancel) -> None:
     run = live_run(turn.state, asked.tenant, asked.run_id, asked.left_as)
     _may(run, RunTrigger.CANCEL)
     end_run(turn, run, RunTrigger.CANCEL, asked.reason or "cancelled", place=place)
@@ -202,7 +204,7 @@ def _may(run: Run, trigger: RunTrigger) -> None:
         raise Refused("illegal_move", f"run {run.id} is {state}: it cannot {deed}", path="run_id")
 
 
-def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
+def _pause(turn: TickContext, place: int, asked: inputs.Pause) -> None:
     state = turn.state
     if asked.scope in ("schedule", "group"):
         schedules.pause(turn, place, asked)
@@ -223,7 +225,7 @@ def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
     pause_run(turn, run, asked.reason or "paused", place=place, until=until)
 
 
-def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
+def _resume(turn: TickContext, place: int, asked: inputs.Resume) -> None:
     state = turn.state
     if asked.scope in ("schedule", "group"):
         schedules.resume(turn, place, asked)
@@ -261,7 +263,7 @@ def _is_paused(state: State, asked: inputs.Pause | inputs.Resume) -> bool:
     return gauge is not None and gauge.paused
 
 
-def _resolve(turn: Turn, place: int, asked: inputs.Resolve) -> None:
+def _resolve(turn: TickContext, place: int, asked: inputs.Resolve) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     record = asked.record
@@ -312,7 +314,7 @@ def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> P
     return plan
 
 
-def _apply_decisions(turn: Turn, place: int, run: Run, decisions: dict[int, str]) -> None:
+def _apply_decisions(turn: TickContext, place: int, run: Run, decisions: dict[int, str]) -> None:
     again = _decided_again(run, decisions)
     for index, deed in sorted(decisions.items()):
         if deed != "retry":
@@ -348,13 +350,13 @@ def _decided_again(run: Run, decisions: dict[int, str]) -> dict[int, None]:
     return again
 
 
-def resolve_redriven(turn: Turn, run: Run) -> None:
+def resolve_redriven(turn: TickContext, run: Run) -> None:
     """The moment that a bulk redrive chose for this run has come."""
     failed = [index for index, phase in enumerate(run.phases) if phase == Phase.FAILED]
     _apply_decisions(turn, -1, run, dict.fromkeys(failed, "retry"))
 
 
-def _redrive(turn: Turn, place: int, asked: inputs.Redrive) -> None:
+def _redrive(turn: TickContext, place: int, asked: inputs.Redrive) -> None:
     """Runs come back one by one, spaced so that no more than `per_second` start in any second."""
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
@@ -375,7 +377,7 @@ def _redrive(turn: Turn, place: int, asked: inputs.Redrive) -> None:
         turn.emit(RunRestored(record.number, place, number, start_at))
 
 
-def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
+def _rerun(turn: TickContext, place: int, asked: inputs.Rerun) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     record = asked.record
@@ -396,7 +398,7 @@ def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
     turn.emit(RunRerun(state.next_number, place, list(kept.items())))
 
 
-def _decide(turn: Turn, place: int, asked: inputs.Decide) -> None:
+def _decide(turn: TickContext, place: int, asked: inputs.Decide) -> None:
     state = turn.state
     if asked.left_as is not None and tenant_of(state, asked.tenant).runs.get(asked.run_id) is None:
         message = f"run {asked.run_id[:128]} is {RunState(asked.left_as).name}: nothing in it waits for a decision"
@@ -432,7 +434,7 @@ def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
     return task
 
 
-def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
+def _ingest(turn: TickContext, place: int, asked: inputs.Ingest) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     if too_large(asked.payload):
@@ -443,7 +445,7 @@ def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
     if not asked.run_id:
         for task in waiting:
             turn.emit(TaskAnswered(task.number, place))
-        turn.effects.append(Answer(place, "", "", f"{len(waiting)} waiting"))
+        turn.effects.append(CommandResult(place, "", "", f"{len(waiting)} waiting"))
         return
     run = live_run(state, asked.tenant, asked.run_id)
     own = [task for task in waiting if task.run is run]
@@ -457,13 +459,13 @@ def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
     elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
         raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
     else:
-        turn.emit(EventKept(run.number, place))
+        turn.emit(EventStored(run.number, place))
 
 
 # ---- set-up
 
 
-def _put_definition(turn: Turn, place: int, asked: inputs.PutDefinition) -> None:
+def _put_definition(turn: TickContext, place: int, asked: inputs.PutDefinition) -> None:
     state = turn.state
     tenant_of(state, asked.tenant)
     plan = plan_of(asked.document)
@@ -479,7 +481,7 @@ def _runs_on_workers(node: object, body: object) -> bool:
     return isinstance(node, WorkNode) or (body is not None and isinstance(getattr(body, "node", None), WorkNode))
 
 
-def _put_tenant(turn: Turn, place: int, asked: inputs.PutTenant) -> None:
+def _put_tenant(turn: TickContext, place: int, asked: inputs.PutTenant) -> None:
     check_name(asked.tenant, path="tenant", kind="tenant")
     if not 1 <= asked.weight <= WEIGHT_MAX:
         raise Refused("bad_weight", f"a weight is 1 to {WEIGHT_MAX}", path="weight")
@@ -487,7 +489,7 @@ def _put_tenant(turn: Turn, place: int, asked: inputs.PutTenant) -> None:
     turn.emit(TenantPut(place))
 
 
-def _put_queue(turn: Turn, place: int, asked: inputs.PutQueue) -> None:
+def _put_queue(turn: TickContext, place: int, asked: inputs.PutQueue) -> None:
     check_name(asked.queue, path="queue", kind="queue")
     _check_limits(asked)
     turn.emit(QueuePut(place))
@@ -522,14 +524,14 @@ def _check_sliding(asked: inputs.PutTenant | inputs.PutQueue) -> None:
         raise Refused("bad_rate", "a sliding window has no burst; leave it out, or use a bucket", path="burst")
 
 
-def _put_label_limit(turn: Turn, place: int, asked: inputs.PutLabelLimit) -> None:
+def _put_label_limit(turn: TickContext, place: int, asked: inputs.PutLabelLimit) -> None:
     check_name(asked.label, path="label", kind="label")
     if asked.limit is not None and not 0 <= asked.limit <= LIMIT_MAX:
         raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path="limit")
     turn.emit(LabelLimitPut(place))
 
 
-def _put_policy(turn: Turn, place: int, asked: inputs.PutPolicy) -> None:
+def _put_policy(turn: TickContext, place: int, asked: inputs.PutPolicy) -> None:
     check_name(asked.policy, path="policy", kind="policy")
     Condition.compile(asked.allow, path="allow")
     if asked.action not in ACTIONS:
@@ -539,10 +541,10 @@ def _put_policy(turn: Turn, place: int, asked: inputs.PutPolicy) -> None:
     turn.emit(PolicyPut(place))
 
 
-def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
+def _clock_gap(turn: TickContext, place: int, asked: inputs.ClockGap) -> None:
     """Who takes up a partition cannot tell an owner that had nothing to decide from one that was away. Where nothing
     was due meanwhile that is the same to everybody."""
-    turn.emit(GapNoted(place))
+    turn.emit(ClockGapRecorded(place))
     due = turn.state.wheel.next_due()
     harmless = asked.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > asked.to_ms)
     if not harmless:
@@ -550,12 +552,12 @@ def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
         turn.effects.append(Alert("clock_gap", "", asked.cause, span))
 
 
-def _hold_timers(turn: Turn, place: int, asked: inputs.HoldTimers) -> None:
+def _hold_timers(turn: TickContext, place: int, asked: inputs.HoldTimers) -> None:
     if asked.held != turn.state.timers_held:
         turn.emit(TimersHeld(place, asked.held))
 
 
-COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     **schedules.SCHEDULE_COMMANDS,
     **VERSION_COMMANDS,
     **BACKFILL_COMMANDS,

@@ -15,12 +15,12 @@ from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.dates import parse_date
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.calendar.recurrence import Rhythm
+from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.advance import end_run
 from tickwork.core.decide.governor_input import course_of, cron_of, first_course
 from tickwork.core.decide.lookup import answer, check_room, earlier_run, tenant_of
 from tickwork.core.decide.schedule_firing import book_pause, govern, start_delay_ms, take_one
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.run_creation import trigger_body
@@ -28,12 +28,12 @@ from tickwork.core.evolve.schedules import anchored, in_its_run, is_held, rhythm
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
-    Advised,
     CatchUpChosen,
     Duplicate,
+    HintsChanged,
     HolidaysPut,
     OccurrencesCancelled,
-    OccurrencesPassed,
+    OccurrencesSettled,
     RunScheduled,
     ScheduleDecided,
     ScheduleMoved,
@@ -41,12 +41,12 @@ from tickwork.core.state.events import (
     SchedulePut,
     ScheduleRemoved,
     ScheduleResumed,
-    ScheduleSteered,
+    ScheduleStateChanged,
     ScopePaused,
     ScopeResumed,
-    ZonesNoted,
+    ZonesChanged,
 )
-from tickwork.core.state.governor import HINTED, Course, arrives, check_course, cleared, decide, sooner
+from tickwork.core.state.governor import HINTED, GovernorState, arrives, check_course, cleared, decide, sooner
 from tickwork.core.state.lifecycle import RunTrigger
 from tickwork.core.state.schedule import CATCH_UPS, SPAN_MS_MAX, Fate
 from tickwork.core.state.state import Schedule, State
@@ -67,12 +67,12 @@ def schedule_of(state: State, tenant: str, name: str) -> Schedule:
 # ---- put and remove
 
 
-def _put(turn: Turn, place: int, asked: ask.PutSchedule) -> None:
+def _put(turn: TickContext, place: int, asked: ask.PutSchedule) -> None:
     rhythm = check_put(turn.state, asked)
     _emit_put(turn, place, asked, rhythm)
 
 
-def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
+def _apply(turn: TickContext, place: int, asked: ask.ApplySchedules) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     rhythms = check_set(state, asked.tenant, asked.owner, asked.puts, tenant.plans)
@@ -82,7 +82,7 @@ def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
 
 def check_set(
     state: State, tenant: str, owner: str, puts: list[ask.PutSchedule], plans: Mapping[str, Plan]
-) -> list[Rhythm]:
+) -> list[Recurrence]:
     """Raises `Refused` for a set that cannot be applied as a whole."""
     if len({put.schedule for put in puts}) < len(puts):
         raise Refused("bad_schedule", "a set names each schedule once", path="schedules")
@@ -92,7 +92,7 @@ def check_set(
 
 
 def apply_set(
-    turn: Turn, place: int, tenant_id: str, owner: str, puts: list[ask.PutSchedule], rhythms: list[Rhythm]
+    turn: TickContext, place: int, tenant_id: str, owner: str, puts: list[ask.PutSchedule], rhythms: list[Recurrence]
 ) -> None:
     """What the owner had and the set lacks goes, what is there just so stays as it is."""
     tenant = turn.state.tenants[tenant_id]
@@ -126,7 +126,7 @@ def check_put(
     *,
     plans: Mapping[str, Plan] | None = None,
     queues: frozenset[str] = frozenset(),
-) -> Rhythm:
+) -> Recurrence:
     """Raises `Refused` for what cannot be put. Whoever publishes more at once says what else there will be."""
     tenant = tenant_of(state, asked.tenant)
     check_name(asked.schedule, path="schedule", kind="schedule")
@@ -171,7 +171,7 @@ def _check_settled(state: State, schedule: Schedule) -> None:
         raise Refused("catching_up", "it is catching up with what is late; try again in a moment", path="schedule")
 
 
-def _settle(turn: Turn, schedule: Schedule) -> None:
+def _settle(turn: TickContext, schedule: Schedule) -> None:
     if schedule.governing is not None:
         return
     if is_held(schedule):
@@ -181,7 +181,7 @@ def _settle(turn: Turn, schedule: Schedule) -> None:
         pass  # one occurrence, and at most its catch-up
 
 
-def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, item: int = -1) -> None:
+def _emit_put(turn: TickContext, place: int, asked: ask.PutSchedule, rhythm: Recurrence, item: int = -1) -> None:
     state = turn.state
     old = state.tenants[asked.tenant].schedules.get(asked.schedule)
     if old is not None:
@@ -203,11 +203,11 @@ def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, it
         govern(turn, schedule)
 
 
-def _remove(turn: Turn, place: int, asked: ask.RemoveSchedule) -> None:
+def _remove(turn: TickContext, place: int, asked: ask.RemoveSchedule) -> None:
     _emit_removed(turn, place, schedule_of(turn.state, asked.tenant, asked.schedule))
 
 
-def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
+def _emit_removed(turn: TickContext, place: int, schedule: Schedule) -> None:
     now_ms, number = turn.state.now_ms, schedule.number
     if is_held(schedule):
         if schedule.governing is None:  # a decision of the Governor that is held binds nobody
@@ -217,7 +217,7 @@ def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
         count, rhythm = 1, schedule.rhythm if schedule.governing is None else None
         for time_ms in rhythm.between(due_ms + 1, now_ms + 1) if rhythm is not None else ():
             last_ms, count = time_ms, count + 1
-        turn.emit(OccurrencesPassed(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
+        turn.emit(OccurrencesSettled(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
     if schedule.buffer:
         turn.emit(OccurrencesCancelled(number, schedule.buffer, "removed"))
     turn.emit(ScheduleRemoved(place, number))
@@ -226,7 +226,7 @@ def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
 # ---- pause and resume
 
 
-def pause(turn: Turn, place: int, asked: ask.Pause) -> None:
+def pause(turn: TickContext, place: int, asked: ask.Pause) -> None:
     state = turn.state
     until_ms = asked.until_ms or 0
     if asked.until_ms is not None and asked.until_ms <= state.now_ms:
@@ -245,7 +245,7 @@ def pause(turn: Turn, place: int, asked: ask.Pause) -> None:
         govern(turn, schedule)
 
 
-def resume(turn: Turn, place: int, asked: ask.Resume) -> None:
+def resume(turn: TickContext, place: int, asked: ask.Resume) -> None:
     state = turn.state
     if asked.scope == "group":
         _check_group(state, asked, paused=True)
@@ -265,7 +265,7 @@ def _check_group(state: State, asked: ask.Pause | ask.Resume, *, paused: bool) -
         raise Refused("illegal_move", f"group {asked.name} is {'' if group.paused else 'not '}paused", path="name")
 
 
-def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
+def _steer(turn: TickContext, place: int, asked: ask.SteerSchedule) -> None:
     schedule = schedule_of(turn.state, asked.tenant, asked.schedule)
     match asked.deed:
         case "archive" | "restore":
@@ -277,7 +277,7 @@ def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
         case _:
             raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
     standing, failures = schedule.decision, schedule.failures
-    turn.emit(ScheduleSteered(place, schedule.number))
+    turn.emit(ScheduleStateChanged(place, schedule.number))
     if asked.deed == "reset_failures" and standing is not None and failures:
         after = course_of(schedule)
         told = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
@@ -287,10 +287,10 @@ def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
 # ---- advice and triggers
 
 
-def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
+def _advise(turn: TickContext, place: int, asked: ask.Advise) -> None:
     state = turn.state
     schedule = check_advice(state, asked, now_ms=state.now_ms)
-    turn.emit(Advised(place, schedule.number))
+    turn.emit(HintsChanged(place, schedule.number))
     if schedule.ended and not is_held(schedule):
         govern(turn, schedule)  # it has to hear of the run that ended before anything else
     before, standing, rhythm = course_of(schedule), schedule.decision, cron_of(schedule)
@@ -323,7 +323,7 @@ def check_advice(state: State, asked: ask.Advise, *, now_ms: int) -> Schedule:
     return schedule
 
 
-def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:
+def _advised(course: GovernorState, asked: ask.Advise, now_ms: int) -> GovernorState:
     """Given hints replace those of their kind. What has expired stays over: the new end is not for it."""
     if asked.clear or course.hint_expires_ms <= now_ms:
         course = cleared(course)
@@ -333,7 +333,7 @@ def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:
     return msgspec.structs.replace(course, hint_interval_ms=interval_ms, hint_at_ms=at_ms, hint_expires_ms=expires_ms)
 
 
-def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:
+def _trigger(turn: TickContext, place: int, asked: ask.Trigger) -> None:
     state = turn.state
     schedule = schedule_of(state, asked.tenant, asked.schedule)
     tenant, way = schedule.tenant, "test" if asked.test else "trigger"
@@ -361,7 +361,7 @@ def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:
 # ---- calendars and zones
 
 
-def _put_holidays(turn: Turn, place: int, asked: ask.PutHolidays) -> None:
+def _put_holidays(turn: TickContext, place: int, asked: ask.PutHolidays) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     check_name(asked.name, path="name", kind="list of holidays")
@@ -385,14 +385,14 @@ def _put_holidays(turn: Turn, place: int, asked: ask.PutHolidays) -> None:
         _tell_anew(turn, schedule)
 
 
-def _new_zones(turn: Turn, place: int, _asked: ask.NewZones) -> None:
-    turn.emit(ZonesNoted(place))
+def _new_zones(turn: TickContext, place: int, _asked: ask.NewZones) -> None:
+    turn.emit(ZonesChanged(place))
     for schedule in turn.state.schedules.values():
         if schedule.when.zone != "UTC" and schedule.governing is None and schedule.late is None:
             _tell_anew(turn, schedule)
 
 
-def _choose_catch_up(turn: Turn, place: int, asked: ask.ChooseCatchUp) -> None:
+def _choose_catch_up(turn: TickContext, place: int, asked: ask.ChooseCatchUp) -> None:
     if asked.policy not in CATCH_UPS:
         raise Refused("bad_catch_up", f"policy is one of {', '.join(CATCH_UPS)}", path="policy")
     if (asked.policy in ("window", "spread")) != (0 < asked.length_ms <= SPAN_MS_MAX):
@@ -401,7 +401,7 @@ def _choose_catch_up(turn: Turn, place: int, asked: ask.ChooseCatchUp) -> None:
     turn.emit(CatchUpChosen(place))
 
 
-def _tell_anew(turn: Turn, schedule: Schedule) -> None:
+def _tell_anew(turn: TickContext, schedule: Schedule) -> None:
     """Its times are others now; what is due already stays as it was told."""
     state, terms = turn.state, schedule.terms
     if 0 < schedule.next_ms <= state.now_ms:
@@ -423,7 +423,7 @@ def _tell_anew(turn: Turn, schedule: Schedule) -> None:
         turn.emit(ScheduleMoved(schedule.number, next_ms, wait))
 
 
-SCHEDULE_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+SCHEDULE_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     ask.PutSchedule: _put,
     ask.ApplySchedules: _apply,
     ask.RemoveSchedule: _remove,

@@ -7,17 +7,17 @@ for the next when its run has ended.
 """
 
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.calendar.recurrence import Rhythm
+from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.advance import end_run
 from tickwork.core.decide.governor_input import next_decision
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.run_creation import begun_on_time, on_scheduled
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
     CatchUpDecided,
     OccurrenceBuffered,
-    OccurrencesPassed,
+    OccurrencesSettled,
     RunScheduled,
     ScheduleDecided,
     SchedulePaused,
@@ -25,14 +25,14 @@ from tickwork.core.state.events import (
 )
 from tickwork.core.state.lifecycle import RunTrigger
 from tickwork.core.state.retry import jitter_ms
-from tickwork.core.state.schedule import Choice, Fate
+from tickwork.core.state.schedule import CatchUpChoice, Fate
 from tickwork.core.state.state import BLOCK_BITS, Schedule, State
 
 RUNS_PER_LOOK = 100
 PASSED_PER_LOOK = 5_000
 
 
-def look(turn: Turn, number: int) -> None:
+def look(turn: TickContext, number: int) -> None:
     schedule = turn.state.schedules.blocks[number >> BLOCK_BITS][number]
     if schedule.is_plain and _begin_on_time(turn, schedule):
         return
@@ -50,7 +50,7 @@ def look(turn: Turn, number: int) -> None:
                 break
 
 
-def _begin_on_time(turn: Turn, schedule: Schedule) -> bool:
+def _begin_on_time(turn: TickContext, schedule: Schedule) -> bool:
     """Nearly every look: one occurrence is due, it is on time, and nothing is in its way. False: it is not so simple,
     and nothing is decided yet."""
     state, tenant, terms, rhythm = turn.state, schedule.tenant, schedule.terms, schedule.rhythm
@@ -72,7 +72,7 @@ def _begin_on_time(turn: Turn, schedule: Schedule) -> bool:
     return True
 
 
-def _look_at_held(turn: Turn, schedule: Schedule) -> None:
+def _look_at_held(turn: TickContext, schedule: Schedule) -> None:
     until_ms = schedule.paused_until_ms
     if schedule.paused and until_ms and until_ms <= turn.state.now_ms:
         turn.emit(ScheduleResumed(schedule.number, -1))
@@ -80,7 +80,7 @@ def _look_at_held(turn: Turn, schedule: Schedule) -> None:
         book_pause(turn, schedule)
 
 
-def book_pause(turn: Turn, schedule: Schedule, *, with_now: bool = False) -> None:
+def book_pause(turn: TickContext, schedule: Schedule, *, with_now: bool = False) -> None:
     """What fell due in a pause until now, written down as such. This very moment may still become the end of the
     pause, unless whoever asks knows better."""
     before_ms = turn.state.now_ms + with_now
@@ -91,7 +91,7 @@ def book_pause(turn: Turn, schedule: Schedule, *, with_now: bool = False) -> Non
 # ---- schedules with a rhythm
 
 
-def take_one(turn: Turn, schedule: Schedule, *, hurried: bool = False) -> bool:
+def take_one(turn: TickContext, schedule: Schedule, *, hurried: bool = False) -> bool:
     """Deal with what comes first. False: nothing is due. Whoever is in a hurry does not wait for jitter."""
     now_ms, late = turn.state.now_ms, schedule.late
     if schedule.buffer and may_unbuffer(schedule):
@@ -113,10 +113,10 @@ def take_one(turn: Turn, schedule: Schedule, *, hurried: bool = False) -> bool:
     return True
 
 
-def _take_due(turn: Turn, schedule: Schedule) -> None:
+def _take_due(turn: TickContext, schedule: Schedule) -> None:
     now_ms, due_ms = turn.state.now_ms, schedule.next_ms
     if schedule.rhythm is None:
-        turn.emit(OccurrencesPassed(schedule.number, due_ms, due_ms, 1, Fate.MISSED, schedule.broken, 0))
+        turn.emit(OccurrencesSettled(schedule.number, due_ms, due_ms, 1, Fate.MISSED, schedule.broken, 0))
         _warn(turn, schedule, schedule.broken)
         return
     if due_ms < schedule.resumed_ms:
@@ -130,7 +130,7 @@ def _take_due(turn: Turn, schedule: Schedule) -> None:
         _run(turn, schedule, after_ms, 0)
 
 
-def _decide_about_pause(turn: Turn, schedule: Schedule, rhythm: Rhythm) -> None:
+def _decide_about_pause(turn: TickContext, schedule: Schedule, rhythm: Recurrence) -> None:
     to_ms = last_due_ms(schedule, rhythm, schedule.resumed_ms)
     if schedule.terms.automatic_backfill:
         _decide_about_late(turn, schedule, rhythm)
@@ -138,7 +138,7 @@ def _decide_about_pause(turn: Turn, schedule: Schedule, rhythm: Rhythm) -> None:
         turn.emit(CatchUpDecided(schedule.number, to_ms, to_ms + 1, Fate.SKIPPED, "paused"))
 
 
-def _decide_about_late(turn: Turn, schedule: Schedule, rhythm: Rhythm) -> None:
+def _decide_about_late(turn: TickContext, schedule: Schedule, rhythm: Recurrence) -> None:
     policy, length_ms = policy_of(turn.state, schedule)
     plan = catch_up(schedule, rhythm, turn.state.now_ms, policy, length_ms)
     turn.emit(plan)
@@ -156,7 +156,7 @@ def policy_of(state: State, schedule: Schedule) -> tuple[str, int]:
     return own_policy(schedule)
 
 
-def is_at_choice(schedule: Schedule, choice: Choice) -> bool:
+def is_at_choice(schedule: Schedule, choice: CatchUpChoice) -> bool:
     return schedule.made_ms <= choice.at_ms and schedule.resumed_ms <= choice.at_ms
 
 
@@ -165,7 +165,7 @@ def own_policy(schedule: Schedule) -> tuple[str, int]:
     return ("all" if terms.automatic_backfill else terms.catch_up), terms.catch_up_ms
 
 
-def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str, length_ms: int) -> CatchUpDecided:
+def catch_up(schedule: Schedule, rhythm: Recurrence, now_ms: int, policy: str, length_ms: int) -> CatchUpDecided:
     """What becomes of everything that is due by now. The newest are the ones worth running."""
     terms = schedule.terms
     last_ms = last_due_ms(schedule, rhythm, now_ms + 1)
@@ -189,13 +189,13 @@ def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str, lengt
     return CatchUpDecided(number, last_ms, run_from_ms, Fate.SKIPPED, cause, spread_ms, runs if spread_ms else 0)
 
 
-def last_due_ms(schedule: Schedule, rhythm: Rhythm, before_ms: int) -> int:
+def last_due_ms(schedule: Schedule, rhythm: Recurrence, before_ms: int) -> int:
     """The last occurrence before this time. The next one counts, even if its time was told by other zone data and is
     not among today's."""
     return max(rhythm.prev_ms(before_ms) or 0, schedule.next_ms)
 
 
-def _newest(rhythm: Rhythm, from_ms: int, last_ms: int, cap: int) -> tuple[int, int]:
+def _newest(rhythm: Recurrence, from_ms: int, last_ms: int, cap: int) -> tuple[int, int]:
     """The first of the newest `cap` times in a window, and how many these are; past its end where there is none."""
     first_ms, count = last_ms + 1, 0
     time_ms: int | None = last_ms
@@ -205,7 +205,7 @@ def _newest(rhythm: Rhythm, from_ms: int, last_ms: int, cap: int) -> tuple[int, 
     return first_ms, count
 
 
-def _pass(turn: Turn, schedule: Schedule, before_ms: int, fate: int, cause: str) -> None:
+def _pass(turn: TickContext, schedule: Schedule, before_ms: int, fate: int, cause: str) -> None:
     """A portion of the occurrences before this time. There is one at least."""
     from_ms = to_ms = after_ms = schedule.next_ms
     count = 0
@@ -213,17 +213,17 @@ def _pass(turn: Turn, schedule: Schedule, before_ms: int, fate: int, cause: str)
         to_ms, count = after_ms, count + 1
         after_ms = _after(turn.state, schedule, after_ms)
     turn.emit(
-        OccurrencesPassed(schedule.number, from_ms, to_ms, count, fate, cause, after_ms, wait_ms(schedule, after_ms))
+        OccurrencesSettled(schedule.number, from_ms, to_ms, count, fate, cause, after_ms, wait_ms(schedule, after_ms))
     )
 
 
-def _run(turn: Turn, schedule: Schedule, after_ms: int, start_at: int) -> None:
+def _run(turn: TickContext, schedule: Schedule, after_ms: int, start_at: int) -> None:
     """The next occurrence, if nothing is in its way."""
     state, number, due_ms, terms = turn.state, schedule.number, schedule.next_ms, schedule.terms
     wait = wait_ms(schedule, after_ms) if terms.jitter else 0
     fate, cause = _obstacle(state, schedule)
     if cause:
-        turn.emit(OccurrencesPassed(number, due_ms, due_ms, 1, fate, cause, after_ms, wait))
+        turn.emit(OccurrencesSettled(number, due_ms, due_ms, 1, fate, cause, after_ms, wait))
         if fate == Fate.MISSED:
             _warn(turn, schedule, cause)
         return
@@ -259,7 +259,7 @@ def _obstacle(state: State, schedule: Schedule) -> tuple[int, str]:
     return 0, ""
 
 
-def _warn(turn: Turn, schedule: Schedule, cause: str) -> None:
+def _warn(turn: TickContext, schedule: Schedule, cause: str) -> None:
     turn.effects.append(Alert("occurrence_missed", schedule.tenant.id, schedule.name, cause))
 
 
@@ -276,7 +276,7 @@ def wait_ms(schedule: Schedule, due_ms: int) -> int:
     )
 
 
-def start_delay_ms(rhythm: Rhythm | None, seed: str, due_ms: int) -> int:
+def start_delay_ms(rhythm: Recurrence | None, seed: str, due_ms: int) -> int:
     """A function of the schedule and the nominal time alone."""
     before_ms = rhythm.prev_ms(due_ms) if rhythm is not None else None
     if rhythm is None or before_ms is None:
@@ -287,7 +287,7 @@ def start_delay_ms(rhythm: Rhythm | None, seed: str, due_ms: int) -> int:
 # ---- governed schedules
 
 
-def _look_at_governed(turn: Turn, schedule: Schedule) -> None:
+def _look_at_governed(turn: TickContext, schedule: Schedule) -> None:
     now_ms = turn.state.now_ms
     if schedule.paused and schedule.paused_until_ms <= now_ms:
         turn.emit(ScheduleResumed(schedule.number, -1))
@@ -297,13 +297,13 @@ def _look_at_governed(turn: Turn, schedule: Schedule) -> None:
         _run_governed(turn, schedule)
 
 
-def _run_governed(turn: Turn, schedule: Schedule) -> None:
+def _run_governed(turn: TickContext, schedule: Schedule) -> None:
     state, due_ms, terms = turn.state, schedule.next_ms, schedule.terms
     fate, cause = _obstacle(state, schedule)
     if not cause and policy_of(state, schedule)[0] == "none" and state.now_ms - due_ms > terms.grace_ms:
         fate, cause = Fate.SKIPPED, "catch_up none"
     if cause:
-        turn.emit(OccurrencesPassed(schedule.number, due_ms, due_ms, 1, fate, cause, 0))
+        turn.emit(OccurrencesSettled(schedule.number, due_ms, due_ms, 1, fate, cause, 0))
         if fate == Fate.MISSED:
             _warn(turn, schedule, cause)
         govern(turn, schedule)
@@ -311,7 +311,7 @@ def _run_governed(turn: Turn, schedule: Schedule) -> None:
     turn.emit(RunScheduled(state.next_number, schedule.number, due_ms))
 
 
-def govern(turn: Turn, schedule: Schedule) -> None:
+def govern(turn: TickContext, schedule: Schedule) -> None:
     """Ask the Governor, and write down what it says."""
     course, decision = next_decision(schedule, turn.state.now_ms)
     turn.emit(ScheduleDecided(schedule.number, course, decision))

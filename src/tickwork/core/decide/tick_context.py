@@ -8,7 +8,7 @@ from tickwork.core.state.events import Event
 from tickwork.core.state.state import State
 
 
-class Turn:
+class TickContext:
     """Rules emit events; each one changes the state at once, so that the next rule sees it.
 
     The events that every task has are recorded and evolved by their rules directly: the detour

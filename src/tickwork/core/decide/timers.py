@@ -10,27 +10,27 @@ from tickwork.core.decide.advance import fail_or_retry, resume_run, time_out
 from tickwork.core.decide.backfill import look_at_backfill
 from tickwork.core.decide.run_commands import resolve_redriven
 from tickwork.core.decide.schedule_firing import look
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.model import ApprovalNode, EventNode
 from tickwork.core.definition.plan import Kind
-from tickwork.core.state.effects import Alert, Stop
+from tickwork.core.state.effects import Alert, CancelAttempt
 from tickwork.core.state.events import RateDue, RunDue, SlaReached, TaskDue, TaskFailed, WaitElapsed
 from tickwork.core.state.lifecycle import ENDED, RunState
 from tickwork.core.state.state import Timer
 
 
-def _run_start(turn: Turn, number: int) -> None:
+def _run_start(turn: TickContext, number: int) -> None:
     run = turn.state.runs[number]
     turn.emit(RunDue(number))
     if run.state == RunState.FAILED:
         resolve_redriven(turn, run)
 
 
-def _retry(turn: Turn, number: int) -> None:
+def _retry(turn: TickContext, number: int) -> None:
     turn.emit(TaskDue(number))
 
 
-def _wait(turn: Turn, number: int) -> None:
+def _wait(turn: TickContext, number: int) -> None:
     task = turn.state.tasks[number]
     node = task.step.node
     if isinstance(node, EventNode | ApprovalNode) and node.on_timeout == "fail":
@@ -40,36 +40,36 @@ def _wait(turn: Turn, number: int) -> None:
         turn.emit(WaitElapsed(number))
 
 
-def _queued(turn: Turn, number: int) -> None:
+def _queued(turn: TickContext, number: int) -> None:
     task = turn.state.tasks[number]
     turn.emit(TaskFailed(number, "queued_timeout", "no worker took it in time", -1, True))
     turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: queued_timeout"))
 
 
-def _running(turn: Turn, number: int) -> None:
+def _running(turn: TickContext, number: int) -> None:
     _stop(turn, number, "Timeout", "the attempt took too long")
 
 
-def _silent(turn: Turn, number: int) -> None:
+def _silent(turn: TickContext, number: int) -> None:
     _stop(turn, number, "Silent", "the attempt reported nothing for too long")
 
 
-def _stop(turn: Turn, number: int, error: str, message: str) -> None:
+def _stop(turn: TickContext, number: int, error: str, message: str) -> None:
     task = turn.state.tasks[number]
     assert task.worker is not None
-    turn.effects.append(Stop(task.worker.number, number, task.attempt))
+    turn.effects.append(CancelAttempt(task.worker.number, number, task.attempt))
     fail_or_retry(turn, task, error, message)
 
 
-def _run_timeout(turn: Turn, number: int) -> None:
+def _run_timeout(turn: TickContext, number: int) -> None:
     time_out(turn, turn.state.runs[number])
 
 
-def _run_resume(turn: Turn, number: int) -> None:
+def _run_resume(turn: TickContext, number: int) -> None:
     resume_run(turn, turn.state.runs[number], "the pause is over")
 
 
-def _sla(turn: Turn, number: int) -> None:
+def _sla(turn: TickContext, number: int) -> None:
     run = turn.state.runs[number]
     point = run.sla_next
     after_ms, breach, node = run.plan.sla_points[point]
@@ -81,11 +81,11 @@ def _sla(turn: Turn, number: int) -> None:
         turn.effects.append(Alert(kind, run.tenant.id, what, f"{after_ms} ms after it was due"))
 
 
-def _rate(turn: Turn, number: int) -> None:
+def _rate(turn: TickContext, number: int) -> None:
     turn.emit(RateDue(number))
 
 
-TIMERS: dict[int, Callable[[Turn, int], None]] = {
+TIMERS: dict[int, Callable[[TickContext, int], None]] = {
     Timer.RUN_START: _run_start,
     Timer.SCHEDULE: look,
     Timer.BACKFILL: look_at_backfill,

@@ -13,7 +13,7 @@ from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.decide.lookup import answer, tenant_of
 from tickwork.core.decide.schedule_commands import apply_set, check_set
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.versions import declared_bytes, latest_of
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.events import VersionPut
@@ -59,7 +59,7 @@ def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
     return pin_of(application, name), definition
 
 
-def _register(turn: Turn, place: int, asked: ask.RegisterVersion) -> None:
+def _register(turn: TickContext, place: int, asked: ask.RegisterVersion) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     check_name(asked.application, path="application", kind="application")
@@ -92,7 +92,7 @@ def _register(turn: Turn, place: int, asked: ask.RegisterVersion) -> None:
     answer(turn, place, "" if latest is None else latest.name)
 
 
-def _set_latest(turn: Turn, place: int, asked: ask.SetLatestVersion) -> None:
+def _set_latest(turn: TickContext, place: int, asked: ask.SetLatestVersion) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     wanted = version_of(tenant, asked.application, asked.version)
@@ -123,7 +123,7 @@ def stranded(state: State) -> list[tuple[str, str, int]]:
     return [(tenant, pin, count) for (tenant, pin), count in sorted(found.items())]
 
 
-VERSION_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+VERSION_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     ask.RegisterVersion: _register,
     ask.SetLatestVersion: _set_latest,
 }

@@ -12,16 +12,16 @@ from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Value, too_large
 from tickwork.core.decide.advance import fail_or_retry
-from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.node_validation import QUANTITY_MAX
 from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.tasks import succeeded
 from tickwork.core.state import inputs
-from tickwork.core.state.effects import Alert, Answer, Keep, Release
+from tickwork.core.state.effects import Alert, CommandResult, ReleaseAttempt, StoreCached
 from tickwork.core.state.events import (
+    AttemptCheckpointed,
     AttemptStarted,
     CacheMissed,
-    Checkpoint,
     ExtractKept,
     RunMoved,
     StaleReport,
@@ -33,7 +33,7 @@ from tickwork.core.state.events import (
     WorkerOffered,
 )
 from tickwork.core.state.lifecycle import Phase, RunTrigger
-from tickwork.core.state.ready_queues import CARRIER, Lane, announced, is_carrier
+from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, ReadyQueue, announced, is_broker_worker
 from tickwork.core.state.state import BLOCK_BITS, Task, Worker
 
 RUNNING, COMPLETE = int(Phase.RUNNING), int(RunTrigger.COMPLETE)
@@ -44,7 +44,7 @@ UNDECIDABLE = "undecidable"  # the error of a task whose report broke a rule of 
 MESSAGE_CHARACTERS_MAX = 4_000
 
 
-def _current(turn: Turn, place: int, number: int, attempt: int, sender: str = "") -> Task | None:
+def _current(turn: TickContext, place: int, number: int, attempt: int, sender: str = "") -> Task | None:
     task = turn.state.tasks.get(number)
     if task is None or task.phase != RUNNING or task.attempt != attempt or (sender and not _holds(task, sender)):
         _fence(turn, place)
@@ -57,12 +57,12 @@ def _holds(task: Task, worker: str) -> bool:
     return task.worker is not None and task.worker.id == worker
 
 
-def _fence(turn: Turn, place: int) -> None:
+def _fence(turn: TickContext, place: int) -> None:
     turn.emit(StaleReport(place))
-    turn.effects.append(Answer(place, "", "fenced", "this attempt is no longer yours"))
+    turn.effects.append(CommandResult(place, "", "fenced", "this attempt is no longer yours"))
 
 
-def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
+def _succeeded(turn: TickContext, place: int, asked: inputs.Succeeded) -> None:
     number = asked.task
     block = turn.state.tasks.blocks.get(number >> BLOCK_BITS)
     task = block.get(number) if block is not None else None
@@ -75,11 +75,11 @@ def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
     if asked.value is not None and too_large(asked.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
     if task.cache_key:
-        turn.effects.append(Keep(task.number, task.cache_key, place))
+        turn.effects.append(StoreCached(task.number, task.cache_key, place))
     _succeed(turn, task, place, asked.value)
 
 
-def _succeed(turn: Turn, task: Task, place: int, value: Value) -> None:
+def _succeed(turn: TickContext, task: Task, place: int, value: Value) -> None:
     """Accept a result. Where it was the last that the run waited for, the run is complete with it."""
     turn.events.append(TaskSucceeded(task.number, place))
     succeeded(turn.state, task, value)
@@ -90,26 +90,26 @@ def _succeed(turn: Turn, task: Task, place: int, value: Value) -> None:
         moved(turn.state, run, COMPLETE, event)
 
 
-def _failed(turn: Turn, place: int, asked: inputs.Failed) -> None:
+def _failed(turn: TickContext, place: int, asked: inputs.Failed) -> None:
     task = _current(turn, place, asked.task, asked.attempt, asked.sender)
     if task is not None:
         fail_or_retry(turn, task, asked.error, asked.message, place=place, permanent=asked.permanent)
 
 
-def _started(turn: Turn, place: int, asked: inputs.Started) -> None:
+def _started(turn: TickContext, place: int, asked: inputs.Started) -> None:
     if _current(turn, place, asked.task, asked.attempt, asked.sender) is not None:
         turn.emit(AttemptStarted(asked.task))
 
 
-def _checkpointed(turn: Turn, place: int, asked: inputs.Checkpointed) -> None:
+def _checkpointed(turn: TickContext, place: int, asked: inputs.Checkpointed) -> None:
     if _current(turn, place, asked.task, asked.attempt, asked.sender) is None:
         return
     if too_large(asked.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
-    turn.emit(Checkpoint(asked.task, place))
+    turn.emit(AttemptCheckpointed(asked.task, place))
 
 
-def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
+def _handed_back(turn: TickContext, place: int, asked: inputs.HandedBack) -> None:
     task = _current(turn, place, asked.task, asked.attempt, asked.worker)
     if task is None:
         return
@@ -119,29 +119,29 @@ def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
     turn.emit(TaskRequeued(asked.task, "handed_back"))
 
 
-def _taken(turn: Turn, place: int, asked: inputs.Taken) -> None:
+def _taken(turn: TickContext, place: int, asked: inputs.Taken) -> None:
     """Whoever asks first gets it, and hears so again. What is over or with another is not to be had any more."""
     task = _current(turn, place, asked.task, asked.attempt)
     if task is None:
         return
     number, carrier = turn.state.worker_numbers.get(asked.worker), task.worker
     assert carrier is not None and task.lane is not None
-    if number is not None and carrier.number == number and not is_carrier(carrier.id):
+    if number is not None and carrier.number == number and not is_broker_worker(carrier.id):
         return  # it did not hear that it has it
-    if not is_carrier(carrier.id) or number is None or not _may_take(turn.state.workers[number], task.lane):
+    if not is_broker_worker(carrier.id) or number is None or not _may_take(turn.state.workers[number], task.lane):
         _fence(turn, place)
         return
     turn.emit(TaskTaken(asked.task, number, place))
-    turn.effects.append(Release(carrier.number, asked.task, asked.attempt))
+    turn.effects.append(ReleaseAttempt(carrier.number, asked.task, asked.attempt))
 
 
-def _may_take(worker: Worker, lane: Lane) -> bool:
+def _may_take(worker: Worker, lane: ReadyQueue) -> bool:
     """A message has come to it already, so it may have it whatever functions it has."""
     wanted = announced(lane.station.labels)
-    return not is_carrier(worker.id) and all(worker.labels.get(name) == value for name, value in wanted)
+    return not is_broker_worker(worker.id) and all(worker.labels.get(name) == value for name, value in wanted)
 
 
-def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None:
+def _cache_answered(turn: TickContext, place: int, asked: inputs.CacheAnswered) -> None:
     task = turn.state.tasks.get(asked.task)
     if task is None or task.phase != Phase.CHECKING:
         turn.emit(StaleReport(place))
@@ -151,7 +151,7 @@ def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None
         turn.emit(CacheMissed(asked.task))
 
 
-def _extracted(turn: Turn, place: int, asked: inputs.Extracted) -> None:
+def _extracted(turn: TickContext, place: int, asked: inputs.Extracted) -> None:
     run = turn.state.runs.get(asked.run)
     if run is None or (run.extracts or {}).get((asked.source, asked.key), run) is not None:
         turn.emit(StaleReport(place))  # nobody seeks it any more
@@ -159,9 +159,9 @@ def _extracted(turn: Turn, place: int, asked: inputs.Extracted) -> None:
         turn.emit(ExtractKept(asked.run, place))
 
 
-def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
+def _offer(turn: TickContext, place: int, asked: inputs.Offer) -> None:
     state = turn.state
-    check_name(asked.worker.removeprefix(CARRIER), path="worker", kind="worker")
+    check_name(asked.worker.removeprefix(BROKER_WORKER_PREFIX), path="worker", kind="worker")
     if not 0 <= asked.credit <= WORKER_CREDIT_MAX:
         raise Refused("bad_credit", f"credit is 0 to {WORKER_CREDIT_MAX}", path="credit")
     if len(asked.labels) > WORKER_LABELS_MAX:
@@ -172,7 +172,7 @@ def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
         if not 0 <= getattr(asked, field) <= QUANTITY_MAX:
             raise Refused("bad_capacity", f"a capacity is 0 to {QUANTITY_MAX}", path=field)
     number = state.worker_numbers.get(asked.worker)
-    if number is not None and state.workers[number].start != asked.start and not is_carrier(asked.worker):
+    if number is not None and state.workers[number].start != asked.start and not is_broker_worker(asked.worker):
         # A process that was started after the one that held these attempts cannot go on with them. Offered to it under
         # their old numbers, they would begin a second time, and a task that takes its worker down was never counted.
         _lose(turn, state.workers[number], clean=False)
@@ -182,7 +182,7 @@ def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
     turn.emit(WorkerOffered(number, place))
 
 
-def _worker_lost(turn: Turn, place: int, asked: inputs.WorkerLost) -> None:
+def _worker_lost(turn: TickContext, place: int, asked: inputs.WorkerLost) -> None:
     state = turn.state
     number = state.worker_numbers.get(asked.worker)
     if number is None:
@@ -191,8 +191,8 @@ def _worker_lost(turn: Turn, place: int, asked: inputs.WorkerLost) -> None:
     _lose(turn, state.workers[number], clean=asked.clean)
 
 
-def _lose(turn: Turn, worker: Worker, *, clean: bool) -> None:
-    handed_back = clean or is_carrier(worker.id)  # nobody ran what a lane carried
+def _lose(turn: TickContext, worker: Worker, *, clean: bool) -> None:
+    handed_back = clean or is_broker_worker(worker.id)  # nobody ran what a lane carried
     for _, task in sorted(worker.tasks.items(), key=lambda pair: pair[0]):
         if handed_back:
             turn.emit(TaskRequeued(task.number, "handed_back"))
@@ -205,16 +205,16 @@ def _lose(turn: Turn, worker: Worker, *, clean: bool) -> None:
     turn.emit(WorkerGone(worker.number, clean))
 
 
-def _give_up(turn: Turn, task: Task) -> None:
+def _give_up(turn: TickContext, task: Task) -> None:
     """A task that takes one worker after another down with it is poison."""
     _bury(turn, task, f"{task.losses + 1} workers were lost while they ran it")
 
 
-def _fail_lost(turn: Turn, task: Task, what: str) -> None:
+def _fail_lost(turn: TickContext, task: Task, what: str) -> None:
     _bury(turn, task, f"{what}, and on_worker_loss is 'fail': look whether it ran before you run it again")
 
 
-def _bury(turn: Turn, task: Task, message: str) -> None:
+def _bury(turn: TickContext, task: Task, message: str) -> None:
     turn.emit(TaskFailed(task.number, "worker_lost", message, -1, True))
     turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: {message}"))
 
@@ -235,7 +235,7 @@ def stand_in(report: inputs.Input, reason: str) -> inputs.Input | None:
             return None
 
 
-REPORTS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+REPORTS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Succeeded: _succeeded,
     inputs.Failed: _failed,
     inputs.Started: _started,

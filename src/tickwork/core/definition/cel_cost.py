@@ -38,7 +38,7 @@ class Weight:
         self.sized = sized  # a text, list or map: `+` makes it longer
 
 
-class Known:
+class KnownValue:
     """A value that is at hand."""
 
     __slots__ = ("_weight", "value")
@@ -54,7 +54,7 @@ class Known:
         return self._weight
 
 
-Sort = Weight | Known
+Sort = Weight | KnownValue
 SCALAR = Weight()
 ANYTHING = Weight(1, 1, None, sized=True)  # the least that a text, list or map can be
 ANYTHING.inner = ANYTHING
@@ -128,7 +128,7 @@ class _Estimate:
             return names[name]
         if self.data is None or name not in self.data:
             return ANYTHING
-        return Known(self.data[name])
+        return KnownValue(self.data[name])
 
     def _call(self, number: int, call: Message, names: Mapping[str, Sort], times: int) -> Sort:
         name = call.text(2)
@@ -149,7 +149,7 @@ class _Estimate:
             return SCALAR
         work, result = rule([_weight(one) for one in given], given)
         self.spend(work, times)
-        if isinstance(result, Known):
+        if isinstance(result, KnownValue):
             self.made(result.weight, times)
             return result
         return self.made(result, times)
@@ -186,7 +186,7 @@ class _Estimate:
 
 
 def _weight(sort: Sort) -> Weight:
-    return sort.weight if isinstance(sort, Known) else sort
+    return sort.weight if isinstance(sort, KnownValue) else sort
 
 
 def _text(size: int) -> Weight:
@@ -220,13 +220,13 @@ def _gathered(entries: list[Weight]) -> Weight:
 
 
 def _entry(sort: Sort, key: Any) -> Sort:
-    if not isinstance(sort, Known):
+    if not isinstance(sort, KnownValue):
         return sort.inner or SCALAR
     value = sort.value
     if isinstance(value, dict) and isinstance(key, str):
-        return Known(value[key]) if key in value else SCALAR
+        return KnownValue(value[key]) if key in value else SCALAR
     if isinstance(value, list) and isinstance(key, int):
-        return Known(value[key]) if 0 <= key < len(value) else SCALAR
+        return KnownValue(value[key]) if 0 <= key < len(value) else SCALAR
     return sort.weight.inner or SCALAR
 
 
@@ -240,7 +240,7 @@ def _constant(expr: Message) -> Any:
 def _literal(constant: Message) -> Sort:
     for field, value in constant.fields:
         if field in (_STRING, _BYTES) and isinstance(value, bytes):
-            return Known(value.decode()) if field == _STRING else _text(len(value))
+            return KnownValue(value.decode()) if field == _STRING else _text(len(value))
     return SCALAR
 
 
@@ -298,18 +298,18 @@ def _joined_text(given: list[Weight], _: list[Sort]) -> tuple[int, Sort]:
 
 
 def _replaced(given: list[Weight], sorts: list[Sort]) -> tuple[int, Sort]:
-    old = sorts[1].value if isinstance(sorts[1], Known) else None
+    old = sorts[1].value if isinstance(sorts[1], KnownValue) else None
     length = max(1, len(old)) if isinstance(old, str) else 1
     times = given[0].items // length + 1
     return given[0].size, _text(given[0].size + times * given[2].size)
 
 
 def _split(given: list[Weight], sorts: list[Sort]) -> tuple[int, Sort]:
-    text = sorts[0].value if isinstance(sorts[0], Known) else None
-    separator = sorts[1].value if isinstance(sorts[1], Known) else None
+    text = sorts[0].value if isinstance(sorts[0], KnownValue) else None
+    separator = sorts[1].value if isinstance(sorts[1], KnownValue) else None
     if isinstance(text, str) and isinstance(separator, str) and len(text) < SIZE_MAX // _ENTRY:
         parts = text.split(separator) if separator else list(text)
-        return given[0].size, Known(parts)
+        return given[0].size, KnownValue(parts)
     items = given[0].items + 1
     return given[0].size, Weight(given[0].size + items * _ENTRY, items, _text(given[0].size), sized=True)
 

@@ -13,11 +13,11 @@ from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Problem, Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
-from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Sealed, Value, decode, too_large
+from tickwork.core.base.values import INLINE_BYTES_MAX, EncryptedValue, Ref, Value, decode, too_large
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.model import Definition, InputField
 from tickwork.core.definition.problems import Problems, join
-from tickwork.core.state.schedule import Terms
+from tickwork.core.state.schedule import SchedulePolicy
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "datetime", "any")
 SECRET_PREFIX = "secret:"  # noqa: S105 - the mark of a reference, not a password
@@ -79,18 +79,20 @@ def _check_fields(
             problems.add(path, "missing_input", "this input is required; give it a value")
 
 
-def require_inputs(definition: Definition, value: Value, *, scheduled: tuple[Terms, Value] | None = None) -> None:
+def require_inputs(
+    definition: Definition, value: Value, *, scheduled: tuple[SchedulePolicy, Value] | None = None
+) -> None:
     """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored,
     and that of a child run is checked when it starts.
     With `scheduled` (the terms and the context of a schedule) they are those of a scheduled run."""
     if too_large(value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
     more = filled(definition, *scheduled, EXAMPLE_TIME) if scheduled is not None else {}
-    if more and isinstance(value, Ref | Sealed):
+    if more and isinstance(value, Ref | EncryptedValue):
         raise Refused(
             "value_not_inline", "these inputs are too large for the scheduled time to join them", path="inputs"
         )
-    if isinstance(value, Ref | Sealed):
+    if isinstance(value, Ref | EncryptedValue):
         return
     plain = {} if value is None else decode(value, what="inputs")
     if not isinstance(plain, dict):
@@ -107,9 +109,9 @@ def require_child_inputs(definition: Definition, plain: dict[str, Any], apart: M
         raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
 
 
-def filled(definition: Definition, terms: Terms, context: Value, time: str) -> dict[str, Any]:
+def filled(definition: Definition, terms: SchedulePolicy, context: Value, time: str) -> dict[str, Any]:
     """What a schedule itself gives to a run: the nominal time and its context, where there are inputs for them."""
-    if isinstance(context, Ref | Sealed) or too_large(context):
+    if isinstance(context, Ref | EncryptedValue) or too_large(context):
         raise Refused("value_too_large", f"a context has at most {INLINE_BYTES_MAX} bytes", path="context")
     given: dict[str, Any] = {}
     if terms.time_input in definition.inputs:

@@ -54,7 +54,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class NodeValidator:
     """Where findings go, and who understands conditions."""
 
     problems: Problems
@@ -79,7 +79,7 @@ class Rules:
         self.problems.attempt(check_line, text, path=path, kind=kind, characters_max=characters_max)
 
 
-def check_node(node: Node, path: str, rules: Rules) -> None:
+def check_node(node: Node, path: str, rules: NodeValidator) -> None:
     """Everything but its id and its place in the graph."""
     rules.condition(f"{path}.when", node.when)
     check_policy(node.policy, path, rules)
@@ -90,7 +90,7 @@ def check_node(node: Node, path: str, rules: Rules) -> None:
     _BY_KIND[type(node)](node, path, rules)
 
 
-def check_defaults(defaults: Defaults, rules: Rules) -> None:
+def check_defaults(defaults: Defaults, rules: NodeValidator) -> None:
     rules.name("defaults.queue", defaults.queue, "queue")
     rules.problems.between("defaults.priority", defaults.priority, low=PRIORITY_MIN, high=PRIORITY_MAX)
     _check_labels(defaults.labels, "defaults.labels", rules)
@@ -98,7 +98,7 @@ def check_defaults(defaults: Defaults, rules: Rules) -> None:
     _check_timeout(defaults.timeout, "defaults.timeout", rules.problems)
 
 
-def check_policy(policy: tuple[str, ...], path: str, rules: Rules) -> None:
+def check_policy(policy: tuple[str, ...], path: str, rules: NodeValidator) -> None:
     where = join(path, "policy")
     if rules.problems.count(where, len(policy), high=POLICIES_MAX, what="policies"):
         for index, name in enumerate(policy):
@@ -115,7 +115,7 @@ def check_sla(sla: Sla | None, path: str, problems: Problems) -> None:
         problems.add(f"{where}.warn_ms", "out_of_range", "the warning comes at or after the breach; make it earlier")
 
 
-def _check_work(node: WorkNode, path: str, rules: Rules) -> None:
+def _check_work(node: WorkNode, path: str, rules: NodeValidator) -> None:
     _check_arguments(node.args, path, rules)
     _check_retry(node.retry, f"{path}.retry", rules)
     _check_timeout(node.timeout, f"{path}.timeout", rules.problems)
@@ -129,7 +129,7 @@ def _check_work(node: WorkNode, path: str, rules: Rules) -> None:
         rules.problems.duration(f"{path}.cache.ttl_ms", node.cache.ttl_ms)
 
 
-def _check_arguments(args: Mapping[str, Argument], path: str, rules: Rules) -> None:
+def _check_arguments(args: Mapping[str, Argument], path: str, rules: NodeValidator) -> None:
     if not args or not rules.problems.count(f"{path}.args", len(args), high=ARGUMENTS_MAX, what="arguments"):
         return
     for name, argument in args.items():
@@ -139,7 +139,7 @@ def _check_arguments(args: Mapping[str, Argument], path: str, rules: Rules) -> N
             rules.problems.add(where, "argument_source", 'give exactly one of "from" and "value"')
 
 
-def _check_retry(retry: Retry | None, path: str, rules: Rules) -> None:
+def _check_retry(retry: Retry | None, path: str, rules: NodeValidator) -> None:
     if retry is None:
         return
     problems = rules.problems
@@ -171,20 +171,20 @@ def _check_resources(resources: Resources | None, path: str, problems: Problems)
         problems.between(f"{path}.gpu", resources.gpu, low=0, high=QUANTITY_MAX)
 
 
-def _check_labels(labels: Mapping[str, str], path: str, rules: Rules) -> None:
+def _check_labels(labels: Mapping[str, str], path: str, rules: NodeValidator) -> None:
     if labels and rules.problems.count(path, len(labels), high=LABELS_MAX, what="labels"):
         for name, value in labels.items():
             rules.name(join(path, name), name, "label")
             rules.name(join(path, name), value, "label value")
 
 
-def _check_task(node: TaskNode, path: str, rules: Rules) -> None:
+def _check_task(node: TaskNode, path: str, rules: NodeValidator) -> None:
     rules.line(f"{path}.handler", node.handler, "handler")
     if node.handler_version:
         rules.line(f"{path}.handler_version", node.handler_version, "version")
 
 
-def _check_http(node: HttpNode, path: str, rules: Rules) -> None:
+def _check_http(node: HttpNode, path: str, rules: NodeValidator) -> None:
     rules.problems.length(f"{path}.url", node.url, high=8_192)
     rules.problems.one_of(f"{path}.method", node.method, METHODS)
     rules.condition(f"{path}.success", node.success)
@@ -212,7 +212,7 @@ def _url_reason(url: str) -> str | None:
     return None
 
 
-def _check_shell(node: ShellNode, path: str, rules: Rules) -> None:
+def _check_shell(node: ShellNode, path: str, rules: NodeValidator) -> None:
     if not node.argv or not node.argv[0].strip():
         rules.problems.add(f"{path}.argv", "argv_empty", "name the program to run as the first of the list")
     rules.problems.count(f"{path}.argv", len(node.argv), high=ARGUMENTS_MAX, what="arguments")
@@ -222,11 +222,11 @@ def _check_shell(node: ShellNode, path: str, rules: Rules) -> None:
             rules.problems.add(join(f"{path}.env", name), "name_characters", message)
 
 
-def _check_send(node: SendNode, path: str, rules: Rules) -> None:
+def _check_send(node: SendNode, path: str, rules: NodeValidator) -> None:
     rules.name(f"{path}.channel", node.channel, "channel")
 
 
-def _check_wait(node: WaitNode, path: str, rules: Rules) -> None:
+def _check_wait(node: WaitNode, path: str, rules: NodeValidator) -> None:
     if (node.duration_ms is None) == (node.until is None):
         rules.problems.add(path, "wait_choice", 'give exactly one of "duration" and "until"')
     rules.problems.duration(f"{path}.duration_ms", node.duration_ms)
@@ -234,20 +234,20 @@ def _check_wait(node: WaitNode, path: str, rules: Rules) -> None:
         rules.problems.attempt(instant_ms, node.until, path=f"{path}.until")
 
 
-def _check_branch(node: BranchNode, path: str, rules: Rules) -> None:
+def _check_branch(node: BranchNode, path: str, rules: NodeValidator) -> None:
     if not node.cases:
         rules.problems.add(f"{path}.cases", "branch_without_case", "a branch has at least one case")
     for index, case in enumerate(node.cases):
         rules.condition(f"{path}.cases[{index}].when", case.when)
 
 
-def _check_event(node: EventNode, path: str, rules: Rules) -> None:
+def _check_event(node: EventNode, path: str, rules: NodeValidator) -> None:
     rules.name(f"{path}.event", node.event, "event")
     rules.problems.duration(f"{path}.timeout_ms", node.timeout_ms)
     rules.problems.one_of(f"{path}.on_timeout", node.on_timeout, ("fail", "continue"))
 
 
-def _check_approval(node: ApprovalNode, path: str, rules: Rules) -> None:
+def _check_approval(node: ApprovalNode, path: str, rules: NodeValidator) -> None:
     rules.problems.duration(f"{path}.timeout_ms", node.timeout_ms)
     rules.problems.one_of(f"{path}.on_timeout", node.on_timeout, ("fail", "continue"))
     rules.problems.length(f"{path}.message", node.message, high=TEXT_CHARACTERS_MAX)
@@ -256,19 +256,19 @@ def _check_approval(node: ApprovalNode, path: str, rules: Rules) -> None:
             rules.line(f"{path}.approvers[{index}]", approver, "approver")
 
 
-def _check_workflow(node: WorkflowNode, path: str, rules: Rules) -> None:
+def _check_workflow(node: WorkflowNode, path: str, rules: NodeValidator) -> None:
     rules.name(f"{path}.workflow", node.workflow, "workflow")
     _check_arguments(node.args, path, rules)
     _check_retry(node.retry, f"{path}.retry", rules)
 
 
-def _check_map(node: MapNode, path: str, rules: Rules) -> None:
+def _check_map(node: MapNode, path: str, rules: NodeValidator) -> None:
     rules.problems.between(f"{path}.max_parallel", node.max_parallel, low=1, high=QUANTITY_MAX)
     rules.problems.between(f"{path}.tolerate", node.tolerate, low=0, high=QUANTITY_MAX)
     _check_body(node.body, f"{path}.body", rules)
 
 
-def _check_repeat(node: RepeatNode, path: str, rules: Rules) -> None:
+def _check_repeat(node: RepeatNode, path: str, rules: NodeValidator) -> None:
     rules.condition(f"{path}.until", node.until)
     rules.problems.between(f"{path}.max_iterations", node.max_iterations, low=1, high=ITERATIONS_MAX)
     rules.problems.duration(f"{path}.delay_ms", node.delay_ms, low_ms=0)
@@ -276,7 +276,7 @@ def _check_repeat(node: RepeatNode, path: str, rules: Rules) -> None:
     _check_body(node.body, f"{path}.body", rules)
 
 
-def _check_body(body: Node, path: str, rules: Rules) -> None:
+def _check_body(body: Node, path: str, rules: NodeValidator) -> None:
     """A body has no place of its own in the graph, so the fields of a place mean nothing there."""
     bare = Node()
     for name in ("id", "needs", "trigger", "when", "sla", "policy"):

@@ -42,7 +42,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReferenceScope:
     """Where a reference is written, and which words of a body it may use there."""
 
     path: str
@@ -73,34 +73,34 @@ def is_reference(text: str) -> bool:
     return text.split(".", 1)[0] in ("inputs", "nodes", *_IN_MAP, *_IN_REPEAT)
 
 
-def places_of(node: Node, path: str) -> Iterator[Place]:
+def places_of(node: Node, path: str) -> Iterator[ReferenceScope]:
     """Every reference of a node, its body included."""
     match node:
         case WorkNode() | WorkflowNode():
             yield from _arguments(node.args, path, ())
         case WaitNode(until=str(until)) if is_reference(until):
-            yield Place(f"{path}.until", until)
+            yield ReferenceScope(f"{path}.until", until)
         case EventNode(key=str(key)):
-            yield Place(f"{path}.key", key)
+            yield ReferenceScope(f"{path}.key", key)
         case ApprovalNode():
             for source in IN_TEXT.findall(node.message):
-                yield Place(f"{path}.message", source)
+                yield ReferenceScope(f"{path}.message", source)
         case MapNode():
-            yield Place(f"{path}.over", node.over)
+            yield ReferenceScope(f"{path}.over", node.over)
             yield from _arguments(node.body.args, f"{path}.body", _IN_MAP)
         case RepeatNode():
             yield from _arguments(node.body.args, f"{path}.body", _IN_REPEAT)
 
 
-def output_place(definition: Definition) -> Iterator[Place]:
+def output_place(definition: Definition) -> Iterator[ReferenceScope]:
     if definition.output is not None and definition.output != NO_OUTPUT:
-        yield Place("output", definition.output)
+        yield ReferenceScope("output", definition.output)
 
 
-def _arguments(args: Mapping[str, Argument], path: str, words: tuple[str, ...]) -> Iterator[Place]:
+def _arguments(args: Mapping[str, Argument], path: str, words: tuple[str, ...]) -> Iterator[ReferenceScope]:
     for name, argument in args.items():
         if argument.source is not None:
-            yield Place(f"{join(path + '.args', name)}.from", argument.source, words)
+            yield ReferenceScope(f"{join(path + '.args', name)}.from", argument.source, words)
 
 
 def _segments(text: str, path: str) -> list[str]:

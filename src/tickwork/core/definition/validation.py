@@ -16,14 +16,14 @@ from tickwork.core.definition.model import FORMAT, BranchNode, Definition
 from tickwork.core.definition.node_validation import (
     QUANTITY_MAX,
     TEXT_CHARACTERS_MAX,
-    Rules,
+    NodeValidator,
     check_defaults,
     check_node,
     check_policy,
     check_sla,
 )
 from tickwork.core.definition.problems import Problems
-from tickwork.core.definition.references import Place, output_place, places_of, resolve
+from tickwork.core.definition.references import ReferenceScope, output_place, places_of, resolve
 
 CYCLE_NAMES_MAX = 20
 
@@ -50,7 +50,7 @@ def validate(
     check_condition: Callable[[str], str | None] = plain_condition,
 ) -> list[Problem]:
     """Empty when it may run. `check_condition` answers why a condition is not valid, or None."""
-    rules = Rules(Problems(), check_condition)
+    rules = NodeValidator(Problems(), check_condition)
     if _fits(definition, limits or Limits(), rules.problems):
         _check_whole(definition, rules)
         index = _index(definition, rules.problems)
@@ -72,7 +72,7 @@ def _fits(definition: Definition, limits: Limits, problems: Problems) -> bool:
     return not problems
 
 
-def _check_whole(definition: Definition, rules: Rules) -> None:
+def _check_whole(definition: Definition, rules: NodeValidator) -> None:
     problems = rules.problems
     if definition.format != FORMAT:
         problems.add("format", "format_unknown", f"this format is not known here; use {FORMAT}")
@@ -220,7 +220,7 @@ def _check_references(
         problems.add(asked[position, target], "reference_not_upstream", message)
 
 
-def _target(place: Place, definition: Definition, index: dict[str, int], problems: Problems) -> int | None:
+def _target(place: ReferenceScope, definition: Definition, index: dict[str, int], problems: Problems) -> int | None:
     try:
         found = resolve(place.text, path=place.path, inputs=definition.inputs, nodes=index, words=place.words)
     except Refused as refused:

@@ -73,7 +73,7 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.InputRefused: _on_refused,
     ev.StaleReport: _on_stale,
     ev.Duplicate: _nothing,
-    ev.GapNoted: _nothing,
+    ev.ClockGapRecorded: _nothing,
     ev.TimersHeld: _on_timers_held,
     ev.PolicyDecided: _nothing,
 }

@@ -11,7 +11,7 @@ from tickwork.core.evolve.indexes import clear_timer, set_timer
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.lifecycle import RunState
-from tickwork.core.state.schedule import Fate, Range
+from tickwork.core.state.schedule import Fate, FateRange
 from tickwork.core.state.state import Backfill, BackfillState, Run, State, Timer
 
 COMPLETED = int(RunState.COMPLETED)
@@ -38,7 +38,7 @@ def _looked(state: State, backfill: Backfill) -> None:
     arm_backfill(state, backfill)
 
 
-def _on_begun(state: State, event: ev.BackfillBegun) -> None:
+def _on_begun(state: State, event: ev.BackfillStarted) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, ask.Backfill)
     schedule = state.tenants[asked.tenant].schedules.get(asked.schedule)
@@ -53,7 +53,7 @@ def _on_begun(state: State, event: ev.BackfillBegun) -> None:
     arm_backfill(state, backfill)
 
 
-def _on_steered(state: State, event: ev.BackfillSteered) -> None:
+def _on_steered(state: State, event: ev.BackfillStateChanged) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, ask.SteerBackfill)
     backfill = state.backfills[asked.backfill]
@@ -64,7 +64,7 @@ def _on_steered(state: State, event: ev.BackfillSteered) -> None:
         arm_backfill(state, backfill)
 
 
-def _on_asked(state: State, event: ev.BackfillAsked) -> None:
+def _on_asked(state: State, event: ev.BackfillLookupStarted) -> None:
     backfill = state.backfills[event.backfill]
     backfill.cursor_ms, backfill.exhausted = event.cursor_ms, not event.cursor_ms
     if backfill.forced:
@@ -74,7 +74,7 @@ def _on_asked(state: State, event: ev.BackfillAsked) -> None:
     _looked(state, backfill)
 
 
-def _on_told(state: State, event: ev.BackfillTold) -> None:
+def _on_told(state: State, event: ev.BackfillLookupFinished) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, ask.RunsKnown)
     backfill = state.backfills[event.backfill]
@@ -120,7 +120,7 @@ def backfill_run_begun(state: State, backfill: Backfill, run: Run, due_ms: int) 
         backfill.span = msgspec.structs.replace(span, to_ms=due_ms, count=span.count + 1)
     else:  # a range is known by its beginning, so it cannot grow backwards
         _close_span(state, backfill)
-        backfill.span = Range(
+        backfill.span = FateRange(
             schedule.tenant.id, schedule.name, schedule.number, schedule.version, due_ms, due_ms, 1, Fate.RAN,
             "backfill", backfill.number,
         )  # fmt: skip
@@ -146,9 +146,9 @@ def _close_span(state: State, backfill: Backfill) -> None:
 
 
 BACKFILL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.BackfillBegun: _on_begun,
-    ev.BackfillSteered: _on_steered,
-    ev.BackfillAsked: _on_asked,
-    ev.BackfillTold: _on_told,
+    ev.BackfillStarted: _on_begun,
+    ev.BackfillStateChanged: _on_steered,
+    ev.BackfillLookupStarted: _on_asked,
+    ev.BackfillLookupFinished: _on_told,
     ev.BackfillEnded: _on_ended,
 }

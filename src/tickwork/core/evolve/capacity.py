@@ -9,7 +9,7 @@ from tickwork.core.evolve.schedules import pause_group, resume_group
 from tickwork.core.evolve.worker_pools import forget_code, join_stations, leave_stations, note_code, stir
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutTenant, Resume
-from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Gauge
+from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Limiter
 from tickwork.core.state.state import Policy, Queue, State, Tenant, Worker
 
 
@@ -55,7 +55,7 @@ def _on_label_limit(state: State, event: ev.LabelLimitPut) -> None:
     stir(state, gauge)
 
 
-def _set_limits(state: State, gauge: Gauge, asked: PutTenant | PutQueue) -> None:
+def _set_limits(state: State, gauge: Limiter, asked: PutTenant | PutQueue) -> None:
     gauge.limit = UNLIMITED if asked.limit is None else asked.limit
     if asked.rate_starts is None:
         gauge.clear_rate()
@@ -75,7 +75,7 @@ def _on_policy(state: State, event: ev.PolicyPut) -> None:
     state.policies[asked.policy] = Policy(asked.policy, asked.allow, asked.reason, asked.action, asked.pause_ms)
 
 
-def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Gauge | None:
+def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Limiter | None:
     """What a pause of a partition, queue, workflow or tenant acts on; None where there is no such thing."""
     if scope == "partition":
         return state.gauge
@@ -109,11 +109,11 @@ def _on_resumed(state: State, event: ev.ScopeResumed) -> None:
     stir(state, gauge)
 
 
-def _scope_gauge_made(state: State, asked: Pause | Resume) -> Gauge:
+def _scope_gauge_made(state: State, asked: Pause | Resume) -> Limiter:
     gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
     if gauge is None:
         gauges = state.tenants[asked.tenant].workflow_gauges
-        gauge = gauges[asked.name] = Gauge(scope="workflow", name=asked.name)
+        gauge = gauges[asked.name] = Limiter(scope="workflow", name=asked.name)
     return gauge
 
 
@@ -166,14 +166,14 @@ def _on_worker_gone(state: State, event: ev.WorkerGone) -> None:
     state.worker_bits &= ~(1 << event.worker)
 
 
-def _on_lane_held(state: State, event: ev.LaneHeld) -> None:
+def _on_lane_held(state: State, event: ev.QueueHeld) -> None:
     lane = state.lane_numbers[event.lane]
     if lane.held:
         release_lane(state, lane)
     lane.held, lane.held_by, lane.held_since = event.reason, event.by, state.tick
     blocker = held_at(state, lane)
     blocker.park(lane, state.now_ms)
-    if isinstance(blocker, Gauge):
+    if isinstance(blocker, Limiter):
         blocker.waiting += 1
         await_token(state, blocker)
 
@@ -199,7 +199,7 @@ SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.ScopeResumed: _on_resumed,
     ev.WorkerOffered: _on_offered,
     ev.WorkerGone: _on_worker_gone,
-    ev.LaneHeld: _on_lane_held,
+    ev.QueueHeld: _on_lane_held,
     ev.RateDue: _on_rate_due,
     ev.LoadShed: _on_load_shed,
 }

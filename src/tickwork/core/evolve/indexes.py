@@ -14,11 +14,11 @@ from tickwork.core.state.ready_queues import (
     PLAIN_RESOURCES,
     START_CHARGE_MS,
     Blocker,
-    Gauge,
-    Lane,
-    LaneKey,
+    Limiter,
+    ReadyQueue,
+    ReadyQueueKey,
     announced,
-    is_carrier,
+    is_broker_worker,
 )
 from tickwork.core.state.state import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 
@@ -102,7 +102,7 @@ def clear_due(state: State, task: Task) -> None:
 # ---- lanes
 
 
-def find_lane(state: State, run: Run, step: Step) -> Lane:
+def find_lane(state: State, run: Run, step: Step) -> ReadyQueue:
     queue, priority, labels, resources, dependency = step.requirement
     plain = run.priority < 0 and not run.queue and not run.pin
     if run.queue and queue == DEFAULT_QUEUE:
@@ -123,11 +123,11 @@ def find_lane(state: State, run: Run, step: Step) -> Lane:
     return lane
 
 
-def make_lane(state: State, key: LaneKey, number: int) -> Lane:
+def make_lane(state: State, key: ReadyQueueKey, number: int) -> ReadyQueue:
     tenant_id, workflow, queue, priority, labels, resources, _ = key
     tenant = state.tenants[tenant_id]
     counted = (tenant.gauge, state.queues[queue].gauge, *(label_gauge(state, *label) for label in announced(labels)))
-    lane = Lane(
+    lane = ReadyQueue(
         key=key,
         tenant=tenant,
         station=station_of(state, queue, labels),
@@ -145,17 +145,17 @@ def make_lane(state: State, key: LaneKey, number: int) -> Lane:
     return lane
 
 
-def workflow_gauge(tenant: Tenant, workflow: str) -> Gauge:
+def workflow_gauge(tenant: Tenant, workflow: str) -> Limiter:
     gauge = tenant.workflow_gauges.get(workflow)
     if gauge is None:
-        gauge = tenant.workflow_gauges[workflow] = Gauge(scope="workflow", name=workflow)
+        gauge = tenant.workflow_gauges[workflow] = Limiter(scope="workflow", name=workflow)
     return gauge
 
 
-def label_gauge(state: State, label: str, value: str) -> Gauge:
+def label_gauge(state: State, label: str, value: str) -> Limiter:
     gauge = state.label_gauges.get((label, value))
     if gauge is None:
-        gauge = state.label_gauges[label, value] = Gauge(scope="label", name=f"{label}={value}")
+        gauge = state.label_gauges[label, value] = Limiter(scope="label", name=f"{label}={value}")
     return gauge
 
 
@@ -209,7 +209,7 @@ def dequeue(state: State, task: Task) -> None:
     left_line(state, lane)
 
 
-def left_line(state: State, lane: Lane, count: int = 1) -> None:
+def left_line(state: State, lane: ReadyQueue, count: int = 1) -> None:
     """So many tasks fewer stand in this line."""
     lane.live -= count
     lane.tenant.queued -= count
@@ -222,15 +222,15 @@ def left_line(state: State, lane: Lane, count: int = 1) -> None:
             release_lane(state, lane)
 
 
-def release_lane(state: State, lane: Lane) -> None:
+def release_lane(state: State, lane: ReadyQueue) -> None:
     blocker = held_at(state, lane)
-    if isinstance(blocker, Gauge):
+    if isinstance(blocker, Limiter):
         blocker.waiting -= 1
     lane.held = lane.held_by = ""
     lane.stamp += 1  # whatever blocker it was parked at forgets it
 
 
-def await_token(state: State, gauge: Gauge) -> None:
+def await_token(state: State, gauge: Limiter) -> None:
     """While lanes wait at an empty bucket, its one timer is set."""
     now_ms = state.now_ms
     if gauge.rate_ms and gauge.waiting and not gauge.due and gauge.tokens_at(now_ms) < gauge.rate_ms:
@@ -238,14 +238,14 @@ def await_token(state: State, gauge: Gauge) -> None:
         gauge.due = set_timer(state, Timer.RATE, gauge.number, max(tick, state.tick + 1))
 
 
-def forget_token(state: State, gauge: Gauge) -> None:
+def forget_token(state: State, gauge: Limiter) -> None:
     if gauge.due:
         clear_timer(state, Timer.RATE, gauge.number, gauge.due)
         gauge.due = 0
 
 
-def new_rated_gauge(state: State, scope: str, name: str) -> Gauge:
-    gauge = state.rated[state.next_number] = Gauge(scope=scope, name=name, number=state.next_number)
+def new_rated_gauge(state: State, scope: str, name: str) -> Limiter:
+    gauge = state.rated[state.next_number] = Limiter(scope=scope, name=name, number=state.next_number)
     state.next_number += 1
     return gauge
 
@@ -261,7 +261,7 @@ def end_admission(state: State, *, full: bool) -> None:
     state.open, state.stirred = [], []
 
 
-def held_at(state: State, lane: Lane) -> Blocker:
+def held_at(state: State, lane: ReadyQueue) -> Blocker:
     """Where a held lane is parked; found again from the words of its hold."""
     if lane.held in ("credit", "resources"):
         return lane.station
@@ -273,7 +273,7 @@ def held_at(state: State, lane: Lane) -> Blocker:
 # ---- attempts
 
 
-def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
+def begin_attempt(state: State, task: Task, worker: Worker, lane: ReadyQueue) -> None:
     """Count the attempt against every limit, its tenant's share and its worker's credit."""
     now_ms = state.now_ms
     for gauge in lane.counted:
@@ -311,11 +311,11 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
     if len(tasks) >= worker.credit or worker.slots >= worker.capacity[0]:
         for station in worker.stations:
             station.free &= ~(1 << worker.number)
-    if task.step.timed and not is_carrier(worker.id):  # on a lane it does not run yet
+    if task.step.timed and not is_broker_worker(worker.id):  # on a lane it does not run yet
         _set_attempt_timers(state, task)
 
 
-def count_begun(state: State, lane: Lane, worker: Worker, count: int) -> None:
+def count_begun(state: State, lane: ReadyQueue, worker: Worker, count: int) -> None:
     """What `begin_attempt` counts of so many plain attempts of one lane, one after the other.
 
     No more than a rate has room for: then only the last of them can empty a bucket, and the timer is the same.

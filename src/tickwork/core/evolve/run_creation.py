@@ -17,7 +17,7 @@ from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.state.lifecycle import ENDED, Phase
-from tickwork.core.state.state import BLOCK_BITS, Gate, Run, Schedule, State, Task, Tenant, Timer
+from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Run, Schedule, State, Task, Tenant, Timer
 
 
 def add_run(state: State, run: Run) -> None:
@@ -310,12 +310,12 @@ def _on_gate_taken(state: State, event: ev.GateTaken) -> None:
     run.gate.holding += 1
 
 
-def _gate(run: Run, key: str) -> Gate:
+def _gate(run: Run, key: str) -> ConcurrencyGate:
     concurrency = run.plan.definition.concurrency
     assert concurrency is not None
     gate = run.tenant.gates.get((run.plan.name, key))
     if gate is None:
-        gate = run.tenant.gates[run.plan.name, key] = Gate(key=key, limit=concurrency.limit)
+        gate = run.tenant.gates[run.plan.name, key] = ConcurrencyGate(key=key, limit=concurrency.limit)
     gate.limit = concurrency.limit
     return gate
 

@@ -13,7 +13,7 @@ from tickwork.core.evolve.tasks import count_ended, drop_task, live_tasks, offer
 from tickwork.core.state import events as ev
 from tickwork.core.state.evaluation_context import OF_LAST, ExtractMissing, output_value, reference, stored_value
 from tickwork.core.state.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
-from tickwork.core.state.state import BLOCK_BITS, Extract, Gate, Heard, Run, State, Timer
+from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, ReceivedEvent, Run, State, Timer
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
 
@@ -132,7 +132,7 @@ def _clear_timers(state: State, run: Run) -> None:
     run.start_at = run.deadline = run.resume_at = run.sla_at = 0
 
 
-def _leave_gate(state: State, run: Run, gate: Gate) -> None:
+def _leave_gate(state: State, run: Run, gate: ConcurrencyGate) -> None:
     run.gate = None
     if run.gated:
         run.gated = False  # its place in line is dropped when it comes up
@@ -202,14 +202,14 @@ def _on_deferred(state: State, event: ev.Deferred) -> None:
     state.line.extendleft(reversed(runs.values()))
 
 
-def _on_event_kept(state: State, event: ev.EventKept) -> None:
+def _on_event_kept(state: State, event: ev.EventStored) -> None:
     run = state.runs[event.run]
     asked: Any = state.inputs[event.input]
-    run.signals = [*(run.signals or ()), Heard(asked.event, asked.key, asked.payload, state.tick)]
+    run.signals = [*(run.signals or ()), ReceivedEvent(asked.event, asked.key, asked.payload, state.tick)]
     want(state, run)
 
 
-def _on_extract_sought(state: State, event: ev.ExtractSought) -> None:
+def _on_extract_sought(state: State, event: ev.ExtractRequested) -> None:
     run = state.runs[event.run]
     run.extracts = {**(run.extracts or {}), (event.source, event.key): None}
 
@@ -266,9 +266,9 @@ RUN_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.RunMoved: _on_moved,
     ev.Visited: _on_visited,
     ev.Deferred: _on_deferred,
-    ev.EventKept: _on_event_kept,
+    ev.EventStored: _on_event_kept,
     ev.SlaReached: _on_sla,
     ev.RunOverdue: _on_overdue,
-    ev.ExtractSought: _on_extract_sought,
+    ev.ExtractRequested: _on_extract_sought,
     ev.ExtractKept: _on_extract_kept,
 }

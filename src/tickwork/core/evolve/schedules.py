@@ -11,14 +11,14 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.calendar.recurrence import Rhythm
-from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.recurrence import Recurrence
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.core.evolve.backfills import leave_backfill
 from tickwork.core.evolve.indexes import clear_timer, move_timer, set_timer
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.lifecycle import RunState
-from tickwork.core.state.schedule import Advice, CatchUp, Choice, Fate, Late
+from tickwork.core.state.schedule import CatchUp, CatchUpChoice, CatchUpPlan, Fate, HintOrigin
 from tickwork.core.state.state import BackfillState, Group, Run, Schedule, State, Tenant, Timer
 
 PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
@@ -163,11 +163,11 @@ def set_rhythm(state: State, schedule: Schedule) -> None:
         schedule.rhythm, schedule.broken = None, str(refused)
 
 
-def rhythm_of(state: State, tenant: Tenant, name: str, when: When) -> Rhythm:
+def rhythm_of(state: State, tenant: Tenant, name: str, when: ScheduleSpec) -> Recurrence:
     return compile_when(when, state.zones, tenant.holidays, f"{tenant.id}/{name}", path="when", parts=state.parts)
 
 
-def anchored(when: When, old: Schedule | None, now_ms: int) -> When:
+def anchored(when: ScheduleSpec, old: Schedule | None, now_ms: int) -> ScheduleSpec:
     """An interval counts from when it was set, unless somebody says from where; an edit of other things keeps it.
     So does a recurrence rule."""
     counts = when.every_ms is not None or (when.rrule is not None and "DTSTART" not in when.rrule.upper())
@@ -230,10 +230,10 @@ def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
 def _on_chosen(state: State, event: ev.CatchUpChosen) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, ask.ChooseCatchUp)
-    state.choice = Choice(cast("CatchUp", asked.policy), asked.length_ms, state.now_ms)
+    state.choice = CatchUpChoice(cast("CatchUp", asked.policy), asked.length_ms, state.now_ms)
 
 
-def _on_zones(state: State, event: ev.ZonesNoted) -> None:
+def _on_zones(state: State, event: ev.ZonesChanged) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, ask.NewZones)
     state.zones_version = asked.version
@@ -293,7 +293,7 @@ def resume_group(state: State, tenant: Tenant, name: str) -> None:
         del tenant.groups[name]
 
 
-def _on_steered(state: State, event: ev.ScheduleSteered) -> None:
+def _on_steered(state: State, event: ev.ScheduleStateChanged) -> None:
     schedule = state.schedules[event.schedule]
     asked = state.inputs[event.input]
     assert isinstance(asked, ask.SteerSchedule)
@@ -315,11 +315,11 @@ def _on_steered(state: State, event: ev.ScheduleSteered) -> None:
 # ---- the Governor
 
 
-def _on_advised(state: State, event: ev.Advised) -> None:
+def _on_advised(state: State, event: ev.HintsChanged) -> None:
     schedule = state.schedules[event.schedule]
     asked = state.inputs[event.input]
     assert isinstance(asked, ask.Advise)
-    schedule.advice = Advice(asked.by, asked.reason, asked.cost)
+    schedule.advice = HintOrigin(asked.by, asked.reason, asked.cost)
 
 
 def _on_decided(state: State, event: ev.ScheduleDecided) -> None:
@@ -340,13 +340,13 @@ def _on_decided(state: State, event: ev.ScheduleDecided) -> None:
 
 def _on_catch_up(state: State, event: ev.CatchUpDecided) -> None:
     schedule = state.schedules[event.schedule]
-    schedule.late = Late(
+    schedule.late = CatchUpPlan(
         event.to_ms, event.run_from_ms, event.fate, event.cause, state.now_ms, event.spread_ms, event.runs
     )
     arm(state, schedule, looked=True)
 
 
-def _on_passed(state: State, event: ev.OccurrencesPassed) -> None:
+def _on_passed(state: State, event: ev.OccurrencesSettled) -> None:
     schedule = state.schedules[event.schedule]
     record(state, schedule, event.fate, event.cause, event.from_ms, event.to_ms, event.count, event.next_ms)
     move_on(state, schedule, event.next_ms, event.wait_ms)
@@ -484,14 +484,14 @@ SCHEDULE_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.SchedulePaused: _on_paused,
     ev.ScheduleResumed: _on_resumed,
     ev.ScheduleDecided: _on_decided,
-    ev.Advised: _on_advised,
-    ev.ScheduleSteered: _on_steered,
+    ev.HintsChanged: _on_advised,
+    ev.ScheduleStateChanged: _on_steered,
     ev.CatchUpDecided: _on_catch_up,
-    ev.OccurrencesPassed: _on_passed,
+    ev.OccurrencesSettled: _on_passed,
     ev.OccurrenceBuffered: _on_buffered,
     ev.OccurrencesCancelled: _on_cancelled,
     ev.ScheduleMoved: _on_moved,
     ev.HolidaysPut: _on_holidays,
     ev.CatchUpChosen: _on_chosen,
-    ev.ZonesNoted: _on_zones,
+    ev.ZonesChanged: _on_zones,
 }

@@ -25,9 +25,20 @@ from tickwork.core.evolve.worker_pools import handler_of, learn_lack
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Decide, Failed, Ingest, Resolve
 from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
-from tickwork.core.state.ready_queues import Lane
+from tickwork.core.state.ready_queues import ReadyQueue
 from tickwork.core.state.retry import HANDLER_MISSING
-from tickwork.core.state.state import BLOCK_BITS, NOTHING, Budget, Fan, Heard, Run, State, Task, Timer, Worker
+from tickwork.core.state.state import (
+    BLOCK_BITS,
+    NOTHING,
+    FanOut,
+    ReceivedEvent,
+    RetryBudget,
+    Run,
+    State,
+    Task,
+    Timer,
+    Worker,
+)
 
 PENDING, READY, RUNNING = int(Phase.PENDING), int(Phase.READY), int(Phase.RUNNING)
 WAITING, SUCCEEDED, FAILED = int(Phase.WAITING), int(Phase.SUCCEEDED), int(Phase.FAILED)
@@ -116,7 +127,7 @@ def on_dispatched(state: State, event: ev.TaskDispatched) -> None:
         task.run.phases[task.step.index] = RUNNING
 
 
-def plain_first(lane: Lane, count: int) -> list[Task]:
+def plain_first(lane: ReadyQueue, count: int) -> list[Task]:
     """Those at the front of a line, at most so many, for which `dispatch_together` is the same as one by one."""
     first: list[Task] = []
     if count <= 1 or not lane.plain or lane.tenant.more != NOTHING:
@@ -128,7 +139,7 @@ def plain_first(lane: Lane, count: int) -> list[Task]:
     return first
 
 
-def dispatch_together(state: State, lane: Lane, tasks: list[Task], worker: Worker) -> None:
+def dispatch_together(state: State, lane: ReadyQueue, tasks: list[Task], worker: Worker) -> None:
     """What `on_dispatched` does for each of them in turn."""
     tick, held = state.tick, worker.tasks
     for task in tasks:
@@ -249,7 +260,7 @@ def _on_retrying(state: State, event: ev.TaskRetrying) -> None:
     worker = task.worker
     missing = event.cause == HANDLER_MISSING and isinstance(report, Failed) and report.permanent
     if dependency and not missing:
-        task.run.tenant.budgets.setdefault(dependency, Budget()).book(state.settings, state.now_ms)
+        task.run.tenant.budgets.setdefault(dependency, RetryBudget()).book(state.settings, state.now_ms)
     if task.phase == RUNNING:
         end_attempt(state, task)
     elif task.phase == WAITING:
@@ -270,7 +281,7 @@ def _on_due(state: State, event: ev.TaskDue) -> None:
     if task.step.kind is Kind.WORKFLOW:
         _set_phase(task, Cause.WAIT)
         run.busy -= 1
-        _start_waiting(state, task, Fan(total=1))
+        _start_waiting(state, task, FanOut(total=1))
         want(state, run)
         return
     _set_phase(task, Cause.DUE)
@@ -308,13 +319,13 @@ def _on_waiting(state: State, event: ev.TaskWaiting) -> None:
     if step.kind is Kind.EVENT:
         task.wait_key = (step.node.event, event.key)  # type: ignore[attr-defined]
         run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
-    fan = Fan(total=event.total) if step.kind >= Kind.WORKFLOW else None
+    fan = FanOut(total=event.total) if step.kind >= Kind.WORKFLOW else None
     _start_waiting(state, task, fan)
     if event.until:
         set_due(state, task, event.until)
 
 
-def _start_waiting(state: State, task: Task, fan: Fan | None) -> None:
+def _start_waiting(state: State, task: Task, fan: FanOut | None) -> None:
     run = task.run
     run.waiting += 1
     task.fan = fan
@@ -356,7 +367,7 @@ def _on_answered(state: State, event: ev.TaskAnswered) -> None:
     if event.kept >= 0:
         assert run.signals is not None
         heard = run.signals[event.kept]
-        used = Heard(heard.name, heard.key, heard.payload, heard.tick, True)
+        used = ReceivedEvent(heard.name, heard.key, heard.payload, heard.tick, True)
         run.signals = [*run.signals[: event.kept], used, *run.signals[event.kept + 1 :]]
         value = heard.payload if heard.payload is not None else NO_PAYLOAD
     else:
@@ -364,13 +375,13 @@ def _on_answered(state: State, event: ev.TaskAnswered) -> None:
         value = None
         if isinstance(asked, Ingest):
             value = asked.payload if asked.payload is not None else NO_PAYLOAD
-            run.signals = [*(run.signals or ()), Heard(asked.event, asked.key, asked.payload, state.tick, True)]
+            run.signals = [*(run.signals or ()), ReceivedEvent(asked.event, asked.key, asked.payload, state.tick, True)]
         elif isinstance(asked, Decide):
             value = APPROVED
     _end_task(state, task, Cause.SUCCEED, value)
 
 
-def _on_child_begun(state: State, event: ev.ChildBegun) -> None:
+def _on_child_begun(state: State, event: ev.IterationStarted) -> None:
     parent = state.tasks[event.parent]
     fan, body = parent.fan, parent.step.body
     assert fan is not None and body is not None
@@ -386,14 +397,14 @@ def _on_child_begun(state: State, event: ev.ChildBegun) -> None:
         stand_in_line(state, child)
 
 
-def _on_turn_delayed(state: State, event: ev.TurnDelayed) -> None:
+def _on_turn_delayed(state: State, event: ev.IterationDelayed) -> None:
     task = state.tasks[event.task]
     assert task.fan is not None
     task.fan.rested = task.fan.begun
     set_due(state, task, event.due)
 
 
-def _on_fan_ended(state: State, event: ev.FanEnded) -> None:
+def _on_fan_ended(state: State, event: ev.FanOutEnded) -> None:
     task = state.tasks[event.task]
     fan = task.fan
     assert fan is not None
@@ -553,7 +564,7 @@ def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
         keep_result(run, event.step, value)
 
 
-def _on_checkpoint(state: State, event: ev.Checkpoint) -> None:
+def _on_checkpoint(state: State, event: ev.AttemptCheckpointed) -> None:
     task = state.tasks[event.task]
     asked: Any = state.inputs[event.input]
     task.checkpoint = asked.value
@@ -576,11 +587,11 @@ TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.TaskWaiting: _on_waiting,
     ev.WaitElapsed: _on_wait_elapsed,
     ev.TaskAnswered: _on_answered,
-    ev.ChildBegun: _on_child_begun,
-    ev.TurnDelayed: _on_turn_delayed,
-    ev.FanEnded: _on_fan_ended,
+    ev.IterationStarted: _on_child_begun,
+    ev.IterationDelayed: _on_turn_delayed,
+    ev.FanOutEnded: _on_fan_ended,
     ev.StepEnded: _on_step_ended,
     ev.StepReset: _on_step_reset,
     ev.StepAccepted: _on_step_accepted,
-    ev.Checkpoint: _on_checkpoint,
+    ev.AttemptCheckpointed: _on_checkpoint,
 }

@@ -11,12 +11,12 @@ from tickwork.core.state.ready_queues import (
     PIN_LABEL,
     Blocker,
     Labels,
-    Lane,
-    Station,
+    ReadyQueue,
+    WorkerPool,
     announced,
-    is_carrier,
+    is_broker_worker,
 )
-from tickwork.core.state.state import Lacking, State, Worker
+from tickwork.core.state.state import MissingHandlers, State, Worker
 
 
 def stir(state: State, blocker: Blocker) -> None:
@@ -26,10 +26,10 @@ def stir(state: State, blocker: Blocker) -> None:
         state.stirred.append(blocker)
 
 
-def station_of(state: State, queue: str, labels: Labels) -> Station:
+def station_of(state: State, queue: str, labels: Labels) -> WorkerPool:
     station = state.stations.get((queue, labels))
     if station is None:
-        station = state.stations[queue, labels] = Station(queue=queue, labels=labels)
+        station = state.stations[queue, labels] = WorkerPool(queue=queue, labels=labels)
         for worker in state.workers.values():
             if station.serves(worker):
                 worker.stations = (*worker.stations, station)
@@ -87,20 +87,25 @@ def handler_label(state: State, queue: str, labels: Labels, handler: str) -> Lab
     key = (queue, labels, handler)
     divided = state.divided.get(key)
     if divided is None:
-        station = Station(queue=queue, labels=labels)
-        served = [worker for worker in state.workers.values() if not is_carrier(worker.id) and station.serves(worker)]
+        station = WorkerPool(queue=queue, labels=labels)
+        served = [
+            worker for worker in state.workers.values() if not is_broker_worker(worker.id) and station.serves(worker)
+        ]
         divided = state.divided[key] = len({handler in worker.lacks for worker in served}) == 2
     return ((HANDLER_LABEL, handler),) if divided else ()
 
 
-def others_may_have(state: State, lane: Lane, worker: Worker, handler: str) -> bool:
+def others_may_have(state: State, lane: ReadyQueue, worker: Worker, handler: str) -> bool:
     """Whether some worker of this lane is not known to lack the function, once this one is."""
     queue, labels = lane.station.queue, announced(lane.station.labels)
     if handler in worker.lacks:
         return bool(handler_label(state, queue, labels, handler))
-    station, code = Station(queue=queue, labels=labels), code_of(worker)
+    station, code = WorkerPool(queue=queue, labels=labels), code_of(worker)
     return any(
-        handler not in other.lacks and code_of(other) != code and not is_carrier(other.id) and station.serves(other)
+        handler not in other.lacks
+        and code_of(other) != code
+        and not is_broker_worker(other.id)
+        and station.serves(other)
         for other in state.workers.values()
     )
 
@@ -108,11 +113,11 @@ def others_may_have(state: State, lane: Lane, worker: Worker, handler: str) -> b
 def learn_lack(state: State, worker: Worker, handler: str) -> None:
     code = code_of(worker)
     known = state.lacking.get(code)
-    if not handler or is_carrier(worker.id) or (known is not None and handler in known.handlers):
+    if not handler or is_broker_worker(worker.id) or (known is not None and handler in known.handlers):
         return
     same = [other for other in state.workers.values() if code_of(other) == code]
     handlers = tuple(sorted((*(known.handlers if known is not None else ()), handler)))
-    state.lacking[code] = Lacking(handlers, len(same))
+    state.lacking[code] = MissingHandlers(handlers, len(same))
     for other in same:
         leave_stations(other)
         other.lacks = handlers

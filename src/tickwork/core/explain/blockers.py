@@ -12,14 +12,14 @@ import msgspec
 from tickwork.core.decide.admission import fits
 from tickwork.core.evolve.worker_pools import has_credit
 from tickwork.core.state.lifecycle import Phase
-from tickwork.core.state.ready_queues import Gauge, Lane
+from tickwork.core.state.ready_queues import Limiter, ReadyQueue
 from tickwork.core.state.state import State, Task, Worker
 
 Fact = int | str | list[str]
 RESOURCE_NAMES = ("slots", "cpu_milli", "memory_mb", "gpu")
 
 
-class Held(StrEnum):
+class BlockKind(StrEnum):
     """What can stand in the way."""
 
     DELAY = "delay"  # its start time has not come
@@ -43,10 +43,10 @@ class Held(StrEnum):
     CHILDREN = "children"
 
 
-NOTHING_HOLDS = (Held.VISIT, Held.TURN)
+NOTHING_HOLDS = (BlockKind.VISIT, BlockKind.TURN)
 
 
-class Need(msgspec.Struct, frozen=True):
+class Remedy(msgspec.Struct, frozen=True):
     """What would help, for programs: time, tick, resume, limit, worker, credit, resources, load, runs, nodes,
     result, answer, event, approval or children; of what; and for time the tick."""
 
@@ -55,12 +55,12 @@ class Need(msgspec.Struct, frozen=True):
     at: int = 0
 
 
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    held: Held
+class BlockReason(msgspec.Struct, frozen=True, kw_only=True):
+    held: BlockKind
     by: str  # scope:name
     text: str
     remedy: str
-    needs: Need
+    needs: Remedy
     since: int = 0  # tick; 0: the state does not say
     held_ms: int = 0  # since then
     until: int = 0  # tick at which it ends by itself, or gives up; 0: not by time
@@ -68,12 +68,12 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def obstacle(
-    state: State, held: Held, by: str, text: str, remedy: str, needs: Need, *, since: int = 0, until: int = 0,
+    state: State, held: BlockKind, by: str, text: str, remedy: str, needs: Remedy, *, since: int = 0, until: int = 0,
     **facts: Fact,
-) -> Obstacle:  # fmt: skip
+) -> BlockReason:  # fmt: skip
     clock = state.settings.clock
     held_ms = max(0, clock.ms_of(state.tick) - clock.ms_of(since)) if since else 0
-    return Obstacle(
+    return BlockReason(
         held=held, by=by, text=text, remedy=remedy, needs=needs, since=since, held_ms=held_ms, until=until, facts=facts
     )
 
@@ -81,7 +81,7 @@ def obstacle(
 # ---- standing in a lane
 
 
-def in_line(state: State, task: Task) -> tuple[Obstacle, ...]:
+def in_line(state: State, task: Task) -> tuple[BlockReason, ...]:
     """Everything that `admission.what_holds` would name one after the other."""
     lane = task.lane
     assert lane is not None
@@ -93,8 +93,16 @@ def in_line(state: State, task: Task) -> tuple[Obstacle, ...]:
 
 
 def _of_lane(
-    state: State, task: Task, lane: Lane, held: Held, by: str, text: str, remedy: str, needs: Need, **facts: Fact
-) -> Obstacle:
+    state: State,
+    task: Task,
+    lane: ReadyQueue,
+    held: BlockKind,
+    by: str,
+    text: str,
+    remedy: str,
+    needs: Remedy,
+    **facts: Fact,
+) -> BlockReason:
     known = (lane.held, lane.held_by) == (held, by)
     until = needs.at or (task.due if task.phase == Phase.READY else 0)  # then it gives up
     # A lane records what holds it first; since when anything else does, the state does not say.
@@ -102,22 +110,22 @@ def _of_lane(
     return obstacle(state, held, by, text, remedy, needs, since=since, until=until, **facts)
 
 
-def _of_gauge(state: State, task: Task, lane: Lane, gauge: Gauge) -> list[Obstacle]:
-    found: list[Obstacle] = []
+def _of_gauge(state: State, task: Task, lane: ReadyQueue, gauge: Limiter) -> list[BlockReason]:
+    found: list[BlockReason] = []
     name, what = gauge.label, f"{gauge.scope} {gauge.name}"
     if gauge.paused:
         why = f" ({gauge.pause_reason})" if gauge.pause_reason else ""
         found.append(
             _of_lane(
-                state, task, lane, Held.PAUSED, name, f"{what} is paused{why}", f"Resume {what}.",
-                Need("resume", name), reason=gauge.pause_reason,
+                state, task, lane, BlockKind.PAUSED, name, f"{what} is paused{why}", f"Resume {what}.",
+                Remedy("resume", name), reason=gauge.pause_reason,
             )
         )  # fmt: skip
     if gauge.running >= gauge.limit:
         found.append(
             _of_lane(
-                state, task, lane, Held.LIMIT, name, f"{what} runs {gauge.running} of {gauge.limit} at once",
-                f"Raise the limit of {what}, or wait for work of it to end.", Need("limit", name),
+                state, task, lane, BlockKind.LIMIT, name, f"{what} runs {gauge.running} of {gauge.limit} at once",
+                f"Raise the limit of {what}, or wait for work of it to end.", Remedy("limit", name),
                 running=gauge.running, limit=gauge.limit,
             )
         )  # fmt: skip
@@ -125,26 +133,27 @@ def _of_gauge(state: State, task: Task, lane: Lane, gauge: Gauge) -> list[Obstac
         at = max(state.settings.clock.tick_at(gauge.next_token_ms(state.now_ms)), state.tick + 1)
         found.append(
             _of_lane(
-                state, task, lane, Held.RATE, name,
+                state, task, lane, BlockKind.RATE, name,
                 f"{what} may start {gauge.rate_starts} per {gauge.rate_ms} ms, the next one at {state.at(at)}",
-                f"Wait until {state.at(at)}, or raise the rate of {what}.", Need("time", name, at),
+                f"Wait until {state.at(at)}, or raise the rate of {what}.", Remedy("time", name, at),
                 rate_starts=gauge.rate_starts, rate_ms=gauge.rate_ms, burst=gauge.burst,
             )
         )  # fmt: skip
     return found
 
 
-def _load(state: State, task: Task, lane: Lane) -> Obstacle:
+def _load(state: State, task: Task, lane: ReadyQueue) -> BlockReason:
     lag_ms, below = state.shed.lag_ms, state.settings.shed_below
     return _of_lane(
-        state, task, lane, Held.LOAD, "load",
+        state, task, lane, BlockKind.LOAD, "load",
         f"important work lagged by {lag_ms} ms, so priorities below {below} are held, and this has {lane.priority}",
-        f"Add workers, or wait until the lag is under {state.settings.shed_lag_ms // 2} ms.", Need("load", "partition"),
+        f"Add workers, or wait until the lag is under {state.settings.shed_lag_ms // 2} ms.", Remedy("load",
+        "partition"),
         lag_ms=lag_ms, shed_below=below, priority=lane.priority,
     )  # fmt: skip
 
 
-def _of_workers(state: State, task: Task, lane: Lane) -> list[Obstacle]:
+def _of_workers(state: State, task: Task, lane: ReadyQueue) -> list[BlockReason]:
     station = lane.station
     where = " ".join([f"queue:{station.queue}", *(f"{name.lstrip(':')}={value}" for name, value in station.labels)])
     serving = [worker for _, worker in sorted(state.workers.items()) if station.serves(worker)]
@@ -152,19 +161,19 @@ def _of_workers(state: State, task: Task, lane: Lane) -> list[Obstacle]:
     if not serving:
         return [
             _of_lane(
-                state, task, lane, Held.CREDIT, by, f"no worker serves {where}", f"Start a worker for {where}.",
-                Need("worker", where), workers=0, busy=0,
+                state, task, lane, BlockKind.CREDIT, by, f"no worker serves {where}", f"Start a worker for {where}.",
+                Remedy("worker", where), workers=0, busy=0,
             )
         ]  # fmt: skip
-    found: list[Obstacle] = []
+    found: list[BlockReason] = []
     free = [worker for worker in serving if has_credit(worker)]
     if not free:
         idle = sum(not worker.credit for worker in serving)
         found.append(
             _of_lane(
-                state, task, lane, Held.CREDIT, by,
+                state, task, lane, BlockKind.CREDIT, by,
                 f"none of the {len(serving)} workers that serve {where} has credit left, {idle} of them offer none",
-                "Wait for one of their attempts to end, or add workers.", Need("credit", where),
+                "Wait for one of their attempts to end, or add workers.", Remedy("credit", where),
                 workers=len(serving), busy=len(serving) - idle, offering_nothing=idle,
             )
         )  # fmt: skip
@@ -173,13 +182,13 @@ def _of_workers(state: State, task: Task, lane: Lane) -> list[Obstacle]:
     return found
 
 
-def _could_fit(worker: Worker, lane: Lane) -> bool:
+def _could_fit(worker: Worker, lane: ReadyQueue) -> bool:
     """Whether it is large enough at all. Slots that follow its credit are not known while it offers none."""
     capacity = (worker.capacity[0] or lane.resources[0], *worker.capacity[1:])
     return all(have >= wanted for have, wanted in zip(capacity, lane.resources, strict=True))
 
 
-def _resources(state: State, task: Task, lane: Lane, where: str, workers: list[Worker]) -> Obstacle:
+def _resources(state: State, task: Task, lane: ReadyQueue, where: str, workers: list[Worker]) -> BlockReason:
     """The worker that comes nearest is the one with the fewest kinds missing, the first of them."""
 
     def left(worker: Worker) -> list[int]:
@@ -191,16 +200,16 @@ def _resources(state: State, task: Task, lane: Lane, where: str, workers: list[W
         f"{n} {amount}" for n, amount, b in zip(RESOURCE_NAMES, left(best), lane.resources, strict=True) if b
     )
     return _of_lane(
-        state, task, lane, Held.RESOURCES, f"queue:{lane.station.queue}",
+        state, task, lane, BlockKind.RESOURCES, f"queue:{lane.station.queue}",
         f"it wants {wants}; of the workers that serve {where}, {best.id} comes nearest with {has} left",
-        "Wait for one of their attempts to end, or add a worker that is large enough.", Need("resources", where),
+        "Wait for one of their attempts to end, or add a worker that is large enough.", Remedy("resources", where),
         wants=wants, best=best.id, best_has=has,
     )  # fmt: skip
 
 
-def _turn(state: State, task: Task) -> Obstacle:
+def _turn(state: State, task: Task) -> BlockReason:
     return obstacle(
-        state, Held.TURN, "tick", "nothing holds it: the last tick was full, its lane is served in the next",
-        "Wait for a tick.", Need("tick", f"task:{task.number}", state.tick + 1),
+        state, BlockKind.TURN, "tick", "nothing holds it: the last tick was full, its lane is served in the next",
+        "Wait for a tick.", Remedy("tick", f"task:{task.number}", state.tick + 1),
         since=state.settings.clock.tick_at(task.ready_ms),
     )  # fmt: skip

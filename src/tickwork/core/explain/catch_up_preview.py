@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms
-from tickwork.core.calendar.recurrence import Rhythm
+from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.schedule_firing import catch_up, own_policy
 from tickwork.core.evolve.schedules import held_until_ms, is_held
 from tickwork.core.explain.upcoming import runs_left
@@ -21,7 +21,7 @@ COUNTED_MAX = 1_000_000
 WITH_LENGTH = ("window", "spread")
 
 
-class Lateness(NamedTuple):
+class CatchUpPreview(NamedTuple):
     """`late` are due and have no fate; `runs` of them would run, from `first_ms` on."""
 
     schedule: Schedule
@@ -50,7 +50,7 @@ def read_policy(text: str, *, path: str = "policy") -> tuple[str, int]:
     return policy, duration_ms(length, path=path, minimum_ms=1, maximum_ms=SPAN_MS_MAX)
 
 
-def late_ones(tenant: Tenant, now_ms: int, policy: str = "") -> Iterator[Lateness]:
+def late_ones(tenant: Tenant, now_ms: int, policy: str = "") -> Iterator[CatchUpPreview]:
     """What is due by now and has no fate, schedule by schedule; "": by the schedules' own policies."""
     chosen = read_policy(policy) if policy else None
     for schedule in tenant.schedules.values():
@@ -69,7 +69,7 @@ def late_ones(tenant: Tenant, now_ms: int, policy: str = "") -> Iterator[Latenes
         limit = f"overlap {schedule.terms.overlap}" if runs > room else ""
         if limit and schedule.terms.overlap == "replace":
             first_ms = plan.to_ms
-        yield Lateness(schedule, name, plan, from_ms, late, min(runs, room), first_ms, limit, paused)
+        yield CatchUpPreview(schedule, name, plan, from_ms, late, min(runs, room), first_ms, limit, paused)
 
 
 def _late_from_ms(schedule: Schedule, now_ms: int) -> int:
@@ -90,7 +90,7 @@ def _pause_is_over(schedule: Schedule, now_ms: int) -> bool:
     return 0 < held_until_ms(schedule) <= now_ms
 
 
-def _count(rhythm: Rhythm, from_ms: int, to_ms: int) -> int:
+def _count(rhythm: Recurrence, from_ms: int, to_ms: int) -> int:
     return sum(1 for _ in islice(rhythm.between(from_ms, to_ms + 1), COUNTED_MAX))
 
 

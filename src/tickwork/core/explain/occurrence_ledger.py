@@ -19,7 +19,7 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.schedule import Fate
-from tickwork.core.state.state import Schedule, State, Table
+from tickwork.core.state.state import NumberTable, Schedule, State
 
 LOOKS_PER_TICK = 4
 OVERDUE_MAX = 50  # asked about at a time
@@ -67,7 +67,7 @@ class Ledger:
         self.late: dict[int, int] = {}  # schedules that catch up, with the last occurrence that is late
         self._found: list[str] = []
         self._state = state
-        self._accounts: Table[Account] = Table()
+        self._accounts: NumberTable[Account] = NumberTable()
         self._waiting: dict[int, tuple[int, ...]] = {}  # what is buffered, where anything is
         self._governed: dict[int, None] = {}  # their next time is whatever the Governor said last
         self._touched: dict[int, Account | None] = {}  # of this tick; None: its schedule went
@@ -201,7 +201,7 @@ class Ledger:
             account.balance.expected += 1
         self._count(account, RAN, 1)
 
-    def _on_passed(self, event: ev.OccurrencesPassed, _: list[Input]) -> None:
+    def _on_passed(self, event: ev.OccurrencesSettled, _: list[Input]) -> None:
         account = self._account(event.schedule)
         if account is None:
             return
@@ -399,7 +399,7 @@ _HANDLERS: dict[type[Any], Callable[[Ledger, Any, list[Input]], None]] = {
     ev.ScheduleDecided: Ledger._on_decided,
     ev.ScheduleRemoved: Ledger._on_removed,
     ev.CatchUpDecided: Ledger._on_catch_up,
-    ev.OccurrencesPassed: Ledger._on_passed,
+    ev.OccurrencesSettled: Ledger._on_passed,
     ev.OccurrenceBuffered: Ledger._on_buffered,
     ev.OccurrencesCancelled: Ledger._on_cancelled,
     ev.RunScheduled: Ledger._on_run,

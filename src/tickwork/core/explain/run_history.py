@@ -19,11 +19,11 @@ from tickwork.core.machine import Machine
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import RunState, RunTrigger, move_run
-from tickwork.core.state.ready_queues import Lane
+from tickwork.core.state.ready_queues import ReadyQueue
 from tickwork.core.state.state import Run, Settings, State, Task
 
 
-class Row(Protocol):
+class JournalRow(Protocol):
     """What is needed of a row of the journal."""
 
     @property
@@ -36,7 +36,7 @@ class Row(Protocol):
     def events(self) -> list[ev.Event]: ...
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     tick: int
     at_ms: int
@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     input: int = -1  # its place in the tick
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run came from. `of` is the run that it repeats or is a child of."""
 
     kind: str  # submit, schedule, child, rerun
@@ -77,15 +77,15 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class RunHistory(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     run_id: str
     workflow: str
-    source: Source
+    source: RunOrigin
     state: str
     started: int  # tick, 0: not yet
     ended: int
-    entries: tuple[Entry, ...]
+    entries: tuple[HistoryEntry, ...]
     holds: tuple[Hold, ...]
     visits: tuple[int, ...]  # ticks in which it was looked at
     held_ms_by_reason: dict[str, int]
@@ -95,14 +95,19 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why(
-    rows: Iterable[Row], tenant: str, run_id: str, *, settings: Settings | None = None, machine: Machine | None = None
-) -> Story | None:
+    rows: Iterable[JournalRow],
+    tenant: str,
+    run_id: str,
+    *,
+    settings: Settings | None = None,
+    machine: Machine | None = None,
+) -> RunHistory | None:
     """The story of a run, from rows that follow each other. None where they do not know it.
 
     Without a machine the rows begin at the first one, under these settings; a machine restored from a snapshot
     stands just before the first row, and is brought to the last.
     """
-    teller = Teller((machine or Machine(settings=settings)).state, tenant, run_id)
+    teller = HistoryBuilder((machine or Machine(settings=settings)).state, tenant, run_id)
     for row in rows:
         teller.hear(row)
     return teller.story()
@@ -112,14 +117,14 @@ class _Stay(msgspec.Struct):
     """One task standing in its lane."""
 
     task: Task
-    lane: Lane
+    lane: ReadyQueue
     since: int
     held: tuple[str, str] = ("", "")
     held_since: int = 0
     entry: int = -1  # of the hold
 
 
-class Teller:
+class HistoryBuilder:
     """Follows one run through the rows."""
 
     def __init__(self, state: State, tenant: str, run_id: str) -> None:
@@ -127,11 +132,11 @@ class Teller:
         self.run: Run | None = None  # as it is, or was when it left memory
         self.live = self.touched = False
         self.seq = 0
-        self.source: Source | None = None
+        self.source: RunOrigin | None = None
         self.why_now = "nothing held it back"
         self.last_cause = ("visit", -1, "")
         self.governed = ""  # what its Governor had decided, in words
-        self.entries: list[Entry] = []
+        self.entries: list[HistoryEntry] = []
         self.holds: list[Hold] = []
         self.visits: list[int] = []
         self.stays: dict[tuple[int, int], _Stay] = {}
@@ -147,7 +152,7 @@ class Teller:
 
     # ---- row by row
 
-    def hear(self, row: Row) -> None:
+    def hear(self, row: JournalRow) -> None:
         self.seq = row.seq
         begin_tick(self.state, row.tick, row.inputs)
         for event in row.events:
@@ -215,7 +220,7 @@ class Teller:
         match event:
             case ev.RunSubmitted() | ev.RunScheduled() | ev.RunSpawned() | ev.RunRestored() | ev.RunRerun():
                 self._arrive(event)
-            case ev.ChildDispatched() | ev.ChildBegun():
+            case ev.ChildDispatched() | ev.IterationStarted():
                 child = self.state.tasks[event.task]
                 if child.run is self.run:
                     self.children[event.task] = (self._node(child), child.child)
@@ -272,7 +277,7 @@ class Teller:
         if task is not None:
             node, attempt = self._node(task), task.attempt + isinstance(event, ev.TaskDispatched)
             child = task.child if child < 0 else child
-            if isinstance(event, ev.ChildDispatched | ev.ChildBegun | ev.RunSpawned):
+            if isinstance(event, ev.ChildDispatched | ev.IterationStarted | ev.RunSpawned):
                 assert task.fan is not None
                 child, attempt = task.fan.begun, int(isinstance(event, ev.ChildDispatched))
         elif not node and self.run is not None and hasattr(event, "step"):
@@ -283,7 +288,7 @@ class Teller:
         self, what: str, detail: str, *, node: str = "", child: int = -1, attempt: int = 0, by: str = "",
         cause: str = "", input: int = -1,  # noqa: A002
     ) -> None:  # fmt: skip
-        entry = Entry(
+        entry = HistoryEntry(
             seq=self.seq, tick=self.state.tick, at_ms=self.state.now_ms, what=what, detail=detail, node=node,
             child=child, attempt=attempt, by=by, cause=cause, input=input,
         )  # fmt: skip
@@ -354,7 +359,7 @@ class Teller:
 
     # ---- the end
 
-    def story(self) -> Story | None:
+    def story(self) -> RunHistory | None:
         run = self.run
         if run is None or self.source is None:
             return None
@@ -365,7 +370,7 @@ class Teller:
         held_ms: dict[str, int] = {}
         for hold in self.holds:
             held_ms[hold.reason] = held_ms.get(hold.reason, 0) + hold.ms
-        return Story(
+        return RunHistory(
             tenant=self.tenant, run_id=self.run_id, workflow=run.plan.name, source=self.source,
             state=RunState(run.state).name, started=run.started, ended=self.ended, entries=tuple(self.entries),
             holds=tuple(self.holds), visits=tuple(self.visits), held_ms_by_reason=held_ms, queued_ms=self.queued_ms,
@@ -373,7 +378,7 @@ class Teller:
         )  # fmt: skip
 
 
-def source_of(state: State, run: Run) -> Source:
+def source_of(state: State, run: Run) -> RunOrigin:
     """Where a run in memory came from."""
     clock = state.settings.clock
     kind, _, of = run.source.partition(" of ")
@@ -388,11 +393,11 @@ def source_of(state: State, run: Run) -> Source:
         detail = f"schedule {run.schedule}, begun by hand ({kind}) by {run.by}"
     elif kind == "child":
         parent = state.tasks.get(run.parent)
-        of, node = (parent.run.id, Teller._node(parent)) if parent is not None else ("", "")
+        of, node = (parent.run.id, HistoryBuilder._node(parent)) if parent is not None else ("", "")
         detail = f"child {run.child} of node {node} of run {of}"
     elif kind == "rerun":
         detail = f"repeats run {of}, asked for by {run.by}"
-    return Source(
+    return RunOrigin(
         kind=kind, tick=run.submitted, at_ms=clock.ms_of(run.submitted), by=run.by, detail=detail,
         schedule=run.schedule, nominal_ms=run.scheduled_ms, of=of, node=node,
     )  # fmt: skip

@@ -11,11 +11,11 @@ from tickwork.core.evolve import child_id
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import source_words
-from tickwork.core.state.governor import HINTED, Source
+from tickwork.core.state.governor import HINTED, SignalSource
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
-from tickwork.core.state.ready_queues import CARRIER, is_carrier
+from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
-from tickwork.core.state.schedule import Terms
+from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.core.state.state import Run, Schedule, State, Task
 
 HELD_WORDS = {
@@ -78,11 +78,11 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return "policy", f"policy {event.policy} {answer}"
         case ev.StepEnded() | ev.StepReset() | ev.StepAccepted():
             return _step(state, event)
-        case ev.EventKept():
+        case ev.EventStored():
             return "event_kept", f"event {_asked(state, event).event} came before a node waited for it"
-        case ev.ExtractSought(key="check"):
+        case ev.ExtractRequested(key="check"):
             return "checks", "the inputs are not inline, so the types are checked where they are kept"
-        case ev.ExtractSought():
+        case ev.ExtractRequested():
             return "reads", f"conditions read into a value that is not inline: {source_words(run, event.source)}"
         case ev.ExtractKept():
             report = _asked(state, event)
@@ -106,7 +106,7 @@ def _later(state: State, run: Run, event: ev.RunScheduled) -> str:
     """Why it does not begin at its nominal time, where it does not."""
     lag_ms = state.now_ms - event.due_ms
     schedule = run.tenant.schedules.get(run.schedule)
-    terms = schedule.terms if schedule is not None else Terms()
+    terms = schedule.terms if schedule is not None else SchedulePolicy()
     if event.start_at:
         return f"; it is late, and starts at {state.at(event.start_at)}: late ones are spread"
     if event.way == "buffered":
@@ -156,10 +156,10 @@ def governed_words(schedule: Schedule, event: ev.RunScheduled) -> str:
     if decision.chosen in HINTED:
         if advice is not None:
             said += f", a hint by {advice.by}" + (f": {advice.reason}" if advice.reason else "")
-        baseline_ms = at_ms.get(Source.BASELINE_INTERVAL) or at_ms.get(Source.BASELINE_CRON)
+        baseline_ms = at_ms.get(SignalSource.BASELINE_INTERVAL) or at_ms.get(SignalSource.BASELINE_CRON)
         if baseline_ms is not None:
             said += f"; the baseline would have been {instant_text(baseline_ms)}"
-    elif schedule.failures and decision.chosen == Source.BASELINE_INTERVAL:
+    elif schedule.failures and decision.chosen == SignalSource.BASELINE_INTERVAL:
         said += f", its interval longer after {schedule.failures} failed runs"
     if decision.source != decision.chosen and decision.chosen in at_ms:
         said += f"; {decision.source} moved it from {instant_text(at_ms[decision.chosen])}"
@@ -213,7 +213,7 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
         case ev.TaskDispatched() | ev.ChildDispatched():
             return "dispatched", _given_to(state.workers[event.worker].id)
         case ev.TaskTaken():
-            carrier = task.worker.id.removeprefix(CARRIER) if task.worker is not None else ""
+            carrier = task.worker.id.removeprefix(BROKER_WORKER_PREFIX) if task.worker is not None else ""
             return "taken", f"from lane {carrier} by worker {state.workers[event.worker].id}"
         case ev.AttemptStarted():
             return "attempt_started", "its worker said so"
@@ -237,14 +237,14 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             return "elapsed", "its time has come"
         case ev.TaskAnswered():
             return "answered", _answer(state, task, event)
-        case ev.ChildBegun():
+        case ev.IterationStarted():
             return "ready", "its next turn begins"
-        case ev.TurnDelayed():
+        case ev.IterationDelayed():
             return "rests", f"until {state.at(event.due)}"
-        case ev.FanEnded():
+        case ev.FanOutEnded():
             assert task.fan is not None
             return "succeeded", f"{task.fan.succeeded} children succeeded, {task.fan.failed} failed"
-        case ev.Checkpoint():
+        case ev.AttemptCheckpointed():
             return "checkpoint", "it kept how far it got"
         case _:
             raise AssertionError(f"no words for {type(event).__name__}")
@@ -265,7 +265,7 @@ def on_first_line(text: str, more: str) -> str:
 
 
 def _given_to(worker: str) -> str:
-    return f"on lane {worker.removeprefix(CARRIER)}" if is_carrier(worker) else f"to worker {worker}"
+    return f"on lane {worker.removeprefix(BROKER_WORKER_PREFIX)}" if is_broker_worker(worker) else f"to worker {worker}"
 
 
 def _message(state: State, place: int) -> str:

@@ -13,13 +13,13 @@ from tickwork.core.calendar.cron import Cron, Days
 from tickwork.core.calendar.dates import DAY_S, local_text, members
 from tickwork.core.calendar.describe import day_words, joined, time_words
 from tickwork.core.calendar.durations import duration_text, instant_text
-from tickwork.core.calendar.local_time import Zoned
-from tickwork.core.calendar.recurrence import OnDates, Pattern, Rhythm, Within
+from tickwork.core.calendar.local_time import ZonedRecurrence
+from tickwork.core.calendar.recurrence import BoundedRecurrence, LocalDateFilter, LocalRecurrence, Recurrence
 from tickwork.core.calendar.rrule import Rule
 from tickwork.core.calendar.rulewords import rule_words
-from tickwork.core.calendar.schedule_spec import When, policies
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, policies
 from tickwork.core.calendar.zones import Zone, Zones, in_zone
-from tickwork.core.state.schedule import Terms
+from tickwork.core.state.schedule import SchedulePolicy
 
 AHEAD_MS = 2 * 366 * DAY_S * 1000  # how far ahead a gap is looked for
 PILE_UP_HOURS = (0, 1, 2, 3, 6, 8, 9, 12, 18)  # at which everybody starts something
@@ -40,7 +40,7 @@ class Difference(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-def describe(when: When, *, seed: str = "", rhythm: Rhythm | None = None) -> str:
+def describe(when: ScheduleSpec, *, seed: str = "", rhythm: Recurrence | None = None) -> str:
     """The meaning in words, of a schedule that compiles with this seed, and to this rhythm: a rule says what its start
     adds to it."""
     words = [_main(when, seed, rhythm)]
@@ -61,7 +61,7 @@ def describe(when: When, *, seed: str = "", rhythm: Rhythm | None = None) -> str
     return ", ".join(words)
 
 
-def _main(when: When, seed: str, rhythm: Rhythm | None) -> str:
+def _main(when: ScheduleSpec, seed: str, rhythm: Recurrence | None) -> str:
     if when.at_ms is not None:
         return f"once at {instant_text(when.at_ms)}"
     if when.every_ms is not None:
@@ -77,9 +77,9 @@ def _main(when: When, seed: str, rhythm: Rhythm | None) -> str:
     return f"{time_words(cron.hours, cron.minutes, cron.seconds)}{day_words(cron.days)}"
 
 
-def _rule(rhythm: Rhythm | None) -> Rule | None:
+def _rule(rhythm: Recurrence | None) -> Rule | None:
     pattern = _pattern(rhythm) if rhythm is not None else None
-    pattern = pattern.pattern if isinstance(pattern, OnDates) else pattern
+    pattern = pattern.pattern if isinstance(pattern, LocalDateFilter) else pattern
     return pattern if isinstance(pattern, Rule) else None
 
 
@@ -95,7 +95,7 @@ def zone_words(name: str) -> str:
 # ---- next times
 
 
-def next_times(rhythm: Rhythm, zone: Zone, after_ms: int, n: int) -> list[tuple[int, str]]:
+def next_times(rhythm: Recurrence, zone: Zone, after_ms: int, n: int) -> list[tuple[int, str]]:
     """The next times, each also as the zone's clock shows it: `2026-03-29T03:30:00+02:00`."""
     found: list[tuple[int, str]] = []
     due_ms = rhythm.next_ms(after_ms)
@@ -108,7 +108,7 @@ def next_times(rhythm: Rhythm, zone: Zone, after_ms: int, n: int) -> list[tuple[
 # ---- warnings
 
 
-def warnings(when: When, rhythm: Rhythm, zones: Zones, now_ms: int) -> list[Warning]:
+def warnings(when: ScheduleSpec, rhythm: Recurrence, zones: Zones, now_ms: int) -> list[Warning]:
     """What a person may not have meant, most serious first."""
     pattern = _pattern(rhythm)
     found = [*_never(when, rhythm, now_ms)]
@@ -119,12 +119,12 @@ def warnings(when: When, rhythm: Rhythm, zones: Zones, now_ms: int) -> list[Warn
     return found
 
 
-def without_pile_up(found: Iterable[Warning], terms: Terms) -> list[Warning]:
+def without_pile_up(found: Iterable[Warning], terms: SchedulePolicy) -> list[Warning]:
     """A jitter is what the warning asks for."""
     return [one for one in found if one.code != "pile_up" or not terms.jitter]
 
 
-def of_terms(terms: Terms, left: int) -> Iterator[Warning]:
+def of_terms(terms: SchedulePolicy, left: int) -> Iterator[Warning]:
     """What its policies do together that a person may not have meant; `left`: how many runs it may still have."""
     if left < 1:
         yield Warning("never_due", f"it is not due again: it has had its {terms.runs_max} runs")
@@ -139,7 +139,7 @@ def of_terms(terms: Terms, left: int) -> Iterator[Warning]:
         yield Warning("late_and_overlap", f"with {policy} and overlap {terms.overlap}, {said}")
 
 
-def of_name(when: When, name: str, owner: str) -> Iterator[Warning]:
+def of_name(when: ScheduleSpec, name: str, owner: str) -> Iterator[Warning]:
     """What its name, or whose it was, makes of it."""
     if not name and when.cron is not None and _HASHED.search(when.cron.upper()):
         yield Warning("hashed", "H stands for other times with every name; these are those without one")
@@ -147,18 +147,18 @@ def of_name(when: When, name: str, owner: str) -> Iterator[Warning]:
         yield Warning("owned", f"it belongs to {owner}, which sets it back when it is published or applied next")
 
 
-def _pattern(rhythm: Rhythm) -> Pattern | None:
+def _pattern(rhythm: Recurrence) -> LocalRecurrence | None:
     match rhythm:
-        case Within(rhythm=inner):
+        case BoundedRecurrence(rhythm=inner):
             return _pattern(inner)
-        case Zoned(pattern=pattern):
+        case ZonedRecurrence(pattern=pattern):
             return pattern
-        case Pattern():
+        case LocalRecurrence():
             return rhythm
     return None
 
 
-def _never(when: When, rhythm: Rhythm, now_ms: int) -> Iterator[Warning]:
+def _never(when: ScheduleSpec, rhythm: Recurrence, now_ms: int) -> Iterator[Warning]:
     if when.start_ms is not None and when.end_ms is not None and when.end_ms <= when.start_ms:
         yield Warning("end_before_start", "it ends before it starts, and is never due")
     elif rhythm.next_ms(now_ms) is None:
@@ -167,7 +167,7 @@ def _never(when: When, rhythm: Rhythm, now_ms: int) -> Iterator[Warning]:
         yield Warning("never_due", f"it is not due again{last}")
 
 
-def _in_gap(when: When, pattern: Pattern, zone: Zone, now_ms: int) -> Iterator[Warning]:
+def _in_gap(when: ScheduleSpec, pattern: LocalRecurrence, zone: Zone, now_ms: int) -> Iterator[Warning]:
     """The first time in two years that clocks jump over, and what becomes of it."""
     gap, _ = policies(when, pattern)
     if pattern.any_hour and when.gap == "auto":

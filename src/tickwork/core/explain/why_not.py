@@ -17,19 +17,19 @@ from tickwork.core.definition.approval_text import message_of
 from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode, RepeatNode, WaitNode
 from tickwork.core.definition.plan import Kind, Step
 from tickwork.core.evolve import has_children_to_give
-from tickwork.core.explain.blockers import Held, Need, Obstacle, in_line, obstacle
+from tickwork.core.explain.blockers import BlockKind, BlockReason, Remedy, in_line, obstacle
 from tickwork.core.state.lifecycle import Phase, RunState
-from tickwork.core.state.ready_queues import CARRIER, is_carrier
-from tickwork.core.state.state import Gate, Run, State, Task, tries_of
+from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
+from tickwork.core.state.state import ConcurrencyGate, Run, State, Task, tries_of
 
 CHILDREN_SHOWN = 20  # of one map; all of them are counted
 RUNS_SHOWN = 20  # that hold a concurrency key
 
 
-class NodeHeld(msgspec.Struct, frozen=True, kw_only=True):
+class BlockedNode(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     phase: str
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[BlockReason, ...]
     child: int = -1  # of a map or repeat
     attempt: int = 0
     ahead: int = 0  # tasks before it in its lane
@@ -43,8 +43,8 @@ class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     tick: int
     now_ms: int
-    obstacles: tuple[Obstacle, ...]  # of the run as a whole
-    nodes: tuple[NodeHeld, ...]  # reached and not ended, or next
+    obstacles: tuple[BlockReason, ...]  # of the run as a whole
+    nodes: tuple[BlockedNode, ...]  # reached and not ended, or next
     times_out: int = 0  # tick at which the whole run fails; 0: never
 
 
@@ -71,7 +71,7 @@ def why_not(state: State, tenant: str, run_id: str) -> WhyNot | None:
 # ---- the run as a whole
 
 
-def _of_run(state: State, run: Run) -> list[Obstacle]:
+def _of_run(state: State, run: Run) -> list[BlockReason]:
     if run.state == RunState.PAUSED:
         return [_paused_run(state, run)]
     if run.start_at:
@@ -84,28 +84,28 @@ def _of_run(state: State, run: Run) -> list[Obstacle]:
     return []
 
 
-def _paused_run(state: State, run: Run) -> Obstacle:
+def _paused_run(state: State, run: Run) -> BlockReason:
     end = f", until {state.at(run.resume_at)}" if run.resume_at else ", until somebody resumes it"
     return obstacle(
-        state, Held.PAUSED, f"run:{run.id}", f"the run is paused ({run.pause_reason}){end}",
-        f"Resume run {run.id}.", Need("resume", f"run:{run.id}", run.resume_at), until=run.resume_at,
+        state, BlockKind.PAUSED, f"run:{run.id}", f"the run is paused ({run.pause_reason}){end}",
+        f"Resume run {run.id}.", Remedy("resume", f"run:{run.id}", run.resume_at), until=run.resume_at,
         reason=run.pause_reason,
     )  # fmt: skip
 
 
-def _delayed(state: State, run: Run) -> Obstacle:
-    held = Held.DEBOUNCE if run.debounce and run.state == RunState.PENDING else Held.DELAY
+def _delayed(state: State, run: Run) -> BlockReason:
+    held = BlockKind.DEBOUNCE if run.debounce and run.state == RunState.PENDING else BlockKind.DELAY
     what = "it is brought back" if run.state == RunState.FAILED else "it starts"
     text = f"{what} at {state.at(run.start_at)}"
-    if held is Held.DEBOUNCE:
+    if held is BlockKind.DEBOUNCE:
         text += f", or later if {run.debounce!r} is submitted again before"
     return obstacle(
         state, held, f"run:{run.id}", text, f"Wait until {state.at(run.start_at)}.",
-        Need("time", f"run:{run.id}", run.start_at), since=run.submitted, until=run.start_at,
+        Remedy("time", f"run:{run.id}", run.start_at), since=run.submitted, until=run.start_at,
     )  # fmt: skip
 
 
-def _behind_key(state: State, run: Run, gate: Gate) -> Obstacle:
+def _behind_key(state: State, run: Run, gate: ConcurrencyGate) -> BlockReason:
     holders = _holders(state, gate)
     before = 0
     for other in gate.line:
@@ -114,14 +114,14 @@ def _behind_key(state: State, run: Run, gate: Gate) -> Obstacle:
         before += other.gated
     shown = ", ".join(holders[:RUNS_SHOWN])
     return obstacle(
-        state, Held.KEY, f"key:{gate.key}",
+        state, BlockKind.KEY, f"key:{gate.key}",
         f"{gate.holding} of {gate.limit} runs have its concurrency key {gate.key!r}, {before} are before it in line",
-        f"Wait for one of these runs to end, or cancel it: {shown}.", Need("runs", ",".join(holders[:RUNS_SHOWN])),
+        f"Wait for one of these runs to end, or cancel it: {shown}.", Remedy("runs", ",".join(holders[:RUNS_SHOWN])),
         key=gate.key, holding=gate.holding, limit=gate.limit, ahead=before, runs=holders[:RUNS_SHOWN],
     )  # fmt: skip
 
 
-def _holders(state: State, gate: Gate) -> list[str]:
+def _holders(state: State, gate: ConcurrencyGate) -> list[str]:
     found: list[str] = []
     for run in chain.from_iterable(block.values() for block in state.runs.blocks.values()):
         if run.gate is gate and not run.gated:
@@ -131,7 +131,7 @@ def _holders(state: State, gate: Gate) -> list[str]:
     return sorted(found)
 
 
-def _visit(state: State, run: Run) -> Obstacle:
+def _visit(state: State, run: Run) -> BlockReason:
     before = 0
     for other in chain(state.line, state.fresh):
         if other is run:
@@ -139,8 +139,9 @@ def _visit(state: State, run: Run) -> Obstacle:
         before += other.wanted > 0
     ticks = 1 + before // state.settings.max_runs_per_tick
     return obstacle(
-        state, Held.VISIT, "tick", f"nothing holds it: it is looked at in the next tick, after {before} other runs",
-        f"Wait for {ticks} tick{'s' if ticks > 1 else ''}.", Need("tick", f"run:{run.id}", state.tick + ticks),
+        state, BlockKind.VISIT, "tick", f"nothing holds it: it is looked at in the next tick, "
+        f"after {before} other runs",
+        f"Wait for {ticks} tick{'s' if ticks > 1 else ''}.", Remedy("tick", f"run:{run.id}", state.tick + ticks),
         since=run.wanted, ahead=before,
     )  # fmt: skip
 
@@ -148,8 +149,8 @@ def _visit(state: State, run: Run) -> Obstacle:
 # ---- its nodes
 
 
-def _nodes(state: State, run: Run, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
-    found: list[NodeHeld] = []
+def _nodes(state: State, run: Run, own: tuple[BlockReason, ...]) -> list[BlockedNode]:
+    found: list[BlockedNode] = []
     for step in run.plan.steps:
         phase = run.phases[step.index]
         if phase == Phase.PENDING:
@@ -157,36 +158,36 @@ def _nodes(state: State, run: Run, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
         elif phase < Phase.SUCCEEDED:
             found += _reached(state, state.tasks[run.number + step.index], own)
         elif phase == Phase.FAILED and run.state == RunState.FAILED:
-            found.append(NodeHeld(node=step.id, phase="FAILED", obstacles=own))
+            found.append(BlockedNode(node=step.id, phase="FAILED", obstacles=own))
     return found
 
 
-def _unreached(state: State, run: Run, step: Step, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
+def _unreached(state: State, run: Run, step: Step, own: tuple[BlockReason, ...]) -> list[BlockedNode]:
     """A node that is next: nothing but its run is before it, or a parent of it is under way."""
     steps, phases = run.plan.steps, run.phases
     left = [parent for parent in step.awaited if phases[parent] < Phase.SUCCEEDED]
     if not left:
-        return [NodeHeld(node=step.id, phase="PENDING", obstacles=own or _reading(state, run))]
+        return [BlockedNode(node=step.id, phase="PENDING", obstacles=own or _reading(state, run))]
     if not any(phases[parent] for parent in left):
         return []
     names = [steps[parent].id for parent in left]
     behind = obstacle(
-        state, Held.PARENTS, f"node:{names[0]}", f"it comes after {', '.join(names)}",
-        f"See what holds {', '.join(names)}.", Need("nodes", ",".join(names)), nodes=names,
+        state, BlockKind.PARENTS, f"node:{names[0]}", f"it comes after {', '.join(names)}",
+        f"See what holds {', '.join(names)}.", Remedy("nodes", ",".join(names)), nodes=names,
     )  # fmt: skip
-    return [NodeHeld(node=step.id, phase="PENDING", obstacles=(behind,))]
+    return [BlockedNode(node=step.id, phase="PENDING", obstacles=(behind,))]
 
 
-def _reading(state: State, run: Run) -> tuple[Obstacle, ...]:
+def _reading(state: State, run: Run) -> tuple[BlockReason, ...]:
     if all(extract is not None for extract in (run.extracts or {}).values()):
         return ()
     what = "a part of a value that its conditions read is being fetched"
-    remedy, need = "Wait for the answer of the payload store.", Need("answer", f"run:{run.id}")
-    return (obstacle(state, Held.LOOKUP, f"run:{run.id}", what, remedy, need),)
+    remedy, need = "Wait for the answer of the payload store.", Remedy("answer", f"run:{run.id}")
+    return (obstacle(state, BlockKind.LOOKUP, f"run:{run.id}", what, remedy, need),)
 
 
-def _reached(state: State, task: Task, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
-    paused = tuple(one for one in own if one.held is Held.PAUSED)
+def _reached(state: State, task: Task, own: tuple[BlockReason, ...]) -> list[BlockedNode]:
+    paused = tuple(one for one in own if one.held is BlockKind.PAUSED)
     match task.phase:
         case Phase.READY:
             obstacles = in_line(state, task) if task.queued else paused
@@ -198,7 +199,7 @@ def _reached(state: State, task: Task, own: tuple[Obstacle, ...]) -> list[NodeHe
             obstacles = (_lookup(state, task),)
         case _:
             obstacles = _waiting(state, task, own)
-    held = NodeHeld(
+    held = BlockedNode(
         node=_name(task),
         phase=Phase(task.phase).name,
         obstacles=obstacles,
@@ -215,7 +216,7 @@ def _name(task: Task) -> str:
     return task.run.plan.steps[task.step.index].id
 
 
-def _children(state: State, task: Task, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
+def _children(state: State, task: Task, own: tuple[BlockReason, ...]) -> list[BlockedNode]:
     if task.fan is None or task.step.body is None or task.step.body.kind is not Kind.WORK:
         return []
     numbers = [number for _, number in sorted(task.fan.live.items())][:CHILDREN_SHOWN]
@@ -232,26 +233,27 @@ def _ahead(task: Task) -> int:
     return before
 
 
-def _running(state: State, task: Task) -> Obstacle:
+def _running(state: State, task: Task) -> BlockReason:
     worker = task.worker
     assert worker is not None
-    if is_carrier(worker.id):
-        lane = worker.id.removeprefix(CARRIER)
+    if is_broker_worker(worker.id):
+        lane = worker.id.removeprefix(BROKER_WORKER_PREFIX)
         return obstacle(
-            state, Held.RUNNING, worker.id, f"attempt {task.attempt} is on lane {lane}, and no worker has taken it",
+            state, BlockKind.RUNNING, worker.id, f"attempt {task.attempt} is on lane {lane}, "
+            "and no worker has taken it",
             f"Start a worker that receives from lane {lane}; what nobody takes is sent again.",
-            Need("worker", worker.id), since=task.dispatched, heard=task.heard,
+            Remedy("worker", worker.id), since=task.dispatched, heard=task.heard,
         )  # fmt: skip
     ends = [tick for tick in (task.due, task.silent_at) if tick]
     word = "runs" if task.started else "was given, and has not said that it started,"
     return obstacle(
-        state, Held.RUNNING, f"worker:{worker.id}", f"attempt {task.attempt} {word} on {worker.id}",
-        f"Wait for the result from {worker.id}.", Need("result", f"worker:{worker.id}"),
+        state, BlockKind.RUNNING, f"worker:{worker.id}", f"attempt {task.attempt} {word} on {worker.id}",
+        f"Wait for the result from {worker.id}.", Remedy("result", f"worker:{worker.id}"),
         since=task.dispatched, until=min(ends, default=0), heard=task.heard,
     )  # fmt: skip
 
 
-def _backoff(state: State, task: Task) -> Obstacle:
+def _backoff(state: State, task: Task) -> BlockReason:
     tries, most = tries_of(task), task.step.retry.attempts
     text = f"attempt {tries} of {most} failed, the next one is due at {state.at(task.due)}"
     dependency = task.step.requirement[4]
@@ -260,23 +262,23 @@ def _backoff(state: State, task: Task) -> Obstacle:
     if wait_ms:
         text += f"; retries of {dependency} are spaced, and one more would have to wait {wait_ms} ms"
     return obstacle(
-        state, Held.BACKOFF, f"node:{_name(task)}", text, f"Wait until {state.at(task.due)}.",
-        Need("time", f"task:{task.number}", task.due), until=task.due,
+        state, BlockKind.BACKOFF, f"node:{_name(task)}", text, f"Wait until {state.at(task.due)}.",
+        Remedy("time", f"task:{task.number}", task.due), until=task.due,
         attempt=tries, attempts=most, dependency=dependency, budget_wait_ms=wait_ms,
     )  # fmt: skip
 
 
-def _lookup(state: State, task: Task) -> Obstacle:
+def _lookup(state: State, task: Task) -> BlockReason:
     return obstacle(
-        state, Held.LOOKUP, f"cache:{task.cache_key}", "a result that may be used again is being looked up",
-        "Wait for the answer of the look-up.", Need("answer", f"task:{task.number}"),
+        state, BlockKind.LOOKUP, f"cache:{task.cache_key}", "a result that may be used again is being looked up",
+        "Wait for the answer of the look-up.", Remedy("answer", f"task:{task.number}"),
     )  # fmt: skip
 
 
 # ---- waiting for time, events, people and children
 
 
-def _waiting(state: State, task: Task, own: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+def _waiting(state: State, task: Task, own: tuple[BlockReason, ...]) -> tuple[BlockReason, ...]:
     node = task.step.node
     match node:
         case WaitNode():
@@ -295,34 +297,35 @@ def _since(state: State, task: Task, duration_ms: int | None) -> int:
     return task.due - state.settings.clock.ticks(duration_ms) if task.due and duration_ms is not None else 0
 
 
-def _wait(state: State, task: Task, text: str, since: int) -> Obstacle:
+def _wait(state: State, task: Task, text: str, since: int) -> BlockReason:
     return obstacle(
-        state, Held.WAIT, f"node:{task.step.id}", f"{text}: it goes on at {state.at(task.due)}",
-        f"Wait until {state.at(task.due)}.", Need("time", f"task:{task.number}", task.due), since=since, until=task.due,
+        state, BlockKind.WAIT, f"node:{task.step.id}", f"{text}: it goes on at {state.at(task.due)}",
+        f"Wait until {state.at(task.due)}.", Remedy("time", f"task:{task.number}", task.due), since=since,
+        until=task.due,
     )  # fmt: skip
 
 
-def _event(state: State, task: Task, node: EventNode) -> Obstacle:
+def _event(state: State, task: Task, node: EventNode) -> BlockReason:
     assert task.wait_key is not None
     name, key = task.wait_key
     what = f"event {name}" + (f" with key {key!r}" if key else "")
     return obstacle(
-        state, Held.EVENT, f"event:{name}", f"it waits for {what}{_patience(state, task, node.on_timeout)}",
-        f"Send {what}.", Need("event", name), since=_since(state, task, node.timeout_ms), until=task.due,
+        state, BlockKind.EVENT, f"event:{name}", f"it waits for {what}{_patience(state, task, node.on_timeout)}",
+        f"Send {what}.", Remedy("event", name), since=_since(state, task, node.timeout_ms), until=task.due,
         event=name, key=key, on_timeout=node.on_timeout,
     )  # fmt: skip
 
 
-def _approval(state: State, task: Task, node: ApprovalNode) -> Obstacle:
+def _approval(state: State, task: Task, node: ApprovalNode) -> BlockReason:
     who = " or ".join(node.approvers) or "anybody who may approve"
     but = f", but not {task.run.by}, who asked for the run" if node.four_eyes else ""
     run = task.run
     message = message_of(node.message, run.plan, run.inputs, run.results or {})
     asks = f": {message}" if message else ""
     return obstacle(
-        state, Held.APPROVAL, f"node:{node.id}",
+        state, BlockKind.APPROVAL, f"node:{node.id}",
         f"it waits for the approval of {who}{but}{_patience(state, task, node.on_timeout)}{asks}",
-        f"Ask {who} to approve {node.id}.", Need("approval", node.id),
+        f"Ask {who} to approve {node.id}.", Remedy("approval", node.id),
         since=_since(state, task, node.timeout_ms), until=task.due,
         approvers=list(node.approvers), not_by=task.run.by if node.four_eyes else "", on_timeout=node.on_timeout,
         message=message,
@@ -335,17 +338,17 @@ def _patience(state: State, task: Task, on_timeout: str) -> str:
     return f", and {'goes on without' if on_timeout == 'continue' else 'fails'} at {state.at(task.due)}"
 
 
-def _fan(state: State, task: Task, own: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+def _fan(state: State, task: Task, own: tuple[BlockReason, ...]) -> tuple[BlockReason, ...]:
     """The children that run, and whatever keeps the next one from starting."""
     found = [_running_children(state, task)] if task.fan is not None and task.fan.running else []
     if task.queued:
         found += in_line(state, task)
-    elif own and own[0].held in (Held.PAUSED, Held.VISIT) and (not found or has_children_to_give(task)):
+    elif own and own[0].held in (BlockKind.PAUSED, BlockKind.VISIT) and (not found or has_children_to_give(task)):
         found += own
     return tuple(found)
 
 
-def _running_children(state: State, task: Task) -> Obstacle:
+def _running_children(state: State, task: Task) -> BlockReason:
     fan, node = task.fan, task.step.node
     assert fan is not None
     most = node.max_parallel if isinstance(node, MapNode) and node.max_parallel else 0
@@ -356,8 +359,8 @@ def _running_children(state: State, task: Task) -> Obstacle:
     if most and fan.running >= most and fan.begun < fan.total:
         text += f"; no more than {most} run at once"
     return obstacle(
-        state, Held.CHILDREN, f"node:{task.step.id}", text,
-        f"See what holds {', '.join(runs) or 'its children'}.", Need("children", ",".join(runs) or task.step.id),
+        state, BlockKind.CHILDREN, f"node:{task.step.id}", text,
+        f"See what holds {', '.join(runs) or 'its children'}.", Remedy("children", ",".join(runs) or task.step.id),
         total=fan.total, begun=fan.begun, running=fan.running, succeeded=fan.succeeded, failed=fan.failed,
         max_parallel=most, runs=runs,
     )  # fmt: skip

@@ -16,14 +16,14 @@ from tickwork.core.snapshot.run_rows import encode_run, encode_task
 from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.state import events as ev
 from tickwork.core.state.lifecycle import RunTrigger
-from tickwork.core.state.schedule import Range
-from tickwork.core.state.state import BLOCK_BITS, State, Table
+from tickwork.core.state.schedule import FateRange
+from tickwork.core.state.state import BLOCK_BITS, NumberTable, State
 
 T = TypeVar("T")
 PAUSE, RESUME = int(RunTrigger.PAUSE), int(RunTrigger.RESUME)
 
 
-class Changes(msgspec.Struct):
+class RowChanges(msgspec.Struct):
     """Rows to put in place of what is stored under their number, and numbers of which nothing is left."""
 
     live_runs: list[tuple[int, bytes]]
@@ -32,10 +32,10 @@ class Changes(msgspec.Struct):
     gone_tasks: list[int]
     schedules: list[tuple[int, bytes]]
     gone_schedules: list[int]
-    spans: list[Range]  # ranges of fates, each in place of one that began at the same time
+    spans: list[FateRange]  # ranges of fates, each in place of one that began at the same time
 
 
-class Touched:
+class DirtyRows:
     """Numbers of the rows that may differ from those taken last. Begin it with the state that is stored.
 
     What is newer than the last taking has no row yet and is taken whole, so only older numbers are noted.
@@ -47,7 +47,7 @@ class Touched:
         self.runs: set[int] = set()
         self.tasks: set[int] = set()
         self.schedules: set[int] = set()
-        self.spans: list[Range] = []
+        self.spans: list[FateRange] = []
         self.first_new = state.next_number  # from here on nothing was ever taken
 
     def note(self, state: State, events: Iterable[ev.Event]) -> None:
@@ -85,7 +85,7 @@ class Touched:
         if task is not None:
             self.runs.add(task.run.number)
 
-    def take(self, state: State) -> Changes:
+    def take(self, state: State) -> RowChanges:
         """All of them as they stand now. What came and went since the last time is not mentioned."""
         new = self.first_new
         runs = sorted(number for number in self.runs if number < new)
@@ -100,7 +100,7 @@ class Touched:
         live_tasks = [task for number in tasks if (task := state.tasks.get(number)) is not None]
         live_runs += _since(state.runs, new)
         live_tasks += _since(state.tasks, new)
-        return Changes(
+        return RowChanges(
             [(run.number, encode_run(run)) for run in live_runs],
             [number for number in runs if number not in state.runs],
             [(task.number, encode_task(task)) for task in live_tasks],
@@ -111,7 +111,7 @@ class Touched:
         )
 
 
-def _since(table: Table[T], number: int) -> list[T]:
+def _since(table: NumberTable[T], number: int) -> list[T]:
     """What has this number or a higher one, in order."""
     first = number >> BLOCK_BITS
     blocks = sorted(place for place in table.blocks if place >= first)
@@ -122,17 +122,17 @@ def _key(pair: tuple[int, Any]) -> int:
     return pair[0]
 
 
-def _run(touched: Touched, _state: State, event: Any) -> None:
+def _run(touched: DirtyRows, _state: State, event: Any) -> None:
     if event.run < touched.first_new:
         touched.runs.add(event.run)
 
 
-def _runs(touched: Touched, _state: State, event: ev.Visited | ev.Deferred) -> None:
+def _runs(touched: DirtyRows, _state: State, event: ev.Visited | ev.Deferred) -> None:
     new = touched.first_new
     touched.runs.update(number for number in event.runs if number < new)
 
 
-def _moved(touched: Touched, state: State, event: ev.RunMoved) -> None:
+def _moved(touched: DirtyRows, state: State, event: ev.RunMoved) -> None:
     """A pause takes its tasks out of line, the end of it puts them back."""
     if event.run >= touched.first_new:
         return
@@ -143,16 +143,16 @@ def _moved(touched: Touched, state: State, event: ev.RunMoved) -> None:
             touched.tasks.update(task.number for task in live_tasks(state, run))
 
 
-def _scheduled(touched: Touched, _state: State, event: ev.RunScheduled) -> None:
+def _scheduled(touched: DirtyRows, _state: State, event: ev.RunScheduled) -> None:
     touched.runs.add(event.run)
     touched.schedules.add(event.schedule)
 
 
-def _schedule(touched: Touched, _state: State, event: Any) -> None:
+def _schedule(touched: DirtyRows, _state: State, event: Any) -> None:
     touched.schedules.add(event.schedule)
 
 
-def _scope(touched: Touched, state: State, event: ev.ScopePaused | ev.ScopeResumed) -> None:
+def _scope(touched: DirtyRows, state: State, event: ev.ScopePaused | ev.ScopeResumed) -> None:
     """A group takes its members with it; every other scope is in the header."""
     asked: Any = state.inputs[event.input]
     if asked.scope == "group":
@@ -160,13 +160,13 @@ def _scope(touched: Touched, state: State, event: ev.ScopePaused | ev.ScopeResum
         touched.schedules.update(group.members if group is not None else ())
 
 
-def _holidays(touched: Touched, state: State, event: ev.HolidaysPut) -> None:
+def _holidays(touched: DirtyRows, state: State, event: ev.HolidaysPut) -> None:
     asked: Any = state.inputs[event.input]
     users = [one for one in state.tenants[asked.tenant].schedules.values() if asked.name in one.when.holidays]
     touched.schedules.update(one.number for one in users)
 
 
-def _restored(touched: Touched, state: State, event: ev.RunRestored) -> None:
+def _restored(touched: DirtyRows, state: State, event: ev.RunRestored) -> None:
     _run(touched, state, event)
     run = state.runs.get(event.run)
     schedule = run.tenant.schedules.get(run.schedule) if run is not None and run.schedule else None
@@ -174,31 +174,31 @@ def _restored(touched: Touched, state: State, event: ev.RunRestored) -> None:
         touched.schedules.add(schedule.number)
 
 
-def _spawned(touched: Touched, _state: State, event: ev.RunSpawned) -> None:
+def _spawned(touched: DirtyRows, _state: State, event: ev.RunSpawned) -> None:
     touched.runs.add(event.run)
     touched.tasks.add(event.task)
 
 
-def _step(touched: Touched, _state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting) -> None:
+def _step(touched: DirtyRows, _state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting) -> None:
     if event.run < touched.first_new:
         touched.runs.add(event.run)
         touched.tasks.add(event.run + event.step)
 
 
-def _task(touched: Touched, state: State, event: Any) -> None:
+def _task(touched: DirtyRows, state: State, event: Any) -> None:
     touched.add_task(state, event.task)
 
 
-def _task_alone(touched: Touched, _state: State, event: Any) -> None:
+def _task_alone(touched: DirtyRows, _state: State, event: Any) -> None:
     touched.tasks.add(event.task)
 
 
-def _child(touched: Touched, state: State, event: ev.ChildDispatched | ev.ChildBegun) -> None:
+def _child(touched: DirtyRows, state: State, event: ev.ChildDispatched | ev.IterationStarted) -> None:
     touched.tasks.add(event.task)
     touched.add_task(state, event.parent)
 
 
-RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
+RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.RunSubmitted: _run,
     ev.RunDebounced: _run,
     ev.RunScheduled: _scheduled,
@@ -209,10 +209,10 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.SchedulePaused: _schedule,
     ev.ScheduleResumed: _schedule,
     ev.ScheduleDecided: _schedule,
-    ev.Advised: _schedule,
-    ev.ScheduleSteered: _schedule,
+    ev.HintsChanged: _schedule,
+    ev.ScheduleStateChanged: _schedule,
     ev.CatchUpDecided: _schedule,
-    ev.OccurrencesPassed: _schedule,
+    ev.OccurrencesSettled: _schedule,
     ev.OccurrenceBuffered: _schedule,
     ev.OccurrencesCancelled: _schedule,
     ev.ScheduleMoved: _schedule,
@@ -225,7 +225,7 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.RunMoved: _moved,
     ev.Visited: _runs,
     ev.Deferred: _runs,
-    ev.EventKept: _run,
+    ev.EventStored: _run,
     ev.SlaReached: _run,
     ev.RunOverdue: _run,  # the tasks that it cancels have ended, and are found there
     ev.RunDue: _run,
@@ -234,16 +234,16 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.TaskWaiting: _step,
     ev.TaskDispatched: _task,
     ev.ChildDispatched: _child,
-    ev.ChildBegun: _child,
+    ev.IterationStarted: _child,
     ev.TaskTaken: _task_alone,
     ev.AttemptStarted: _task_alone,
-    ev.Checkpoint: _task_alone,
-    ev.TurnDelayed: _task_alone,
+    ev.AttemptCheckpointed: _task_alone,
+    ev.IterationDelayed: _task_alone,
     ev.TaskRetrying: _task,
     ev.TaskDue: _task,
     ev.TaskRequeued: _task,
     ev.CacheMissed: _task,
-    ev.ExtractSought: _run,
+    ev.ExtractRequested: _run,
     ev.ExtractKept: _run,
     ev.WaitElapsed: _task,
     ev.StepEnded: _run,
@@ -252,14 +252,16 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
 }
 
 # The task of each of these has ended, and is found there.
-ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanEnded})
+ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanOutEnded})
 # All that these change is in the header, or in a document.
 HEADER_ONLY = frozenset(
     {
-        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesNoted, ev.CatchUpChosen,
+        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesChanged, ev.CatchUpChosen,
         ev.VersionPut, ev.TimersHeld,
-        ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.GapNoted, ev.PolicyDecided, ev.WorkerOffered, ev.WorkerGone,
-        ev.LaneHeld, ev.RateDue, ev.LoadShed, ev.BackfillBegun, ev.BackfillSteered, ev.BackfillAsked, ev.BackfillTold,
+        ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.ClockGapRecorded, ev.PolicyDecided, ev.WorkerOffered,
+        ev.WorkerGone,
+        ev.QueueHeld, ev.RateDue, ev.LoadShed, ev.BackfillStarted, ev.BackfillStateChanged, ev.BackfillLookupStarted,
+        ev.BackfillLookupFinished,
         ev.BackfillEnded,
     }
 )  # fmt: skip

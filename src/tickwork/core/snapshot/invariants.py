@@ -12,7 +12,7 @@ from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
 from tickwork.core.evolve.worker_pools import has_credit
 from tickwork.core.state.lifecycle import BUSY, ENDED, Phase, RunState
-from tickwork.core.state.ready_queues import Gauge, Lane
+from tickwork.core.state.ready_queues import Limiter, ReadyQueue
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.state.state import Run, Schedule, State, Task, Timer
 
@@ -96,7 +96,7 @@ def limits(state: State) -> Iterator[str]:
             yield f"{gauge.scope} {gauge.name}: {gauge.waiting} lanes wait for a token, and nobody wakes them"
 
 
-def _gauge_key(lane: Lane, gauge: Gauge) -> tuple[str, str, str]:
+def _gauge_key(lane: ReadyQueue, gauge: Limiter) -> tuple[str, str, str]:
     return (gauge.scope, gauge.name, lane.tenant.id if gauge.scope in ("tenant", "workflow") else "")
 
 

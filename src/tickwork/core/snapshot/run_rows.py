@@ -14,11 +14,11 @@ from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind, Plan
 from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.state.lifecycle import Phase
-from tickwork.core.state.state import BLOCK_BITS, Extract, Fan, Heard, Run, State, Task, Timer
+from tickwork.core.state.state import BLOCK_BITS, Extract, FanOut, ReceivedEvent, Run, State, Task, Timer
 from tickwork.core.state.timing_wheel import mark_of
 
 
-class RunMore(msgspec.Struct, array_like=True, gc=False):
+class RunExtras(msgspec.Struct, array_like=True, gc=False):
     priority: int
     key: str
     keyed: bool  # it is the one that its key leads to
@@ -28,7 +28,7 @@ class RunMore(msgspec.Struct, array_like=True, gc=False):
     gated: bool
     parent: int
     child: int
-    signals: list[Heard] | None
+    signals: list[ReceivedEvent] | None
     deadline: int
     resume_at: int
     pause_reason: str
@@ -67,10 +67,10 @@ class LiveRun(msgspec.Struct, array_like=True, gc=False):
     failures: int
     start_at: int
     results: list[tuple[int, Value]] | None
-    more: RunMore | None
+    more: RunExtras | None
 
 
-class LiveFan(msgspec.Struct, array_like=True, gc=False):
+class LiveFanOut(msgspec.Struct, array_like=True, gc=False):
     total: int
     begun: int
     running: int
@@ -80,7 +80,7 @@ class LiveFan(msgspec.Struct, array_like=True, gc=False):
     last: Value
 
 
-class TaskMore(msgspec.Struct, array_like=True, gc=False):
+class TaskExtras(msgspec.Struct, array_like=True, gc=False):
     losses: int
     returns: int
     checkpoint: Value
@@ -88,7 +88,7 @@ class TaskMore(msgspec.Struct, array_like=True, gc=False):
     child: int
     cache_key: str
     wait_key: tuple[str, str] | None
-    fan: LiveFan | None
+    fan: LiveFanOut | None
 
 
 class LiveTask(msgspec.Struct, array_like=True, gc=False):
@@ -107,7 +107,7 @@ class LiveTask(msgspec.Struct, array_like=True, gc=False):
     silent_at: int
     heard: int
     dispatched: int
-    more: TaskMore | None
+    more: TaskExtras | None
 
 
 RUN_START, SILENT, WAITING = int(Timer.RUN_START), int(Timer.SILENT), int(Phase.WAITING)
@@ -135,7 +135,7 @@ def _first(pair: tuple[int, Value]) -> int:
     return pair[0]
 
 
-def _more_of_run(run: Run) -> RunMore | None:
+def _more_of_run(run: Run) -> RunExtras | None:
     gate = run.gate
     if not (
         run.key or run.body or run.priority >= 0 or run.debounce or gate is not None or run.parent or run.signals
@@ -143,7 +143,7 @@ def _more_of_run(run: Run) -> RunMore | None:
         or run.sla_next or run.pin or run.tried or run.extracts
     ):  # fmt: skip
         return None
-    return RunMore(
+    return RunExtras(
         run.priority, run.key, bool(run.key) and run.tenant.keys.get(run.key) is run, run.body, run.debounce,
         None if gate is None else gate.key, run.gated, run.parent, run.child, run.signals, run.deadline,
         run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
@@ -164,24 +164,24 @@ def encode_task(task: Task) -> bytes:
     )  # fmt: skip
 
 
-def _more_of_task(task: Task) -> TaskMore | None:
+def _more_of_task(task: Task) -> TaskExtras | None:
     fan, checkpoint = task.fan, task.checkpoint
     if not (
         task.parent or fan is not None or task.losses or task.returns or checkpoint is not None or task.cache_key
         or task.wait_key is not None
     ):  # fmt: skip
         return None
-    return TaskMore(
+    return TaskExtras(
         task.losses, task.returns, checkpoint, task.parent, task.child, task.cache_key, task.wait_key,
         None if fan is None
-        else LiveFan(fan.total, fan.begun, fan.running, fan.succeeded, fan.failed, fan.rested, fan.last),
+        else LiveFanOut(fan.total, fan.begun, fan.running, fan.succeeded, fan.failed, fan.rested, fan.last),
     )  # fmt: skip
 
 
 # ---- from rows
 
 
-class Found(msgspec.Struct):
+class DeferredLinks(msgspec.Struct):
     """What comes to light while rows are read, and finds its place once all of them are."""
 
     queued: list[Task] = []  # these stand in the line of their lane
@@ -190,19 +190,19 @@ class Found(msgspec.Struct):
     words: dict[str, str] = {}  # who asked and how are the same few words in most rows: one object for each
 
 
-def add_runs(state: State, rows: Iterable[bytes], found: Found) -> None:
+def add_runs(state: State, rows: Iterable[bytes], found: DeferredLinks) -> None:
     """Tenants, plans and gates are there already."""
     for data in rows:
         _add_run(state, _decode_run(data), found)
 
 
-def add_tasks(state: State, rows: Iterable[bytes], found: Found) -> None:
+def add_tasks(state: State, rows: Iterable[bytes], found: DeferredLinks) -> None:
     """Runs, lanes and workers are there already."""
     for data in rows:
         _add_task(state, _decode_task(data), found)
 
 
-def settle(state: State, found: Found) -> None:
+def settle(state: State, found: DeferredLinks) -> None:
     """All rows are read: children to their parents, timers into the wheel."""
     for child in found.children:
         fan = state.tasks[child.parent].fan
@@ -211,7 +211,7 @@ def settle(state: State, found: Found) -> None:
     state.wheel.fill(found.timers)
 
 
-def _add_run(state: State, row: LiveRun, found: Found) -> None:
+def _add_run(state: State, row: LiveRun, found: DeferredLinks) -> None:
     number, run_id, tenant, plan = row.number, row.id, state.tenants[row.tenant], state.plans[row.plan]
     phases, counts = row.phases, row.counts
     word = found.words.setdefault
@@ -242,7 +242,7 @@ def _todo(plan: Plan, phases: bytearray, counts: bytearray | list[int] | None) -
     return [index for index, phase in enumerate(phases) if not phase and not counts[index]]
 
 
-def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
+def _add_more_to_run(run: Run, more: RunExtras, found: DeferredLinks) -> None:
     tenant = run.tenant
     run.priority, run.body, run.schedule, run.scheduled_ms = more.priority, more.body, more.schedule, more.scheduled_ms
     run.parent, run.child, run.signals = more.parent, more.child, more.signals
@@ -265,7 +265,7 @@ def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
     found.timers += [mark_of(tick, kind, run.number) for kind, tick in timers if tick]
 
 
-def _add_task(state: State, row: LiveTask, found: Found) -> None:
+def _add_task(state: State, row: LiveTask, found: DeferredLinks) -> None:
     number, more = row.number, row.more
     run = state.runs.blocks[row.run >> BLOCK_BITS][row.run]
     step = run.plan.steps[row.step]
@@ -292,7 +292,7 @@ def _add_task(state: State, row: LiveTask, found: Found) -> None:
         _add_more_to_task(task, more, found)
 
 
-def _add_more_to_task(task: Task, more: TaskMore, found: Found) -> None:
+def _add_more_to_task(task: Task, more: TaskExtras, found: DeferredLinks) -> None:
     run, row = task.run, more.fan
     task.losses, task.returns, task.checkpoint = more.losses, more.returns, more.checkpoint
     task.parent, task.child, task.cache_key = more.parent, more.child, more.cache_key
@@ -302,6 +302,6 @@ def _add_more_to_task(task: Task, more: TaskMore, found: Found) -> None:
         task.wait_key = more.wait_key
         run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
     if row is not None:
-        task.fan = Fan(row.total, row.begun, row.running, row.succeeded, row.failed, row.rested, row.last)
+        task.fan = FanOut(row.total, row.begun, row.running, row.succeeded, row.failed, row.rested, row.last)
         if task.step.kind >= Kind.WORKFLOW and task.phase == WAITING:
             run.fanning = {**(run.fanning or {}), task.step.index: task}

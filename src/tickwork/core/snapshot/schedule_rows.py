@@ -9,16 +9,16 @@ from collections.abc import Iterable
 import msgspec
 
 from tickwork.core.base.values import Value
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.evolve.indexes import set_timer
 from tickwork.core.evolve.schedules import join, set_rhythm
-from tickwork.core.state.governor import Course, Decision
-from tickwork.core.state.schedule import Advice, Governing, Late, Range, Terms
+from tickwork.core.state.governor import Decision, GovernorState
+from tickwork.core.state.schedule import CatchUpPlan, FateRange, GovernorLimits, HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Backfill, Schedule, State, Timer
 from tickwork.core.state.timing_wheel import mark_of
 
 
-class ScheduleMore(msgspec.Struct, array_like=True, gc=False):
+class ScheduleExtras(msgspec.Struct, array_like=True, gc=False):
     """What few schedules have."""
 
     paused: bool
@@ -27,11 +27,11 @@ class ScheduleMore(msgspec.Struct, array_like=True, gc=False):
     paused_until_ms: int
     resumed_ms: int
     buffer: tuple[int, ...]
-    late: Late | None
-    governing: Governing | None
-    course: Course | None
+    late: CatchUpPlan | None
+    governing: GovernorLimits | None
+    course: GovernorState | None
     decision: Decision | None
-    advice: Advice | None
+    advice: HintOrigin | None
     ended: int
     broken: str
 
@@ -41,8 +41,8 @@ class LiveSchedule(msgspec.Struct, array_like=True, gc=False):
     tenant: str
     name: str
     workflow: str
-    when: When
-    terms: Terms
+    when: ScheduleSpec
+    terms: SchedulePolicy
     inputs: Value
     context: Value
     by: str
@@ -58,11 +58,11 @@ class LiveSchedule(msgspec.Struct, array_like=True, gc=False):
     last_success_ms: int
     failures: int
     active: tuple[int, ...]
-    span: Range | None
+    span: FateRange | None
     joins_ms: int
     fates: tuple[int, ...]
     begun_ms: int
-    more: ScheduleMore | None
+    more: ScheduleExtras | None
 
 
 class LiveBackfill(msgspec.Struct, array_like=True, gc=False):
@@ -87,7 +87,7 @@ class LiveBackfill(msgspec.Struct, array_like=True, gc=False):
     succeeded: int
     failed: int
     due: int
-    span: Range | None
+    span: FateRange | None
 
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -105,13 +105,13 @@ def encode_schedule(one: Schedule) -> bytes:
     )  # fmt: skip
 
 
-def _more(one: Schedule) -> ScheduleMore | None:
+def _more(one: Schedule) -> ScheduleExtras | None:
     if not (
         one.paused or one.archived or one.resumed_ms or one.buffer or one.late is not None
         or one.governing is not None or one.broken
     ):  # fmt: skip
         return None
-    return ScheduleMore(
+    return ScheduleExtras(
         one.paused, one.archived, one.pause_reason, one.paused_until_ms, one.resumed_ms, one.buffer, one.late,
         one.governing, one.course, one.decision, one.advice, one.ended, one.broken,
     )  # fmt: skip

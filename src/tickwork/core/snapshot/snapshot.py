@@ -19,7 +19,7 @@ from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.indexes import held_at, label_gauge, make_lane, set_timer, workflow_gauge
 from tickwork.core.evolve.worker_pools import code_of, join_stations, station_of
-from tickwork.core.snapshot.run_rows import Found, add_runs, add_tasks, encode_run, encode_task, settle
+from tickwork.core.snapshot.run_rows import DeferredLinks, add_runs, add_tasks, encode_run, encode_task, settle
 from tickwork.core.snapshot.schedule_rows import (
     LiveBackfill,
     add_backfill,
@@ -27,16 +27,16 @@ from tickwork.core.snapshot.schedule_rows import (
     backfill_row,
     encode_schedule,
 )
-from tickwork.core.state.ready_queues import Gauge, Shed
-from tickwork.core.state.schedule import Choice
+from tickwork.core.state.ready_queues import Limiter, LoadShedder
+from tickwork.core.state.schedule import CatchUpChoice
 from tickwork.core.state.state import (
     AppVersion,
-    Budget,
-    Gate,
+    ConcurrencyGate,
     Group,
-    Lacking,
+    MissingHandlers,
     Policy,
     Queue,
+    RetryBudget,
     Settings,
     State,
     Task,
@@ -133,7 +133,7 @@ def encode_header(state: State) -> bytes:
     )
 
 
-def _gauge_row(gauge: Gauge) -> Row:
+def _gauge_row(gauge: Limiter) -> Row:
     """Of a gauge that can have a rate."""
     return _row(gauge, _GAUGE) | ({"starts": list(gauge.starts)} if gauge.sliding else {})
 
@@ -226,7 +226,7 @@ def restoring(
 
 def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, None, State]:
     """In the order in which things refer to each other; lanes and workers meet last."""
-    state, found = State(settings=header.settings, zones=zones), Found()
+    state, found = State(settings=header.settings, zones=zones), DeferredLinks()
     _restore_partition(state, header, pieces.documents)
     for tenant in header.tenants:
         _restore_tenant(state, tenant)
@@ -271,10 +271,10 @@ def _restore_partition(state: State, header: Header, documents: Iterable[tuple[s
     state.capacity = _tuple(header.partition["capacity"])
     state.timers_held = header.partition.get("timers_held", False)
     state.zones_version = header.partition.get("zones_version", "")
-    state.shed = Shed()
+    state.shed = LoadShedder()
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]
     _set(state.gauge, header.partition.get("gauge", {}), header.partition.get("gauge", {}))
-    state.choice = msgspec.convert(header.partition.get("choice"), Choice | None)
+    state.choice = msgspec.convert(header.partition.get("choice"), CatchUpChoice | None)
     for name, document in documents:
         state.documents[name] = document
         state.plans[name] = plan_of(document)
@@ -299,8 +299,8 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, held) for name, held in value)
 
 
-def _rated(state: State, row: Row) -> Gauge:
-    gauge = state.rated[row["number"]] = Gauge(**{name: row[name] for name in _GAUGE})
+def _rated(state: State, row: Row) -> Limiter:
+    gauge = state.rated[row["number"]] = Limiter(**{name: row[name] for name in _GAUGE})
     gauge.sliding, gauge.starts = "starts" in row, list(row.get("starts", ()))
     if gauge.due:
         set_timer(state, Timer.RATE, gauge.number, gauge.due)
@@ -315,8 +315,8 @@ def _restore_tenant(state: State, row: Row) -> None:
         _set(workflow_gauge(tenant, gauge["name"]), gauge, _GAUGE)
     tenant.plans = {name: state.plans[plan] for name, plan in row["plans"]}
     tenant.versions = {plan: state.plans[plan] for plan in row["versions"]}
-    tenant.budgets = {name: Budget(booked_ms) for name, booked_ms in row["budgets"]}
-    tenant.gates = {_tuple(key): Gate(key[1], limit, holding) for key, limit, holding, _ in row["gates"]}
+    tenant.budgets = {name: RetryBudget(booked_ms) for name, booked_ms in row["budgets"]}
+    tenant.gates = {_tuple(key): ConcurrencyGate(key[1], limit, holding) for key, limit, holding, _ in row["gates"]}
     tenant.groups = {name: Group(name, paused=True, reason=reason) for name, reason in row["groups"]}
     tenant.holidays = {name: frozenset(dates) for name, dates in row["holidays"]}
     for application in row.get("applications", ()):
@@ -340,7 +340,7 @@ def _restore_worker(state: State, row: Row) -> None:
     worker.lacks = _tuple(row.get("lacks", ()))
     worker.start, worker.process = row.get("start", ""), row.get("process", "")
     if worker.lacks:
-        state.lacking.setdefault(code_of(worker), Lacking(worker.lacks, 0)).workers += 1
+        state.lacking.setdefault(code_of(worker), MissingHandlers(worker.lacks, 0)).workers += 1
     state.workers[worker.number] = worker
     state.worker_numbers[worker.id] = worker.number
     state.worker_bits |= 1 << worker.number
@@ -367,7 +367,7 @@ def _fill_lanes(state: State, queued: list[Task]) -> None:
         if lane.held:
             blocker = held_at(state, lane)
             blocker.park(lane, state.now_ms)
-            if isinstance(blocker, Gauge):
+            if isinstance(blocker, Limiter):
                 blocker.waiting += 1
         elif lane.live:
             lane.opened = True

@@ -17,7 +17,7 @@ class Dispatch(_Effect, frozen=True):
     attempt: int
 
 
-class Stop(_Effect, frozen=True):
+class CancelAttempt(_Effect, frozen=True):
     """Tell the worker to stop an attempt whose result no longer counts."""
 
     worker: int
@@ -25,7 +25,7 @@ class Stop(_Effect, frozen=True):
     attempt: int
 
 
-class Release(_Effect, frozen=True):
+class ReleaseAttempt(_Effect, frozen=True):
     """Tell a lane that a worker has taken an attempt which it carried."""
 
     worker: int
@@ -33,7 +33,7 @@ class Release(_Effect, frozen=True):
     attempt: int
 
 
-class LookUp(_Effect, frozen=True):
+class LookUpCache(_Effect, frozen=True):
     """Look up a cached result and answer with a `CacheAnswered` input."""
 
     task: int
@@ -58,7 +58,7 @@ class FindRuns(_Effect, frozen=True):
     dues_ms: tuple[int, ...]
 
 
-class Keep(_Effect, frozen=True):
+class StoreCached(_Effect, frozen=True):
     """Store a result under its cache key."""
 
     task: int
@@ -66,7 +66,7 @@ class Keep(_Effect, frozen=True):
     input: int
 
 
-class Answer(_Effect, frozen=True):
+class CommandResult(_Effect, frozen=True):
     """The outcome of one command, for whoever waits for it."""
 
     input: int
@@ -82,4 +82,14 @@ class Alert(_Effect, frozen=True):
     detail: str = ""
 
 
-Effect = Dispatch | Stop | Release | LookUp | ReadExtract | FindRuns | Keep | Answer | Alert
+Effect = (
+    Dispatch
+    | CancelAttempt
+    | ReleaseAttempt
+    | LookUpCache
+    | ReadExtract
+    | FindRuns
+    | StoreCached
+    | CommandResult
+    | Alert
+)

@@ -11,7 +11,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.stable_hash import stable_digest
-from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Sealed, Value, pack, unpack
+from tickwork.core.base.values import INLINE_BYTES_MAX, EncryptedValue, Ref, Value, pack, unpack
 from tickwork.core.definition import references
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.cel_extracts import Need, length_at, read_extract, whole_at
@@ -297,7 +297,7 @@ def own_names(run: Run, over: str | None, index: int, previous: Value) -> dict[s
     if over is None:
         here = previous is None or isinstance(previous, bytes)
         return {"iteration": index, "previous": unpack(previous, what="previous") if here else _ELSEWHERE}
-    if isinstance(stored_value(run, reference(run, over)), Ref | Sealed):
+    if isinstance(stored_value(run, reference(run, over)), Ref | EncryptedValue):
         return {"index": index, "item": _ELSEWHERE}
     return {"index": index, "item": resolve(run, over)[index]}
 
@@ -328,7 +328,7 @@ def cache_key(run: Run, node: WorkNode, version: str) -> str:
             continue
         ref = reference(run, argument.source)
         stored = stored_value(run, ref)
-        if isinstance(stored, Ref | Sealed):
+        if isinstance(stored, Ref | EncryptedValue):
             parts.append(".".join((ref.name, *ref.walk)))
             parts.append(stored.digest if isinstance(stored, Ref) else stored.data)
         else:

@@ -10,7 +10,7 @@ Encoded as arrays with an integer tag: add fields at the end only, never reuse a
 import msgspec
 
 from tickwork.core.base.values import Value
-from tickwork.core.state.governor import Course, Decision
+from tickwork.core.state.governor import Decision, GovernorState
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -83,7 +83,7 @@ class StaleReport(_Event, frozen=True, tag=12):
     input: int
 
 
-class GapNoted(_Event, frozen=True, tag=13):
+class ClockGapRecorded(_Event, frozen=True, tag=13):
     input: int
 
 
@@ -115,16 +115,16 @@ class ScheduleDecided(_Event, frozen=True, tag=82):
     """The Governor's word, and the course as it stands with it."""
 
     schedule: int
-    course: Course
+    course: GovernorState
     decision: Decision
 
 
-class Advised(_Event, frozen=True, tag=83):
+class HintsChanged(_Event, frozen=True, tag=83):
     input: int
     schedule: int
 
 
-class ScheduleSteered(_Event, frozen=True, tag=84):
+class ScheduleStateChanged(_Event, frozen=True, tag=84):
     input: int
     schedule: int
 
@@ -141,7 +141,7 @@ class CatchUpDecided(_Event, frozen=True, tag=85):
     runs: int = 0
 
 
-class OccurrencesPassed(_Event, frozen=True, tag=86):
+class OccurrencesSettled(_Event, frozen=True, tag=86):
     """These will have no run of their own."""
 
     schedule: int
@@ -181,7 +181,7 @@ class HolidaysPut(_Event, frozen=True, tag=90):
     input: int
 
 
-class ZonesNoted(_Event, frozen=True, tag=91):
+class ZonesChanged(_Event, frozen=True, tag=91):
     input: int
 
 
@@ -197,17 +197,17 @@ class VersionPut(_Event, frozen=True, tag=110):
     timestamp_ms: int
 
 
-class BackfillBegun(_Event, frozen=True, tag=92):
+class BackfillStarted(_Event, frozen=True, tag=92):
     input: int
     backfill: int
     to_ms: int  # what is still expected is left to the schedule
 
 
-class BackfillSteered(_Event, frozen=True, tag=93):
+class BackfillStateChanged(_Event, frozen=True, tag=93):
     input: int
 
 
-class BackfillAsked(_Event, frozen=True, tag=94):
+class BackfillLookupStarted(_Event, frozen=True, tag=94):
     """Which of these have run before? The cursor has moved past them."""
 
     backfill: int
@@ -215,7 +215,7 @@ class BackfillAsked(_Event, frozen=True, tag=94):
     cursor_ms: int
 
 
-class BackfillTold(_Event, frozen=True, tag=95):
+class BackfillLookupFinished(_Event, frozen=True, tag=95):
     input: int
     backfill: int
 
@@ -306,7 +306,7 @@ class Deferred(_Event, frozen=True, tag=29):
     runs: list[int]
 
 
-class EventKept(_Event, frozen=True, tag=30):
+class EventStored(_Event, frozen=True, tag=30):
     run: int
     input: int
 
@@ -410,7 +410,7 @@ class CacheMissed(_Event, frozen=True, tag=51):
     task: int
 
 
-class ExtractSought(_Event, frozen=True, tag=125):
+class ExtractRequested(_Event, frozen=True, tag=125):
     """A rule reads into a value that is not inline; `source` and `key` as in `context`."""
 
     run: int
@@ -447,21 +447,21 @@ class TaskAnswered(_Event, frozen=True, tag=54):
     kept: int = -1  # an event that was kept earlier, by its place in the run
 
 
-class ChildBegun(_Event, frozen=True, tag=55):
+class IterationStarted(_Event, frozen=True, tag=55):
     """The next turn of a repeat."""
 
     parent: int
     task: int
 
 
-class TurnDelayed(_Event, frozen=True, tag=62):
+class IterationDelayed(_Event, frozen=True, tag=62):
     """A repeat rests before its next turn."""
 
     task: int
     due: int
 
 
-class FanEnded(_Event, frozen=True, tag=56):
+class FanOutEnded(_Event, frozen=True, tag=56):
     """All children of a map or repeat have ended well enough."""
 
     task: int
@@ -490,7 +490,7 @@ class StepAccepted(_Event, frozen=True, tag=59):
     input: int
 
 
-class Checkpoint(_Event, frozen=True, tag=60):
+class AttemptCheckpointed(_Event, frozen=True, tag=60):
     task: int
     input: int
 
@@ -517,7 +517,7 @@ class WorkerGone(_Event, frozen=True, tag=71):
     clean: bool
 
 
-class LaneHeld(_Event, frozen=True, tag=72):
+class QueueHeld(_Event, frozen=True, tag=72):
     lane: int
     reason: str
     by: str
@@ -546,28 +546,28 @@ Event = (
     | SchedulePaused
     | ScheduleResumed
     | ScheduleDecided
-    | Advised
-    | ScheduleSteered
+    | HintsChanged
+    | ScheduleStateChanged
     | CatchUpDecided
-    | OccurrencesPassed
+    | OccurrencesSettled
     | OccurrenceBuffered
     | OccurrencesCancelled
     | ScheduleMoved
     | HolidaysPut
-    | ZonesNoted
+    | ZonesChanged
     | CatchUpChosen
     | VersionPut
-    | BackfillBegun
-    | BackfillSteered
-    | BackfillAsked
-    | BackfillTold
+    | BackfillStarted
+    | BackfillStateChanged
+    | BackfillLookupStarted
+    | BackfillLookupFinished
     | BackfillEnded
     | ScopePaused
     | ScopeResumed
     | InputRefused
     | Duplicate
     | StaleReport
-    | GapNoted
+    | ClockGapRecorded
     | TimersHeld
     | RunSubmitted
     | RunDebounced
@@ -579,7 +579,7 @@ Event = (
     | RunMoved
     | Visited
     | Deferred
-    | EventKept
+    | EventStored
     | SlaReached
     | RunOverdue
     | GateTaken
@@ -596,22 +596,22 @@ Event = (
     | TaskFailed
     | TaskChecking
     | CacheMissed
-    | ExtractSought
+    | ExtractRequested
     | ExtractKept
     | TaskWaiting
     | WaitElapsed
     | TaskAnswered
-    | ChildBegun
-    | TurnDelayed
-    | FanEnded
+    | IterationStarted
+    | IterationDelayed
+    | FanOutEnded
     | StepEnded
     | StepReset
     | StepAccepted
-    | Checkpoint
+    | AttemptCheckpointed
     | PolicyDecided
     | WorkerOffered
     | WorkerGone
-    | LaneHeld
+    | QueueHeld
     | RateDue
     | LoadShed
 )

@@ -17,12 +17,12 @@ from enum import StrEnum
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.calendar.recurrence import EVERY_MS_MAX, EVERY_MS_MIN, Rhythm
+from tickwork.core.calendar.recurrence import EVERY_MS_MAX, EVERY_MS_MIN, Recurrence
 
 BACKOFF_FAILURES_MAX = 5  # 32 times the interval, however long the failures go on
 
 
-class Source(StrEnum):
+class SignalSource(StrEnum):
     """Why a time was chosen."""
 
     BASELINE_CRON = "baseline-cron"
@@ -34,10 +34,10 @@ class Source(StrEnum):
     PAUSED = "paused"
 
 
-HINTED = frozenset((Source.AI_INTERVAL, Source.AI_ONESHOT))
+HINTED = frozenset((SignalSource.AI_INTERVAL, SignalSource.AI_ONESHOT))
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class GovernorState(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Everything about an endpoint that its next time depends on, except its cron."""
 
     interval_ms: int | None = None  # None: the baseline is the cron
@@ -51,20 +51,20 @@ class Course(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    source: Source
+    source: SignalSource
     at_ms: int
     every_ms: int | None = None  # the interval that led there, with its backoff
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     next_ms: int | None  # None: the cron has no further occurrence and nobody hints at one
-    source: Source
-    chosen: Source  # before clamps and pause
+    source: SignalSource
+    chosen: SignalSource  # before clamps and pause
     candidates: tuple[Candidate, ...]  # the baseline first, also where it does not count
     decided_ms: int
 
 
-def decide(now_ms: int, course: Course, rhythm: Rhythm | None, *, started_ms: int | None = None) -> Decision:
+def decide(now_ms: int, course: GovernorState, rhythm: Recurrence | None, *, started_ms: int | None = None) -> Decision:
     """`rhythm` is the cron of a course without an interval, and is not looked at otherwise. `started_ms` is the start
     of the run that has just ended: intervals and clamps count from it, unless the answer would lie in the past."""
     if started_ms is not None and started_ms < now_ms:
@@ -74,7 +74,7 @@ def decide(now_ms: int, course: Course, rhythm: Rhythm | None, *, started_ms: in
     return _decide(now_ms, course, rhythm, now_ms)
 
 
-def _decide(now_ms: int, course: Course, rhythm: Rhythm | None, from_ms: int) -> Decision:
+def _decide(now_ms: int, course: GovernorState, rhythm: Recurrence | None, from_ms: int) -> Decision:
     candidates = _candidates(now_ms, course, rhythm, from_ms)
     winner = _winner(candidates)
     if winner is None:
@@ -83,8 +83,8 @@ def _decide(now_ms: int, course: Course, rhythm: Rhythm | None, from_ms: int) ->
 
 
 def after_run(
-    course: Course, rhythm: Rhythm | None, *, started_ms: int, now_ms: int, succeeded: bool
-) -> tuple[Course, Decision]:
+    course: GovernorState, rhythm: Recurrence | None, *, started_ms: int, now_ms: int, succeeded: bool
+) -> tuple[GovernorState, Decision]:
     """The course as a run leaves it, and when the next one begins.
 
     The run consumes a one-shot that was due when it started, before the Governor is asked: otherwise the Governor
@@ -99,7 +99,9 @@ def after_run(
     return left, decide(now_ms, left, rhythm, started_ms=started_ms)
 
 
-def arrives(now_ms: int, before: Course, decision: Decision, after: Course, rhythm: Rhythm | None) -> Decision:
+def arrives(
+    now_ms: int, before: GovernorState, decision: Decision, after: GovernorState, rhythm: Recurrence | None
+) -> Decision:
     """What a change of the course does to the decision that stands.
 
     A hint may only bring the next time forward: a relaxing one would otherwise put off a run that is already
@@ -117,7 +119,7 @@ def sooner(standing: Decision, asked: Decision) -> Decision:
     return asked if brings else standing
 
 
-def consumed(course: Course, now_ms: int) -> Course:
+def consumed(course: GovernorState, now_ms: int) -> GovernorState:
     """Without a one-shot whose time has come, and without any hint once they have expired."""
     if course.hint_expires_ms <= now_ms:
         return cleared(course)
@@ -128,7 +130,7 @@ def consumed(course: Course, now_ms: int) -> Course:
     return msgspec.structs.replace(course, hint_at_ms=None)
 
 
-def cleared(course: Course) -> Course:
+def cleared(course: GovernorState) -> GovernorState:
     """Without hints."""
     return msgspec.structs.replace(course, hint_interval_ms=None, hint_at_ms=None, hint_expires_ms=0)
 
@@ -137,7 +139,7 @@ def backoff_interval_ms(interval_ms: int, failures: int) -> int:
     return interval_ms << min(failures, BACKOFF_FAILURES_MAX)
 
 
-def check_course(course: Course, *, path: str = "") -> None:
+def check_course(course: GovernorState, *, path: str = "") -> None:
     """Raises `Refused` for what could never be kept. Called where a course is set, so that `decide` never fails."""
     for name in ("interval_ms", "hint_interval_ms", "max_ms"):
         length_ms = getattr(course, name)
@@ -160,29 +162,29 @@ def check_course(course: Course, *, path: str = "") -> None:
         raise Refused("hint_without_end", "a hint says when it expires", path=_at(path, "hint_expires_ms"))
 
 
-def _candidates(now_ms: int, course: Course, rhythm: Rhythm | None, from_ms: int) -> tuple[Candidate, ...]:
+def _candidates(now_ms: int, course: GovernorState, rhythm: Recurrence | None, from_ms: int) -> tuple[Candidate, ...]:
     found: list[Candidate] = []
     if course.interval_ms is not None:
         every_ms = backoff_interval_ms(course.interval_ms, course.failures)
-        found.append(Candidate(Source.BASELINE_INTERVAL, from_ms + every_ms, every_ms))
+        found.append(Candidate(SignalSource.BASELINE_INTERVAL, from_ms + every_ms, every_ms))
     else:
         assert rhythm is not None, "an endpoint has an interval or a cron"
         at_ms = rhythm.next_ms(from_ms)
         if at_ms is not None:
-            found.append(Candidate(Source.BASELINE_CRON, at_ms))
+            found.append(Candidate(SignalSource.BASELINE_CRON, at_ms))
     if course.hint_expires_ms > now_ms:
         if course.hint_interval_ms is not None:
             hinted_ms = course.hint_interval_ms
-            found.append(Candidate(Source.AI_INTERVAL, from_ms + hinted_ms, hinted_ms))
+            found.append(Candidate(SignalSource.AI_INTERVAL, from_ms + hinted_ms, hinted_ms))
         if course.hint_at_ms is not None:
-            found.append(Candidate(Source.AI_ONESHOT, max(course.hint_at_ms, now_ms)))
+            found.append(Candidate(SignalSource.AI_ONESHOT, max(course.hint_at_ms, now_ms)))
     return tuple(found)
 
 
 def _winner(candidates: tuple[Candidate, ...]) -> Candidate | None:
     by_source = {one.source: one for one in candidates}
-    interval, oneshot = by_source.get(Source.AI_INTERVAL), by_source.get(Source.AI_ONESHOT)
-    baseline = by_source.get(Source.BASELINE_INTERVAL) or by_source.get(Source.BASELINE_CRON)
+    interval, oneshot = by_source.get(SignalSource.AI_INTERVAL), by_source.get(SignalSource.AI_ONESHOT)
+    baseline = by_source.get(SignalSource.BASELINE_INTERVAL) or by_source.get(SignalSource.BASELINE_CRON)
     steady = interval or baseline
     if oneshot is None or steady is None:
         return oneshot or steady
@@ -190,23 +192,23 @@ def _winner(candidates: tuple[Candidate, ...]) -> Candidate | None:
 
 
 def _bounded(
-    now_ms: int, course: Course, winner: Candidate, candidates: tuple[Candidate, ...], from_ms: int
+    now_ms: int, course: GovernorState, winner: Candidate, candidates: tuple[Candidate, ...], from_ms: int
 ) -> Decision:
     next_ms, source = winner.at_ms, winner.source
     if course.min_ms is not None and next_ms < from_ms + course.min_ms:
-        next_ms, source = from_ms + course.min_ms, Source.CLAMPED_MIN
+        next_ms, source = from_ms + course.min_ms, SignalSource.CLAMPED_MIN
     if course.max_ms is not None and next_ms > from_ms + course.max_ms:
-        next_ms, source = from_ms + course.max_ms, Source.CLAMPED_MAX
+        next_ms, source = from_ms + course.max_ms, SignalSource.CLAMPED_MAX
     if course.paused_until_ms is not None and course.paused_until_ms > now_ms:
-        next_ms, source = course.paused_until_ms, Source.PAUSED
+        next_ms, source = course.paused_until_ms, SignalSource.PAUSED
     return Decision(next_ms=next_ms, source=source, chosen=winner.source, candidates=candidates, decided_ms=now_ms)
 
 
-def _ended(now_ms: int, course: Course) -> Decision:
+def _ended(now_ms: int, course: GovernorState) -> Decision:
     """A cron that is over stays over: neither `max_ms` nor the end of a pause makes it run once more."""
     paused = course.paused_until_ms is not None and course.paused_until_ms > now_ms
-    source = Source.PAUSED if paused else Source.BASELINE_CRON
-    return Decision(next_ms=None, source=source, chosen=Source.BASELINE_CRON, candidates=(), decided_ms=now_ms)
+    source = SignalSource.PAUSED if paused else SignalSource.BASELINE_CRON
+    return Decision(next_ms=None, source=source, chosen=SignalSource.BASELINE_CRON, candidates=(), decided_ms=now_ms)
 
 
 def _at(path: str, name: str) -> str:

@@ -11,9 +11,9 @@ a tag is never used again. Values over `values.INLINE_BYTES_MAX` come as referen
 import msgspec
 
 from tickwork.core.base.values import Value
-from tickwork.core.calendar.schedule_spec import When
-from tickwork.core.state.schedule import Governing
-from tickwork.core.state.schedule import Terms as ScheduleTerms
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.state.schedule import GovernorLimits
+from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
 
 
 class _Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -75,11 +75,11 @@ class PutSchedule(_Input, frozen=True, tag=6):
     tenant: str
     schedule: str
     workflow: str
-    when: When
+    when: ScheduleSpec
     terms: ScheduleTerms = ScheduleTerms()
     inputs: Value = None
     context: Value = None
-    governing: Governing | None = None
+    governing: GovernorLimits | None = None
     owner: str = ""  # the application that declares it in code; "": made at run time
     description: str = ""
     new: bool = False  # refused where there is one of this name
@@ -123,7 +123,7 @@ class Advise(_Input, frozen=True, tag=32):
     clear: bool = False
 
 
-class Known(_Input, frozen=True):
+class KnownRun(_Input, frozen=True):
     """A fact beside what begins a run: this id or key belongs to one that has left memory, or may in this tick."""
 
     run_id: str
@@ -139,7 +139,7 @@ class Trigger(_Input, frozen=True, tag=33):
     schedule: str
     test: bool = False
     key: str = ""  # repeated under it, a trigger begins nothing more
-    known: Known | None = None
+    known: KnownRun | None = None
 
 
 class SteerSchedule(_Input, frozen=True, tag=34):
@@ -241,7 +241,7 @@ class Resume(_Input, frozen=True, tag=9):
 # ---- what is asked of runs
 
 
-class Terms(_Input, frozen=True):
+class SubmitOptions(_Input, frozen=True):
     """What few submissions need."""
 
     key: str = ""
@@ -251,7 +251,7 @@ class Terms(_Input, frozen=True):
     debounce: str = ""  # a later submission under this key replaces the inputs and waits anew
     priority: int | None = None
     definition: str = ""  # a definition's hash, where not the latest is wanted
-    known: Known | None = None
+    known: KnownRun | None = None
     version: str = ""  # of an application: only its workers may have the run
 
 
@@ -261,7 +261,7 @@ class Submit(_Input, frozen=True, tag=10):
     run_id: str
     workflow: str
     inputs: Value = None
-    terms: Terms | None = None
+    terms: SubmitOptions | None = None
 
 
 class Cancel(_Input, frozen=True, tag=11):

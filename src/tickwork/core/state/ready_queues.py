@@ -27,11 +27,11 @@ OWED_MS_MAX = 10_000  # of the whole capacity: the most that a tenant which was 
 START_CHARGE_MS = 1
 
 Labels = tuple[tuple[str, str], ...]
-LaneKey = tuple[str, str, str, int, Labels, tuple[int, int, int, int], str]
+ReadyQueueKey = tuple[str, str, str, int, Labels, tuple[int, int, int, int], str]
 """Tenant, workflow, queue, priority, labels, resources, dependency."""
 
 PLAIN_RESOURCES = (1, 0, 0, 0)
-CARRIER = "lane:"  # how the name of a worker begins that only carries attempts to others, by a broker
+BROKER_WORKER_PREFIX = "lane:"  # how the name of a worker begins that only carries attempts to others, by a broker
 PIN_LABEL = "tickwork.version"  # of workers: what a run asks for that is pinned to a version
 HANDLER_LABEL = ":handler"  # what a lane asks for whose handler some workers lack; no name of a user's has a colon
 
@@ -44,14 +44,14 @@ OrderKey = tuple[int, str, int, int]
 class Blocker:
     """Something that can hold lanes up. `parked` is a heap of (order key, stamp, lane)."""
 
-    parked: "list[tuple[OrderKey, int, Lane]]" = field(default_factory=list)
+    parked: "list[tuple[OrderKey, int, ReadyQueue]]" = field(default_factory=list)
     stirred: bool = False  # it may have room again and waits to be looked at
 
-    def park(self, lane: "Lane", now_ms: int) -> None:
+    def park(self, lane: "ReadyQueue", now_ms: int) -> None:
         lane.stamp += 1
         heappush(self.parked, (lane.order_key(now_ms), lane.stamp, lane))
 
-    def pull(self, now_ms: int) -> "Lane | None":
+    def pull(self, now_ms: int) -> "ReadyQueue | None":
         """The parked lane that is first in order now, taken out; None where none has work."""
         heap = self.parked
         while heap:
@@ -68,7 +68,7 @@ class Blocker:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Gauge(Blocker):
+class Limiter(Blocker):
     """A limit that is counted: of a tenant, a workflow, a queue or a label.
 
     The rate is a token bucket in integers: `rate_starts` per `rate_ms`. One start costs
@@ -160,7 +160,7 @@ class Gauge(Blocker):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Station(Blocker):
+class WorkerPool(Blocker):
     """One queue with one set of required labels: the workers that may serve it.
 
     `free` is a bitmap of worker numbers with credit left; `cursor` makes turns among them.
@@ -173,7 +173,7 @@ class Station(Blocker):
     workers: int = 0  # how many may serve it, busy or not
 
     def serves(self, worker: "Worker") -> bool:
-        if is_carrier(worker.id):  # whoever takes it from there has the labels
+        if is_broker_worker(worker.id):  # whoever takes it from there has the labels
             return self.queue in worker.queues
         have, lacks = worker.labels, worker.lacks
         return self.queue in worker.queues and all(
@@ -193,13 +193,13 @@ def announced(labels: Labels) -> Labels:
     return tuple(label for label in labels if label[0] != HANDLER_LABEL)
 
 
-def is_carrier(worker: str) -> bool:
+def is_broker_worker(worker: str) -> bool:
     """Whether this worker is a lane over a broker: it holds attempts until others take them, and runs none."""
-    return worker.startswith(CARRIER)
+    return worker.startswith(BROKER_WORKER_PREFIX)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Shed(Blocker):
+class LoadShedder(Blocker):
     """Holds lanes of low priority while important work lags."""
 
     on: bool = False
@@ -207,12 +207,12 @@ class Shed(Blocker):
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
-    key: LaneKey
+class ReadyQueue:
+    key: ReadyQueueKey
     tenant: "Tenant"
-    station: Station
-    gauges: tuple[Gauge, ...]  # whatever may hold it, in the order in which they are asked
-    counted: tuple[Gauge, ...]  # those of them that count attempts; a workflow can only be paused
+    station: WorkerPool
+    gauges: tuple[Limiter, ...]  # whatever may hold it, in the order in which they are asked
+    counted: tuple[Limiter, ...]  # those of them that count attempts; a workflow can only be paused
     priority: int
     lead_ms: int  # how much earlier its priority makes a task look; ageing, without ever sorting again
     protected: bool  # important enough not to be held when load is shed

@@ -27,7 +27,7 @@ class Fate(IntEnum):
     CANCELLED = 5  # it waited for its turn, and its schedule went
 
 
-class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SchedulePolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The policies of a schedule. Most schedules have the same few, so equal ones are one object in memory."""
 
     queue: str = ""  # for nodes that name none; "": the default queue
@@ -47,14 +47,14 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     context_input: str = "context"
 
 
-class Governing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class GovernorLimits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The next time is the Governor's decision, taken when a run has ended. Hard limits for it."""
 
     min_ms: int | None = None
     max_ms: int | None = None
 
 
-class Advice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HintOrigin(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Who put the hints that a course has, why, and what the advice itself did cost."""
 
     by: str
@@ -62,7 +62,7 @@ class Advice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cost: int = 0  # in whatever the adviser counts
 
 
-class Late(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CatchUpPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Occurrences that are due and late: those before `run_from_ms` have one fate, the others run one by one."""
 
     to_ms: int  # the last of them
@@ -75,7 +75,7 @@ class Late(msgspec.Struct, frozen=True, array_like=True, gc=False):
     run: int = 0  # of which this is the next
 
 
-class Choice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CatchUpChoice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How to catch up with what was late at one moment, whatever the schedules themselves say."""
 
     policy: CatchUp
@@ -83,7 +83,7 @@ class Choice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_ms: int  # that moment
 
 
-class Range(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FateRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Neighbouring occurrences of one version of a schedule that share a fate."""
 
     tenant: str

@@ -17,25 +17,25 @@ import msgspec
 
 from tickwork.core.base.values import Value
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.calendar.recurrence import Rhythm
-from tickwork.core.calendar.schedule_spec import Parts, When
+from tickwork.core.calendar.recurrence import Recurrence
+from tickwork.core.calendar.schedule_spec import ScheduleSpec, SpecCache
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.plan import Plan, Step
-from tickwork.core.state.governor import Course, Decision
+from tickwork.core.state.governor import Decision, GovernorState
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.ready_queues import (
     OWED_MS_MAX,
     SHARE_SCALE,
     Blocker,
-    Gauge,
     Labels,
-    Lane,
-    LaneKey,
-    Shed,
-    Station,
+    Limiter,
+    LoadShedder,
+    ReadyQueue,
+    ReadyQueueKey,
+    WorkerPool,
 )
-from tickwork.core.state.schedule import Advice, Choice, Governing, Late, Range
-from tickwork.core.state.schedule import Terms as ScheduleTerms
+from tickwork.core.state.schedule import CatchUpChoice, CatchUpPlan, FateRange, GovernorLimits, HintOrigin
+from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
 from tickwork.core.state.timing_wheel import Wheel
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ NUMBER_BITS = 44  # of a number within its partition
 NOTHING = (0, 0, 0)
 
 
-class Table(Generic[T]):
+class NumberTable(Generic[T]):
     """Numbered things, in one small dict per block of neighbouring numbers.
 
     No insert is ever slow, because no dict ever grows large, and no two grow at the same moment.
@@ -84,7 +84,7 @@ class Table(Generic[T]):
         return [thing for _, thing in sorted(pair for block in self.blocks.values() for pair in block.items())]
 
 
-class Names(Generic[T]):
+class NameTable(Generic[T]):
     """Things with a name, spread over small dicts by a stable checksum."""
 
     __slots__ = ("last", "shard", "shards")
@@ -137,7 +137,7 @@ class Timer(IntEnum):
     BACKFILL = 11
 
 
-class Clock(msgspec.Struct, frozen=True):
+class LogicalClock(msgspec.Struct, frozen=True):
     """The logical clock. Fixed when a partition is created, apart from the tick itself."""
 
     origin_ms: int = 0
@@ -157,7 +157,7 @@ class Clock(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """Part of the state: a replay runs under the same ones."""
 
-    clock: Clock = Clock()
+    clock: LogicalClock = LogicalClock()
     partition: int = 0  # whose numbers begin at `first_number`
     max_runs_per_tick: int = 500
     max_changes_per_tick: int = 5_000
@@ -182,7 +182,7 @@ class Tenant:
     """A tenant with its share, its counters, and the names that live under it."""
 
     id: str
-    gauge: Gauge
+    gauge: Limiter
     weight: int = 1
     max_live_runs: int = 1 << 62
     share_unit: int = SHARE_SCALE  # fair time per slot-millisecond: SHARE_SCALE // weight
@@ -200,19 +200,19 @@ class Tenant:
     redrive_ms: int = 0  # when the next redriven run may start
     plans: dict[str, Plan] = field(default_factory=dict)  # the latest of each workflow
     versions: dict[str, Plan] = field(default_factory=dict)  # all of them, by hash
-    runs: "Names[Run]" = field(default_factory=Names)
-    keys: "Names[Run]" = field(default_factory=Names)
+    runs: "NameTable[Run]" = field(default_factory=NameTable)
+    keys: "NameTable[Run]" = field(default_factory=NameTable)
     debounced: "dict[tuple[str, str], Run]" = field(default_factory=dict)  # those that have not started
-    workflow_gauges: dict[str, Gauge] = field(default_factory=dict)
-    gates: "dict[tuple[str, str], Gate]" = field(default_factory=dict)
+    workflow_gauges: dict[str, Limiter] = field(default_factory=dict)
+    gates: "dict[tuple[str, str], ConcurrencyGate]" = field(default_factory=dict)
     waits: "dict[tuple[str, str], dict[int, Task]]" = field(default_factory=dict)
-    budgets: "dict[str, Budget]" = field(default_factory=dict)
-    schedules: "Names[Schedule]" = field(default_factory=Names)
+    budgets: "dict[str, RetryBudget]" = field(default_factory=dict)
+    schedules: "NameTable[Schedule]" = field(default_factory=NameTable)
     owned: "dict[str, dict[str, Schedule]]" = field(default_factory=dict)  # by application and name
     groups: "dict[str, Group]" = field(default_factory=dict)
     applications: "dict[str, dict[str, AppVersion]]" = field(default_factory=dict)
     holidays: dict[str, frozenset[str]] = field(default_factory=dict)
-    lanes: dict[Step, Lane] = field(default_factory=dict)  # finds the lane of a node quickly
+    lanes: dict[Step, ReadyQueue] = field(default_factory=dict)  # finds the lane of a node quickly
 
     def fair_time_at(self, now_ms: int) -> int:
         return self.fair_time + self.usage * (now_ms - self.charged_ms) * self.share_unit
@@ -222,7 +222,7 @@ class Tenant:
         self.charged_ms = now_ms
 
 
-class Gate(msgspec.Struct, eq=False):
+class ConcurrencyGate(msgspec.Struct, eq=False):
     """A workflow's concurrency key: how many runs hold it, and who is next."""
 
     key: str
@@ -231,7 +231,7 @@ class Gate(msgspec.Struct, eq=False):
     line: "deque[Run]" = msgspec.field(default_factory=deque)  # in order of arrival
 
 
-class Budget(msgspec.Struct, eq=False):
+class RetryBudget(msgspec.Struct, eq=False):
     """Retries of one dependency, spaced: each books the next free moment, each success frees part of one."""
 
     booked_ms: int = 0
@@ -248,7 +248,7 @@ class Budget(msgspec.Struct, eq=False):
         self.booked_ms -= settings.retry_gap_ms * settings.retry_earned_percent // 100
 
 
-class Heard(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ReceivedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event that was ingested for a run."""
 
     name: str
@@ -293,12 +293,12 @@ class Run(msgspec.Struct, gc=False, eq=False):
     body: str = ""  # digest of what was submitted under the key
     start_at: int = 0  # tick of its delayed start
     debounce: str = ""
-    gate: Gate | None = None
+    gate: ConcurrencyGate | None = None
     gated: bool = False  # stands in the gate's line
     parent: int = 0  # number of the task whose child this run is
     child: int = 0
     parent_run: int = 0  # number of the run that this one is a child of
-    signals: list[Heard] | None = None
+    signals: list[ReceivedEvent] | None = None
     deadline: int = 0  # tick
     resume_at: int = 0  # tick at which a policy's pause ends
     pause_reason: str = ""
@@ -328,7 +328,7 @@ class Task(msgspec.Struct, gc=False, eq=False):
     attempt: int = 0
     order: int = 0  # place in its lane; unique in the partition
     ready_ms: int = 0
-    lane: Lane | None = None
+    lane: ReadyQueue | None = None
     queued: bool = False  # stands in its lane
     started: bool = False  # the worker said so
     worker: "Worker | None" = None
@@ -340,7 +340,7 @@ class Task(msgspec.Struct, gc=False, eq=False):
     checkpoint: Value = None
     parent: int = 0  # number of the map or repeat that it is a child of
     child: int = -1
-    fan: "Fan | None" = None
+    fan: "FanOut | None" = None
     cache_key: str = ""
     wait_key: tuple[str, str] | None = None
     dispatched: int = 0  # tick
@@ -352,7 +352,7 @@ def tries_of(task: Task) -> int:
     return task.attempt - task.losses - task.returns - (0 if task.parent else task.run.before)
 
 
-class Fan(msgspec.Struct, eq=False):
+class FanOut(msgspec.Struct, eq=False):
     """A map is one counter plus the children that were started; a repeat is a map of one at a time."""
 
     total: int
@@ -376,13 +376,13 @@ class Worker:
     tasks: dict[int, Task] = field(default_factory=dict)
     slots: int = 0  # in use
     more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu in use
-    stations: tuple[Station, ...] = ()
+    stations: tuple[WorkerPool, ...] = ()
     lacks: tuple[str, ...] = ()  # handlers that its code is known not to have
     start: str = ""  # which start of it; a later one under the same name has none of its attempts
     process: str = ""  # of the operating system
 
 
-class Lacking(msgspec.Struct):
+class MissingHandlers(msgspec.Struct):
     """What some code is known not to have, and how many workers have that code."""
 
     handlers: tuple[str, ...]
@@ -391,7 +391,7 @@ class Lacking(msgspec.Struct):
 
 class Queue(msgspec.Struct, eq=False):
     name: str
-    gauge: Gauge
+    gauge: Limiter
 
 
 class Policy(msgspec.Struct, eq=False):
@@ -409,8 +409,8 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     tenant: Tenant
     name: str
     workflow: str
-    when: When
-    rhythm: Rhythm | None  # None: its times cannot be told any more (`broken` says why)
+    when: ScheduleSpec
+    rhythm: Recurrence | None  # None: its times cannot be told any more (`broken` says why)
     terms: ScheduleTerms
     inputs: Value
     context: Value
@@ -433,7 +433,7 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     resumed_ms: int = 0  # what was due before and has no fate was due in a pause
     active: tuple[int, ...] = ()  # its live runs
     buffer: tuple[int, ...] = ()  # nominal times that wait for one of those to end
-    late: Late | None = None
+    late: CatchUpPlan | None = None
     # The last range of fates, which may still grow by an occurrence at `joins_ms`. In fields of its own, because it
     # grows with nearly every occurrence.
     span_from_ms: int = 0
@@ -443,19 +443,19 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     span_cause: str = ""
     joins_ms: int = 0
     fates: tuple[int, ...] = (0, 0, 0, 0, 0)  # how many of each
-    governing: Governing | None = None
-    course: Course | None = None
+    governing: GovernorLimits | None = None
+    course: GovernorState | None = None
     decision: Decision | None = None
-    advice: Advice | None = None
+    advice: HintOrigin | None = None
     ended: int = 0  # state of the last governed run, until the Governor has heard of it
     begun_ms: int = 0  # when that run began
     broken: str = ""
 
     @property
-    def span(self) -> Range | None:
+    def span(self) -> FateRange | None:
         if not self.span_count:
             return None
-        return Range(
+        return FateRange(
             self.tenant.id, self.name, self.number, self.version,
             self.span_from_ms, self.span_to_ms, self.span_count, self.span_fate, self.span_cause,
         )  # fmt: skip
@@ -520,7 +520,7 @@ class Backfill(msgspec.Struct, gc=False, eq=False):
     succeeded: int = 0
     failed: int = 0
     due: int = 0  # tick at which it wants to be looked at
-    span: Range | None = None
+    span: FateRange | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -540,45 +540,45 @@ class State:
     refused: int = 0
     tenants: dict[str, Tenant] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
-    rated: dict[int, Gauge] = field(default_factory=dict)  # gauges that can have a rate, by number
-    label_gauges: dict[tuple[str, str], Gauge] = field(default_factory=dict)
+    rated: dict[int, Limiter] = field(default_factory=dict)  # gauges that can have a rate, by number
+    label_gauges: dict[tuple[str, str], Limiter] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
     workers: dict[int, Worker] = field(default_factory=dict)
-    schedules: Table[Schedule] = field(default_factory=Table)
+    schedules: NumberTable[Schedule] = field(default_factory=NumberTable)
     backfills: dict[int, Backfill] = field(default_factory=dict)
-    runs: Table[Run] = field(default_factory=Table)
-    tasks: Table[Task] = field(default_factory=Table)
-    lanes: dict[LaneKey, Lane] = field(default_factory=dict)
-    shed: Shed = field(default_factory=Shed)
-    gauge: Gauge = field(default_factory=lambda: Gauge(scope="partition", name=""))  # pauses all dispatch
+    runs: NumberTable[Run] = field(default_factory=NumberTable)
+    tasks: NumberTable[Task] = field(default_factory=NumberTable)
+    lanes: dict[ReadyQueueKey, ReadyQueue] = field(default_factory=dict)
+    shed: LoadShedder = field(default_factory=LoadShedder)
+    gauge: Limiter = field(default_factory=lambda: Limiter(scope="partition", name=""))  # pauses all dispatch
     stamp: int = 0  # tick that a run wanted now is noted with
-    choice: Choice | None = None  # how to catch up with what was late when it was made
+    choice: CatchUpChoice | None = None  # how to catch up with what was late when it was made
     timers_held: bool = False  # logical time is ahead of real time: no timer fires
     zones_version: str = ""  # of the zone data by which next times were last told anew; "": never
     # ---- found again from the fields above
     wheel: Wheel = field(default_factory=Wheel)
     worker_bits: int = 0  # worker numbers in use; they are given again
     worker_numbers: dict[str, int] = field(default_factory=dict)
-    stations: dict[tuple[str, Labels], Station] = field(default_factory=dict)
-    lacking: dict[str, Lacking] = field(default_factory=dict)  # by code, where some of its workers are here
+    stations: dict[tuple[str, Labels], WorkerPool] = field(default_factory=dict)
+    lacking: dict[str, MissingHandlers] = field(default_factory=dict)  # by code, where some of its workers are here
     divided: dict[tuple[str, Labels, str], bool] = field(default_factory=dict)  # whether only some lack a handler
-    lane_numbers: dict[int, Lane] = field(default_factory=dict)
+    lane_numbers: dict[int, ReadyQueue] = field(default_factory=dict)
     line: deque[Run] = field(default_factory=deque)  # runs to visit, those of earlier ticks first
     fresh: list[Run] = field(default_factory=list)  # wanted since the last visit
-    open: list[Lane] = field(default_factory=list)  # lanes with work that nothing holds yet
+    open: list[ReadyQueue] = field(default_factory=list)  # lanes with work that nothing holds yet
     stirred: list[Blocker] = field(default_factory=list)  # blockers that may have room again
     protected: int = 0  # ready tasks of priority at or above settings.shed_below
     inputs: list[Input] = field(default_factory=list)  # of this tick; events point into it
     zones: Zones = UTC_ONLY  # given by the shell, the same for every tick that it decides
-    parts: Parts = field(default_factory=Parts)  # equal expressions are compiled once
+    parts: SpecCache = field(default_factory=SpecCache)  # equal expressions are compiled once
     terms: dict[ScheduleTerms, ScheduleTerms] = field(default_factory=dict)  # equal ones are one object
     # ---- of this tick, for those who write rows
     closed: list[Run] = field(default_factory=list)  # runs that ended
     ended: list[Task] = field(default_factory=list)  # tasks that ended, with their run or before it
     let_in: list[Run] = field(default_factory=list)  # runs to which the end of another gave a place
-    spans: list[Range] = field(default_factory=list)  # ranges of fates that will not grow any more
+    spans: list[FateRange] = field(default_factory=list)  # ranges of fates that will not grow any more
     left_backfills: list[Backfill] = field(default_factory=list)  # those that ended
 
     def __post_init__(self) -> None:

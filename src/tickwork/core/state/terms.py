@@ -6,13 +6,13 @@ Apart from the rules of schedules, because whoever declares one checks this too,
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
-from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, SPAN_MS_MAX, Terms
+from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, SPAN_MS_MAX, SchedulePolicy
 
 CAP_MAX = 100_000
 BUFFER_MAX = 10_000
 
 
-def check_terms(terms: Terms) -> None:
+def check_terms(terms: SchedulePolicy) -> None:
     """Raises `Refused` with the field."""
     if terms.overlap not in OVERLAPS:
         raise Refused("bad_overlap", f"overlap is one of {', '.join(OVERLAPS)}", path="overlap")

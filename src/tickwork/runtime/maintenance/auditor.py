@@ -17,12 +17,12 @@ from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.machine import Machine
 from tickwork.core.state.state import Settings
 from tickwork.journal import reproduction
-from tickwork.journal.record import GENESIS, Row, Sealed, unseal
-from tickwork.journal.reproduction import Before, Claim, Reproduction
+from tickwork.journal.record import GENESIS, Row, SealedRow, unseal
+from tickwork.journal.reproduction import Divergence, Reproduction, StateBefore
 from tickwork.ports.store import Head, Store
 from tickwork.ports.system import Clock
 from tickwork.runtime.partition.recovery import at_watermark
-from tickwork.runtime.storage.store_retry import patiently
+from tickwork.runtime.storage.store_retry import retry_until_available
 
 ROWS_PER_STEP = 64
 POLL_S = 0.25
@@ -30,12 +30,12 @@ SNAPSHOT_ROWS = 2_000  # between two states that a reproduction can be built fro
 REASON_CHARACTERS_MAX = 400
 
 
-class Source(Protocol):
+class JournalSource(Protocol):
     """What is followed. A store has it."""
 
     async def read_head(self, partition: int) -> Head: ...
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]: ...
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]: ...
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     held: bool = False  # dispatch of the partition is
 
 
-class Audit(msgspec.Struct, frozen=True, kw_only=True):
+class AuditProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far an auditor is."""
 
     partition: int
@@ -60,7 +60,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     difference: Difference | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class AuditStart(msgspec.Struct, frozen=True):
     """Where an auditor begins: a machine as it stood after `seq`."""
 
     machine: Machine
@@ -75,9 +75,9 @@ Leave = Callable[[str, bytes], Awaitable[None]]
 class Auditor:
     def __init__(
         self,
-        source: Source,
+        source: JournalSource,
         partition: int,
-        place: Place,
+        place: AuditStart,
         *,
         zones: Zones,
         clock: Clock,
@@ -109,10 +109,10 @@ class Auditor:
     def lag_rows(self) -> int:
         return max(0, self._end - self._seq)
 
-    def view(self) -> Audit:
+    def view(self) -> AuditProgress:
         settled_ms = self._machine.state.settings.clock.ms_of(self._machine.state.tick)
         lag_ms = max(0, self._clock.wall_ms() - settled_ms) if self.lag_rows else 0
-        return Audit(
+        return AuditProgress(
             partition=self.partition,
             seq=self._seq,
             hash=self._hash.hex(),
@@ -126,7 +126,7 @@ class Auditor:
     async def follow(self) -> Difference:
         """Until there is a difference; a source that cannot be reached is asked again."""
         while self.difference is None:
-            if not await patiently(self.step):
+            if not await retry_until_available(self.step):
                 await asyncio.sleep(POLL_S)
         return self.difference
 
@@ -158,7 +158,7 @@ class Auditor:
         self._keep_state()
         return equal
 
-    async def _rows(self) -> list[Sealed]:
+    async def _rows(self) -> list[SealedRow]:
         """What stands behind the last equal row. Where it cannot be had, that is a difference as well."""
         try:
             rows = await self._source.journal(self.partition, after=self._seq, limit=ROWS_PER_STEP)
@@ -171,14 +171,14 @@ class Auditor:
 
     # ---- comparing
 
-    def _compare(self, sealed: Sealed) -> tuple[Claim | None, Row | None]:
+    def _compare(self, sealed: SealedRow) -> tuple[Divergence | None, Row | None]:
         machine = self._machine
         try:
             if sealed.seq != self._seq + 1 or sealed.tick <= machine.state.tick:
                 raise Corrupt(f"seq {sealed.seq}, tick {sealed.tick} cannot follow seq {self._seq}")
             row = unseal(sealed, self._hash)
         except Corrupt as error:
-            return Claim(text=str(error), opaque=True), None
+            return Divergence(text=str(error), opaque=True), None
         decided = row.rules == machine.rules
         claim = reproduction.decide(machine, row, sealed, self._hash) if decided else reproduction.fold(machine, row)
         if claim is None:
@@ -195,7 +195,7 @@ class Auditor:
 
     # ---- a difference
 
-    async def _differs(self, sealed: Sealed, row: Row | None, claim: Claim) -> None:
+    async def _differs(self, sealed: SealedRow, row: Row | None, claim: Divergence) -> None:
         name = f"audit-p{self.partition}-seq{sealed.seq}.twr"
         text = f"seq {sealed.seq}: {claim.text}"
         self._on_alarm(
@@ -204,7 +204,7 @@ class Auditor:
         self.difference = Difference(partition=self.partition, seq=sealed.seq, text=text, reproduction=name)
         await self._stop_dispatch(f"{text}; see {name}")
         # A row that does not even verify was never applied.
-        state = await patiently(self._before) if row is not None else reproduction.before(self._machine)
+        state = await retry_until_available(self._before) if row is not None else reproduction.before(self._machine)
         if state is None:
             self.difference = msgspec.structs.replace(self.difference, reproduction="")
             return
@@ -222,7 +222,7 @@ class Auditor:
         await self._keep(name, reproduction.write(made))
         self.difference = msgspec.structs.replace(self.difference, inputs=len(places))
 
-    async def _before(self) -> Before | None:
+    async def _before(self) -> StateBefore | None:
         """The state at the last equal seq, once more: the machine has moved on from it. None where the journal tells
         another story of the same rows by now."""
         seq, head, kept = self._kept
@@ -258,7 +258,7 @@ class Auditor:
     async def _stop_dispatch(self, reason: str) -> None:
         asked = shortened(f"audit_difference at {reason}", REASON_CHARACTERS_MAX)
         try:
-            await patiently(lambda: self._hold(self.partition, asked))
+            await retry_until_available(lambda: self._hold(self.partition, asked))
         except Refused as refused:
             if refused.code != "illegal_move":  # somebody has paused it before
                 self._on_alarm("audit_not_held", f"partition {self.partition} goes on: {refused}")
@@ -270,14 +270,14 @@ class Auditor:
 # ---- where to begin
 
 
-def at_the_beginning(settings: Settings, zones: Zones = UTC_ONLY) -> Place:
-    return Place(Machine(settings=settings, zones=zones))
+def at_the_beginning(settings: Settings, zones: Zones = UTC_ONLY) -> AuditStart:
+    return AuditStart(Machine(settings=settings, zones=zones))
 
 
-async def at_the_watermark(store: Store, partition: int, zones: Zones = UTC_ONLY) -> Place:
+async def at_the_watermark(store: Store, partition: int, zones: Zones = UTC_ONLY) -> AuditStart:
     """From the rows: what came before them was believed by whoever wrote them."""
     loaded = await store.load(partition)
     if not loaded.settings:
         raise Unavailable(f"nobody has begun partition {partition} yet; try again later", retry_after_ms=1_000)
     machine = await at_watermark(loaded, zones)
-    return Place(machine, loaded.head.watermark, loaded.watermark_hash) if loaded.header else Place(machine)
+    return AuditStart(machine, loaded.head.watermark, loaded.watermark_hash) if loaded.header else AuditStart(machine)

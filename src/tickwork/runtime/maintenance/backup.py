@@ -17,7 +17,7 @@ from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ALONE, Store
-from tickwork.ports.store_maintenance import COLUMNS, Batch
+from tickwork.ports.store_maintenance import COLUMNS, TableBatch
 from tickwork.runtime.context import PARTITION, TENANT
 
 MAGIC = b"TWB1"
@@ -30,7 +30,7 @@ _COUNTS = "counts"
 # Tables of work, and where each row has a number that tells its partition.
 _NUMBERED = MappingProxyType({"live_runs": 0, "schedules": 0, "runs": 0, "archived": 2})
 
-Say = Callable[[str, int], None]  # a table, and how many of its rows have passed
+ReportProgress = Callable[[str, int], None]  # a table, and how many of its rows have passed
 
 
 class _Frame(msgspec.Struct, array_like=True, frozen=True):
@@ -42,29 +42,31 @@ _decoder = msgspec.msgpack.Decoder(_Frame)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def frame(batch: Batch) -> bytes:
+def frame(batch: TableBatch) -> bytes:
     body = zlib.compress(_encode(_Frame(batch.table, batch.rows)), 1)
     return _SIZE.pack(len(body), zlib.crc32(body)) + body
 
 
-async def write(store: Store, artifacts: Iterable[tuple[str, bytes]], file: IO[bytes], say: Say) -> dict[str, int]:
+async def write(
+    store: Store, artifacts: Iterable[tuple[str, bytes]], file: IO[bytes], say: ReportProgress
+) -> dict[str, int]:
     """Everything of a store, then artifacts that lie beside it, then the counts."""
     counts: dict[str, int] = {}
     file.write(MAGIC)
 
-    async def take(batch: Batch) -> None:
+    async def take(batch: TableBatch) -> None:
         file.write(frame(batch))
         counts[batch.table] = counts.get(batch.table, 0) + len(batch.rows)
         say(batch.table, counts[batch.table])
 
     await store.export(take)
     for digest, data in artifacts:
-        await take(Batch(ARTIFACTS, [(digest, data)]))
-    file.write(frame(Batch(_COUNTS, sorted(counts.items()))))
+        await take(TableBatch(ARTIFACTS, [(digest, data)]))
+    file.write(frame(TableBatch(_COUNTS, sorted(counts.items()))))
     return counts
 
 
-def read(file: IO[bytes]) -> Iterator[Batch]:
+def read(file: IO[bytes]) -> Iterator[TableBatch]:
     """What `write` wrote. Raises `Corrupt` where it is damaged, at the latest when it ends too early."""
     if file.read(len(MAGIC)) != MAGIC:
         raise Corrupt("this is no backup of tickwork: it begins with something else")
@@ -81,7 +83,7 @@ def read(file: IO[bytes]) -> Iterator[Batch]:
         yield batch
 
 
-def _next(file: IO[bytes]) -> Batch:
+def _next(file: IO[bytes]) -> TableBatch:
     head = file.read(_SIZE.size)
     if len(head) < _SIZE.size:
         raise Corrupt("the backup is cut off: it has no end")
@@ -95,19 +97,19 @@ def _next(file: IO[bytes]) -> Batch:
         found = _decoder.decode(zlib.decompress(body))
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"the backup cannot be read: {error}") from None
-    return Batch(found.table, found.rows)
+    return TableBatch(found.table, found.rows)
 
 
-def fenced(batch: Batch, *, cluster: str) -> Batch:
+def fenced(batch: TableBatch, *, cluster: str) -> TableBatch:
     """The same rows, of another cluster: owners of the original are strangers to it."""
     if batch.table == "founded":
-        return Batch(batch.table, [(cluster, *row[1:]) for row in batch.rows])
+        return TableBatch(batch.table, [(cluster, *row[1:]) for row in batch.rows])
     if batch.table == "partitions":
-        return Batch(batch.table, [(row[0], row[1] + EPOCH_STEP, *row[2:]) for row in batch.rows])
+        return TableBatch(batch.table, [(row[0], row[1] + EPOCH_STEP, *row[2:]) for row in batch.rows])
     return batch
 
 
-class Arrived(msgspec.Struct):
+class RestoreResult(msgspec.Struct):
     """What came in."""
 
     rows: dict[str, int] = {}
@@ -115,24 +117,30 @@ class Arrived(msgspec.Struct):
 
 
 async def bring_in(
-    store: Store, artifacts: Artifacts, batches: AsyncIterator[Batch], *, cluster: str, inside: bool, say: Say
-) -> Arrived:
+    store: Store,
+    artifacts: Artifacts,
+    batches: AsyncIterator[TableBatch],
+    *,
+    cluster: str,
+    inside: bool,
+    say: ReportProgress,
+) -> RestoreResult:
     """All of it or nothing, fenced. `inside`: the store is a database that nodes share, and keeps artifacts itself,
     among its payloads; a folder has only one partition. What comes from a folder has its home there."""
-    arrived = Arrived()
+    arrived = RestoreResult()
     named: set[str] = set()  # bytes that somebody reads as artifacts
 
-    async def rows() -> AsyncIterator[Batch]:
+    async def rows() -> AsyncIterator[TableBatch]:
         async for batch in batches:
             if inside and batch.table == "founded":
-                batch = Batch(batch.table, [row for row in batch.rows if row[1] != ALONE])
+                batch = TableBatch(batch.table, [row for row in batch.rows if row[1] != ALONE])
                 if not batch.rows:
                     continue  # of a folder: the first node founds its cluster
             count = arrived.rows.get(batch.table, 0) + len(batch.rows)
             arrived.rows[batch.table] = count
             say(batch.table, count)
             if batch.table == ARTIFACTS and inside:
-                yield Batch("payloads", batch.rows)
+                yield TableBatch("payloads", batch.rows)
                 continue
             if batch.table == ARTIFACTS:
                 for _, data in batch.rows:
@@ -151,7 +159,7 @@ async def bring_in(
                     await artifacts.put(row[1])
             yield fenced(batch, cluster=cluster)
         if inside and "founded" not in arrived.rows and "routes" not in arrived.rows and arrived.heads:
-            yield Batch("routes", [(TENANT, PARTITION, 1)])  # not where the hash of a name would look for it
+            yield TableBatch("routes", [(TENANT, PARTITION, 1)])  # not where the hash of a name would look for it
 
     await store.bring_in(rows())
     for digest in sorted(named):  # a database keeps artifacts among its payloads; a folder does not
@@ -166,7 +174,7 @@ async def bring_in(
     return arrived
 
 
-def _must_fit_one(batch: Batch) -> None:
+def _must_fit_one(batch: TableBatch) -> None:
     place = _NUMBERED.get(batch.table)
     if place is None:
         return

@@ -13,11 +13,11 @@ from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import digest, restore
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports.artifacts import Artifacts, digest_of
-from tickwork.ports.store import Head, Loaded, LogChunk, Store
-from tickwork.ports.store_maintenance import LOGS, RUNS, Archive, ArchivedRun, Batch
+from tickwork.ports.store import Head, LoadedPartition, LogChunk, Store
+from tickwork.ports.store_maintenance import LOGS, RUNS, ArchivedRun, ArchiveObject, TableBatch
 from tickwork.runtime.partition.recovery import settings_of
 from tickwork.runtime.partition.write_behind import attempts_decoder
-from tickwork.runtime.storage.archive import Archives, Bundle, unpacked, unpacked_logs
+from tickwork.runtime.storage.archive import ArchiveReader, RunBundle, unpacked, unpacked_logs
 from tickwork.runtime.storage.logs import parse
 
 ROWS_PER_READ = 256
@@ -33,7 +33,7 @@ class PartitionCheck(msgspec.Struct, frozen=True, kw_only=True):
     damage: str = ""
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class IntegrityReport(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]  # read, by table
     partitions: tuple[PartitionCheck, ...]
     damage: str = ""  # outside of any partition
@@ -49,13 +49,13 @@ async def check(
     zones: Zones,
     say: Callable[[str, int], None],
     beside: Iterable[tuple[str, bytes]] = (),
-) -> Checked:
+) -> IntegrityReport:
     """`beside` are artifacts that lie in a folder, each under its name."""
     rows: dict[str, int] = {}
     numbers: list[int] = []
-    odds = _Odds()
+    odds = _RowProblems()
 
-    async def take(batch: Batch) -> None:
+    async def take(batch: TableBatch) -> None:
         rows[batch.table] = rows.get(batch.table, 0) + len(batch.rows)
         if batch.table == "partitions":
             numbers.extend(row[0] for row in batch.rows)
@@ -76,24 +76,24 @@ async def check(
         raise
     except Exception as error:  # a row that no reader was made for is damage as well
         damage = f"the store cannot be read: {type(error).__name__}: {error}"
-    archives = Archives(store, artifacts)
+    archives = ArchiveReader(store, artifacts)
     found = [await _partition(store, archives, number, zones, say, odds) for number in numbers]
-    return Checked(rows=rows, partitions=tuple(found), damage=damage)
+    return IntegrityReport(rows=rows, partitions=tuple(found), damage=damage)
 
 
-class _Odds:
+class _RowProblems:
     """What no checksum of one row tells: digests, the order of rows, and what rows say of objects elsewhere."""
 
     def __init__(self) -> None:
         self.chunks: list[LogChunk] = []
-        self.archives: list[Archive] = []
+        self.archives: list[ArchiveObject] = []
         self.archived: dict[str, list[ArchivedRun]] = {}
         self.cuts: dict[int, tuple[int, int, bytes]] = {}
         self._epochs: dict[int, int] = {}  # of partitions
         self._last: dict[int, int] = {}  # the epoch of the last row of each journal
         self._ended: dict[int, int] = {}  # when the last attempt of a run ended, as far as it is read
 
-    def look(self, batch: Batch) -> None:
+    def look(self, batch: TableBatch) -> None:
         for row in batch.rows:
             match batch.table:
                 case "partitions":
@@ -108,7 +108,7 @@ class _Odds:
                 case "log_chunks":
                     self.chunks.append(LogChunk(*row))
                 case "archives":
-                    self.archives.append(Archive(*row))
+                    self.archives.append(ArchiveObject(*row))
                 case "archived":
                     self.archived.setdefault(row[3], []).append(ArchivedRun(*row))
 
@@ -126,7 +126,7 @@ class _Odds:
             self._ended[run] = max(ends)
 
 
-async def _objects(store: Store, artifacts: Artifacts, odds: _Odds, say: Callable[[str, int], None]) -> None:
+async def _objects(store: Store, artifacts: Artifacts, odds: _RowProblems, say: Callable[[str, int], None]) -> None:
     """Everything that rows name elsewhere is there, and is what they say. Reading compares a digest with its bytes."""
     for count, chunk in enumerate(odds.chunks):
         data = await _object(store, artifacts, chunk.digest, chunk.size, f"log of task {chunk.task}")
@@ -157,14 +157,19 @@ async def _object(store: Store, artifacts: Artifacts, digest: str, size: int, wh
     return data
 
 
-def _require_runs(archive: Archive, bundles: list[Bundle], named: list[ArchivedRun]) -> None:
+def _require_runs(archive: ArchiveObject, bundles: list[RunBundle], named: list[ArchivedRun]) -> None:
     there = {(one.row.tenant, one.row.id, one.row.number) for one in bundles}
     if len(bundles) != archive.rows or any((one.tenant, one.id, one.number) not in there for one in named):
         raise Corrupt(f"the archive {archive.object} has other runs than its entries say: they were damaged")
 
 
 async def _partition(
-    store: Store, archives: Archives, number: int, zones: Zones, say: Callable[[str, int], None], odds: _Odds
+    store: Store,
+    archives: ArchiveReader,
+    number: int,
+    zones: Zones,
+    say: Callable[[str, int], None],
+    odds: _RowProblems,
 ) -> PartitionCheck:
     head, verified, archived, folded, damage = Head(0), 0, 0, False, ""
     try:
@@ -206,7 +211,7 @@ async def _partition(
     )  # fmt: skip
 
 
-async def _require_cut(store: Store, partition: int, odds: _Odds) -> None:
+async def _require_cut(store: Store, partition: int, odds: _RowProblems) -> None:
     """Where the journal was cut off is where its archive ends."""
     seq, tick, hash_ = odds.cuts[partition]
     archive = await store.journal_archive(partition, seq=seq) if seq else None
@@ -214,7 +219,7 @@ async def _require_cut(store: Store, partition: int, odds: _Odds) -> None:
         raise Corrupt(f"partition {partition} does not begin where its archive ends: one of them was damaged")
 
 
-def _require_hash(loaded: Loaded, hash_: bytes) -> None:
+def _require_hash(loaded: LoadedPartition, hash_: bytes) -> None:
     if loaded.watermark_hash != hash_:
         raise Corrupt(f"the watermark at seq {loaded.head.watermark} has another hash than the journal there")
 
@@ -229,7 +234,7 @@ async def _oldest(store: Store, partition: int, cut: int) -> tuple[int, bytes]:
     return first.first - 1, first.before
 
 
-def _compare(loaded: Loaded, machine: Machine | None, zones: Zones) -> bool:
+def _compare(loaded: LoadedPartition, machine: Machine | None, zones: Zones) -> bool:
     if machine is None or not loaded.header:
         return False
     rows = (loaded.documents, loaded.live_runs, loaded.live_tasks, loaded.schedules)

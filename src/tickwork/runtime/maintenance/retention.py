@@ -16,13 +16,13 @@ from tickwork.core.base.errors import Corrupt, Refused, TickworkError, Unavailab
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.state.state import Settings, State
 from tickwork.journal import export, stream
-from tickwork.journal.record import GENESIS, Sealed
+from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow, Store
-from tickwork.ports.store_maintenance import JOURNAL, LOGS, RUNS, Archive, ArchivedRun, LogPlace
+from tickwork.ports.store_maintenance import JOURNAL, LOGS, RUNS, ArchivedRun, ArchiveObject, LogAddress
 from tickwork.ports.system import Clock
-from tickwork.runtime.maintenance.value_gc import DAY_MS, Renewal, named_in
-from tickwork.runtime.storage.archive import Archives, Bundle, OldChunk, packed, packed_logs
+from tickwork.runtime.maintenance.value_gc import DAY_MS, ValueCollector, named_in
+from tickwork.runtime.storage.archive import ArchivedLogChunk, ArchiveReader, RunBundle, packed, packed_logs
 from tickwork.runtime.storage.payloads import decode_value
 from tickwork.runtime.storage.run_records import rest_of
 
@@ -37,7 +37,7 @@ LOGS_YOUNG_MAX = 20  # portions without an old piece after which the rest is tak
 ARCHIVES_PORTION = 20
 
 
-class Keep(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long what is kept. 0: for ever."""
 
     runs_ms: int = 3 * DAY_MS
@@ -51,7 +51,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
         return not self.archive_ms or self.archive_ms > self.logs_ms
 
 
-def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> Keep:
+def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> RetentionPolicy:
     """From durations as people write them; `0` is for ever. Raises `Refused` where one is too short."""
     found = {
         name: 0 if text.strip() == "0" else duration_ms(text, path=name)
@@ -66,7 +66,7 @@ def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> Keep:
         if 0 < found["retention_archive"] < found[name]:
             raise Refused("bad_setting", f"the archive is kept at least as long as {name}", path="retention_archive")
     runs_ms, journal_ms, archive_ms, logs_ms = found.values()
-    return Keep(runs_ms=runs_ms, journal_ms=journal_ms, archive_ms=archive_ms, logs_ms=logs_ms)
+    return RetentionPolicy(runs_ms=runs_ms, journal_ms=journal_ms, archive_ms=archive_ms, logs_ms=logs_ms)
 
 
 class Retention:
@@ -75,12 +75,12 @@ class Retention:
         *,
         store: Store,
         artifacts: Artifacts,
-        archives: Archives,
+        archives: ArchiveReader,
         clock: Clock,
         partition: int,
         epoch: int,
         settings: Settings,
-        keep: Keep,
+        keep: RetentionPolicy,
         state: Callable[[], State],
         on_alarm: Callable[[str, str], None],
     ) -> None:
@@ -93,7 +93,7 @@ class Retention:
         self._settings = settings
         self._keep = keep
         self._state = state
-        self.renewal = Renewal(
+        self.renewal = ValueCollector(
             store=store, artifacts=artifacts, archives=archives, clock=clock, partition=partition, epoch=epoch,
             runs_ms=keep.runs_ms, archive_ms=keep.archive_ms, state=state,
         )  # fmt: skip
@@ -151,14 +151,15 @@ class Retention:
             attempts.setdefault(run, []).append(data)
         children = await self._store.children_between(first, last)
         bundles = [
-            Bundle(row, attempts.get(row.number, []), _within(children, row.number, steps[row.number])) for row in rows
+            RunBundle(row, attempts.get(row.number, []), _within(children, row.number, steps[row.number]))
+            for row in rows
         ]
         bundles = [await self._whole(await self._with_earlier(bundle)) for bundle in bundles]
         await self.renewal.renew(named_in(part for bundle in bundles for part in _parts(bundle)))
         data = packed(bundles)
         object_ = await self._artifacts.put(data)
         ends = [row.ended_ms for row in rows]
-        archive = Archive(
+        archive = ArchiveObject(
             object_, RUNS, self._partition, first, last, len(rows), len(data), b"", b"", 0,
             min(ends), max(ends), self._clock.wall_ms(),
         )  # fmt: skip
@@ -176,7 +177,7 @@ class Retention:
             self._kept_numbers = await self.renewal.referred()
         return self._kept_numbers
 
-    async def _whole(self, bundle: Bundle) -> Bundle:
+    async def _whole(self, bundle: RunBundle) -> RunBundle:
         """With what its values are made of, also where that belongs to a run that it called."""
         row, rest = bundle.row, rest_of(bundle.row)
         own = [decode_value(child.value) for child in bundle.children]
@@ -187,9 +188,9 @@ class Retention:
             for child in await self._archives.rows_apart(values)
             if (child.run, child.step, child.child) not in known
         ]
-        return Bundle(row, bundle.attempts, [*bundle.children, *more]) if more else bundle
+        return RunBundle(row, bundle.attempts, [*bundle.children, *more]) if more else bundle
 
-    async def _with_earlier(self, bundle: Bundle) -> Bundle:
+    async def _with_earlier(self, bundle: RunBundle) -> RunBundle:
         """A run that came back from the archive takes along what the archive knew of it."""
         row = bundle.row
         earlier = await self._archives.earlier(row.tenant, row.id)
@@ -198,7 +199,7 @@ class Retention:
         told = [*earlier.attempts, *filter(None, [earlier.row.attempts])]
         known = {(child.run, child.step, child.child) for child in bundle.children}
         more = [child for child in earlier.children if (child.run, child.step, child.child) not in known]
-        return Bundle(row, told + bundle.attempts, [*more, *bundle.children])
+        return RunBundle(row, told + bundle.attempts, [*more, *bundle.children])
 
     # ---- the journal
 
@@ -215,20 +216,20 @@ class Retention:
             await self._move_rows(old, after)
             await asyncio.sleep(STEP_S)
 
-    def _at_ms(self, row: Sealed) -> int:
+    def _at_ms(self, row: SealedRow) -> int:
         return self._settings.clock.ms_of(row.tick)
 
-    async def _move_rows(self, rows: list[Sealed], after: int) -> None:
+    async def _move_rows(self, rows: list[SealedRow], after: int) -> None:
         before = GENESIS
         if after:
             last = await self._store.journal_archive(self._partition, seq=after)
             if last is None:
                 raise Corrupt(f"nobody knows the hash of seq {after}, behind which the journal begins")
             before = last.hash
-        head = export.Head(self._settings, after, before, rows[-1].seq, rows[-1].hash)
+        head = export.ExportHead(self._settings, after, before, rows[-1].seq, rows[-1].hash)
         data = export.write_head(head) + b"".join(stream.write(rows))
         object_ = await self._artifacts.put(data)
-        archive = Archive(
+        archive = ArchiveObject(
             object_, JOURNAL, self._partition, rows[0].seq, rows[-1].seq, len(rows), len(data), before, rows[-1].hash,
             rows[-1].tick, self._at_ms(rows[0]), self._at_ms(rows[-1]), self._clock.wall_ms(),
         )  # fmt: skip
@@ -252,7 +253,7 @@ class Retention:
                 self.forgotten += 1
             await asyncio.sleep(STEP_S)
 
-    async def _is_last(self, archive: Archive) -> bool:
+    async def _is_last(self, archive: ArchiveObject) -> bool:
         """The last piece of a journal stays: the next one is chained to it."""
         if archive.kind != JOURNAL:
             return False
@@ -260,7 +261,7 @@ class Retention:
 
     async def _forget_logs(self) -> None:
         before_ms, young = self._before_ms(self._keep.logs_ms), 0
-        place: LogPlace = (0, 0, 0)
+        place: LogAddress = (0, 0, 0)
         while before_ms >= 0 and young < LOGS_YOUNG_MAX:
             page = await self._store.log_chunks_after(self._partition, place=place, limit=LOGS_PORTION)
             old = [one for one in page if one.written_ms < before_ms]
@@ -275,17 +276,17 @@ class Retention:
 
     async def _take_away(self, chunks: list[LogChunk]) -> None:
         """Into the archive, in portions that are not too large; for good, where that is kept no longer."""
-        portion: list[OldChunk] = []
+        portion: list[ArchivedLogChunk] = []
         for row in chunks:
             lines = await self._artifacts.get(row.digest)
-            portion.append(OldChunk(row, lines if lines is not None else b""))
+            portion.append(ArchivedLogChunk(row, lines if lines is not None else b""))
             if sum(len(one.lines) for one in portion) > LOGS_BYTES:
                 await self._take_portion(portion)
                 portion = []
         if portion:
             await self._take_portion(portion)
 
-    async def _take_portion(self, chunks: list[OldChunk]) -> None:
+    async def _take_portion(self, chunks: list[ArchivedLogChunk]) -> None:
         rows = [one.row for one in chunks]
         archive = await self._archive_logs([one for one in chunks if one.lines]) if self._keep.logs_go_cold else None
         await self._store.drop_log_chunks([(one.task, one.attempt, one.chunk) for one in rows], archive=archive)
@@ -295,19 +296,19 @@ class Retention:
             if digest not in named:
                 await self._artifacts.delete(digest)
 
-    async def _archive_logs(self, chunks: list[OldChunk]) -> Archive | None:
+    async def _archive_logs(self, chunks: list[ArchivedLogChunk]) -> ArchiveObject | None:
         if not chunks:
             return None
         data = packed_logs(chunks)
         object_ = await self._artifacts.put(data)
         tasks, times = [one.row.task for one in chunks], [one.row.written_ms for one in chunks]
-        return Archive(
+        return ArchiveObject(
             object_, LOGS, self._partition, min(tasks), max(tasks), len(chunks), len(data), b"", b"", 0, min(times),
             max(times) + self._keep.logs_ms, self._clock.wall_ms(),
         )  # fmt: skip
 
 
-def _parts(bundle: Bundle) -> list[bytes]:
+def _parts(bundle: RunBundle) -> list[bytes]:
     return [bundle.row.record, bundle.row.output, *(child.value for child in bundle.children)]
 
 
@@ -315,7 +316,7 @@ def _within(children: list[ChildRow], first: int, steps: int) -> list[ChildRow]:
     return [child for child in children if first <= child.run < first + steps]
 
 
-def _not_too_large(rows: list[Sealed]) -> list[Sealed]:
+def _not_too_large(rows: list[SealedRow]) -> list[SealedRow]:
     size = 0
     for place, row in enumerate(rows[:JOURNAL_PORTION]):
         size += len(row.data)

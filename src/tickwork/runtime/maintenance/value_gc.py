@@ -20,11 +20,11 @@ from tickwork.core.base.values import Ref, Value
 from tickwork.core.snapshot.run_rows import encode_run, encode_task
 from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.snapshot.snapshot import encode_header
-from tickwork.core.state.state import Run, State, Table
+from tickwork.core.state.state import NumberTable, Run, State
 from tickwork.ports.artifacts import DIGEST_BYTES, Artifacts
 from tickwork.ports.store import ChildRow, Store
 from tickwork.ports.system import Clock
-from tickwork.runtime.storage.archive import Archives
+from tickwork.runtime.storage.archive import ArchiveReader
 from tickwork.runtime.storage.payloads import APART
 
 T = TypeVar("T")
@@ -53,13 +53,13 @@ def swept_before(renewals: Mapping[int, int], *, runs_ms: int, archive_ms: int) 
     return max(last - kept, 0) if last else 0
 
 
-class Renewal:
+class ValueCollector:
     def __init__(
         self,
         *,
         store: Store,
         artifacts: Artifacts,
-        archives: Archives,
+        archives: ArchiveReader,
         clock: Clock,
         partition: int,
         epoch: int,
@@ -139,7 +139,7 @@ def _live_rows(state: State) -> Iterator[list[bytes]]:
     yield from _portions(state.tasks, encode_task)
 
 
-def _portions(table: Table[T], encode: Callable[[T], bytes]) -> Iterator[list[bytes]]:
+def _portions(table: NumberTable[T], encode: Callable[[T], bytes]) -> Iterator[list[bytes]]:
     for number in sorted(table.blocks):
         things = list(table.blocks.get(number, {}).values())
         for at in range(0, len(things), ROWS_PORTION):

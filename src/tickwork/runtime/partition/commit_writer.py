@@ -9,14 +9,14 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from tickwork.core.base.errors import Corrupt, Unavailable
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import Fenced, Head, OutcomeUnknown, Payload, Rows, Store, StoreFull
-from tickwork.runtime.storage.store_retry import RETRY_S, RETRY_S_MAX, patiently
+from tickwork.runtime.storage.store_retry import RETRY_S, RETRY_S_MAX, retry_until_available
 
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
 
-class Writer:
+class CommitWriter:
     def __init__(
         self, store: Store, number: int, *, head: Head, watermark_head: bytes, on_alarm: Callable[[str, str], None]
     ) -> None:
@@ -32,11 +32,11 @@ class Writer:
 
     # ---- commits
 
-    def begin(self, row: Sealed, payloads: list[Payload]) -> "asyncio.Future[None]":
+    def begin(self, row: SealedRow, payloads: list[Payload]) -> "asyncio.Future[None]":
         """The disk has work while the shell still writes its books."""
         return asyncio.ensure_future(self._store.commit(self._number, row, payloads, epoch=self._epoch))
 
-    async def commit(self, row: Sealed, payloads: list[Payload], begun: "asyncio.Future[None] | None") -> None:
+    async def commit(self, row: SealedRow, payloads: list[Payload], begun: "asyncio.Future[None] | None") -> None:
         """Returns when it is durable. `begun` is what `begin` gave, where it was begun."""
         wait, doubt = RETRY_S, False
         while True:
@@ -69,7 +69,7 @@ class Writer:
         self.commit_counts[bisect_left(COMMIT_SECONDS, took_s)] += 1
         self.taken += 1
 
-    async def _is_committed(self, row: Sealed) -> bool:
+    async def _is_committed(self, row: SealedRow) -> bool:
         """Whether a commit of unknown outcome happened: the head tells."""
         head = await self._head()
         if (head.seq, head.hash) == (row.seq, row.hash):
@@ -79,7 +79,7 @@ class Writer:
         raise Corrupt(f"partition {self._number} stands at seq {head.seq}, which this owner did not write")
 
     async def _head(self) -> Head:
-        head = await patiently(lambda: self._store.read_head(self._number))
+        head = await retry_until_available(lambda: self._store.read_head(self._number))
         if head.epoch != self._epoch:
             raise Fenced(f"partition {self._number} has another owner since epoch {head.epoch}")
         return head

@@ -15,42 +15,42 @@ from tickwork.core.state.inputs import (
     Cancel,
     Decide,
     Input,
-    Known,
+    KnownRun,
     Pause,
     Resolve,
     Resume,
     RunRecord,
     Submit,
-    Terms,
+    SubmitOptions,
     Trigger,
 )
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import RunRow
-from tickwork.runtime.partition.input_queue import Part
-from tickwork.runtime.partition.write_behind import Books
+from tickwork.runtime.partition.input_queue import BatchSlice
+from tickwork.runtime.partition.write_behind import WriteBehind
 from tickwork.runtime.storage.run_records import record_of
-from tickwork.runtime.storage.store_retry import patiently
+from tickwork.runtime.storage.store_retry import retry_until_available
 
 KEYED = (Submit, Trigger)  # what begins a run, and may have begun it before
 
 
-class Finder(Protocol):
+class EndedRunFinder(Protocol):
     """Ended runs wherever they are: a store, or a store with its archives."""
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]: ...
 
 
-class Facts:
-    def __init__(self, runs: Finder, books: Books, partition: int) -> None:
+class FactLookup:
+    def __init__(self, runs: EndedRunFinder, books: WriteBehind, partition: int) -> None:
         self._partition = partition
         self._runs = runs
         self._books = books
 
-    def over(self, books: Books) -> "Facts":
+    def over(self, books: WriteBehind) -> "FactLookup":
         """The same beside other books."""
-        return Facts(self._runs, books, self._partition)
+        return FactLookup(self._runs, books, self._partition)
 
-    async def beside(self, parts: list[Part]) -> list[Input]:
+    async def beside(self, parts: list[BatchSlice]) -> list[Input]:
         """The inputs of these parts, with the facts that they need."""
         inputs: list[Input] = []
         asked: list[int] = []
@@ -59,7 +59,7 @@ class Facts:
                 asked.extend(range(len(inputs), len(inputs) + part.count))
             inputs += part.letter.inputs[part.start : part.start + part.count]
         if asked:
-            await patiently(lambda: self._look_up(inputs, asked))
+            await retry_until_available(lambda: self._look_up(inputs, asked))
         return inputs
 
     async def _look_up(self, inputs: list[Input], asked: list[int]) -> None:
@@ -133,12 +133,13 @@ def _wants(asked: Input) -> tuple[str, str, str]:
 def _with_fact(asked: Input, record: RunRecord) -> Input:
     match asked:
         case Submit():
-            known = Known(record.run_id, record.body, record.submitted)
+            known = KnownRun(record.run_id, record.body, record.submitted)
             return msgspec.structs.replace(
-                asked, terms=msgspec.structs.replace(asked.terms, known=known) if asked.terms else Terms(known=known)
+                asked,
+                terms=msgspec.structs.replace(asked.terms, known=known) if asked.terms else SubmitOptions(known=known),
             )
         case Trigger():
-            return msgspec.structs.replace(asked, known=Known(record.run_id, record.body, record.submitted))
+            return msgspec.structs.replace(asked, known=KnownRun(record.run_id, record.body, record.submitted))
         case Cancel() | Pause() | Resume() | Decide():
             return msgspec.structs.replace(asked, left_as=record.state)
         case Resolve():

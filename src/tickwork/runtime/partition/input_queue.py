@@ -8,7 +8,7 @@ from collections import deque
 
 import msgspec
 
-from tickwork.core.state.effects import Answer
+from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.inputs import Input
 from tickwork.ports.store import Payload
 
@@ -16,7 +16,7 @@ INPUTS_PER_TICK_MAX = 2_000  # inputs may use half of a tick's 5,000 changes, an
 BYTES_PER_TICK_MAX = 16 * 1024 * 1024
 
 
-class Letter(msgspec.Struct, eq=False):
+class InputBatch(msgspec.Struct, eq=False):
     """The inputs of one call. `answers` has what the machine said about some of them, by place."""
 
     inputs: list[Input]
@@ -25,48 +25,48 @@ class Letter(msgspec.Struct, eq=False):
     facts: bool = False  # some of them need something looked up first
     weight: int = 0  # bytes, roughly
     taken: int = 0
-    answers: dict[int, Answer] = msgspec.field(default_factory=dict)
+    answers: dict[int, CommandResult] = msgspec.field(default_factory=dict)
 
 
-class Part(msgspec.Struct):
+class BatchSlice(msgspec.Struct):
     """The inputs of one letter that a tick is given."""
 
-    letter: Letter
+    letter: InputBatch
     start: int  # in the letter
     count: int
 
 
-class Inbox:
+class InputQueue:
     def __init__(self) -> None:
-        self._letters: deque[Letter] = deque()
+        self._letters: deque[InputBatch] = deque()
         self.waiting = 0  # inputs
 
     def __bool__(self) -> bool:
         return bool(self._letters)
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: InputBatch) -> None:
         self._letters.append(letter)
         self.waiting += len(letter.inputs)
 
-    def take(self, *, limit: int = INPUTS_PER_TICK_MAX) -> list[Part]:
+    def take(self, *, limit: int = INPUTS_PER_TICK_MAX) -> list[BatchSlice]:
         """As much as one tick may have. `settle` says how much of it was decided upon."""
-        parts: list[Part] = []
+        parts: list[BatchSlice] = []
         inputs = weight = 0
         while self._letters and inputs < limit and weight < BYTES_PER_TICK_MAX:
             letter = self._letters.popleft()
             count = min(len(letter.inputs) - letter.taken, limit - inputs)
-            parts.append(Part(letter, letter.taken, count))
+            parts.append(BatchSlice(letter, letter.taken, count))
             inputs += count
             weight += letter.weight
             if letter.taken + count < len(letter.inputs):
                 break  # the rest follows when this part is decided
         return parts
 
-    def settle(self, parts: list[Part], taken: int) -> list[Letter]:
+    def settle(self, parts: list[BatchSlice], taken: int) -> list[InputBatch]:
         """`taken` inputs were decided upon; the others come first next time. Returns the letters that are through."""
         self.waiting -= taken
-        through: list[Letter] = []
-        back: list[Letter] = []
+        through: list[InputBatch] = []
+        back: list[InputBatch] = []
         for part in parts:
             letter = part.letter
             used = min(part.count, taken)
@@ -76,6 +76,6 @@ class Inbox:
         self._letters.extendleft(reversed(back))
         return through
 
-    def drain(self) -> list[Letter]:
+    def drain(self) -> list[InputBatch]:
         letters, self._letters, self.waiting = list(self._letters), deque(), 0
         return letters

@@ -9,7 +9,7 @@ clock that is an hour ahead for three seconds must not fire an hour of schedules
 2. after `hold_ms`, where nothing contradicts it;
 3. not by itself, while an independent reference, such as the clock of the database, contradicts it.
 
-`Timekeeper` makes ticks of it. Logical time is the highest real time believed so far, so it never goes back. Where it
+`TickClock` makes ticks of it. Logical time is the highest real time believed so far, so it never goes back. Where it
 is ahead of real time, timers are held until real time has caught up, and ticks creep by one for each batch of inputs.
 """
 
@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from tickwork.core.state.inputs import OUTAGE
-from tickwork.core.state.state import Clock as LogicalClock
+from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.ports.system import Clock
 
 STEP_MS = 1_000  # a difference from here on is a step, not drift
@@ -155,7 +155,7 @@ class RealTime:
         self.step_ms, self.contradicted = 0, False
 
 
-class BelievedClock:
+class CorrectedClock:
     """A `ports.clock.Clock` whose wall clock is the believed real time."""
 
     def __init__(self, real: RealTime, clock: Clock) -> None:
@@ -169,7 +169,7 @@ class BelievedClock:
         return self._clock.mono_ms()
 
 
-class Timekeeper:
+class TickClock:
     def __init__(self, real: RealTime, logical: LogicalClock, *, last_tick: int) -> None:
         self.real = real
         self._logical = logical

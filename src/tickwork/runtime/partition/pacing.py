@@ -11,7 +11,7 @@ SPAN = 8  # calls that count
 MANY = 32  # inputs that are worth a tick at any time
 
 
-class Pace:
+class TickPacer:
     def __init__(self) -> None:
         self._between_s = REST_S
         self._heard_at = self._ticked_at = 0.0

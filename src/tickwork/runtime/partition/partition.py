@@ -18,23 +18,23 @@ from tickwork.core.base.errors import OutcomeUnknown, TickworkError, Unavailable
 from tickwork.core.base.shortened import shortened
 from tickwork.core.decide.worker_reports import stand_in
 from tickwork.core.machine import Machine, Outcome
-from tickwork.core.snapshot.dirty_rows import Touched
-from tickwork.core.state.effects import Answer, Dispatch, Effect
+from tickwork.core.snapshot.dirty_rows import DirtyRows
+from tickwork.core.state.effects import CommandResult, Dispatch, Effect
 from tickwork.core.state.events import Event
 from tickwork.core.state.inputs import ClockGap, Input, Submit
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Fenced, Head, Payload, Rows, Store, StoreUnusable
-from tickwork.runtime.partition.commit_writer import Writer
-from tickwork.runtime.partition.fact_lookup import Facts
-from tickwork.runtime.partition.input_queue import Inbox, Letter, Part
-from tickwork.runtime.partition.logical_clock import Timekeeper
-from tickwork.runtime.partition.pacing import Pace
-from tickwork.runtime.partition.recovery import Recovered
-from tickwork.runtime.partition.rowpace import RowPace
-from tickwork.runtime.partition.task_assignment import Assigner, Order, Ready
-from tickwork.runtime.partition.write_behind import Books
-from tickwork.runtime.storage.store_retry import RETRY_S, patiently
+from tickwork.runtime.partition.commit_writer import CommitWriter
+from tickwork.runtime.partition.fact_lookup import FactLookup
+from tickwork.runtime.partition.input_queue import BatchSlice, InputBatch, InputQueue
+from tickwork.runtime.partition.logical_clock import TickClock
+from tickwork.runtime.partition.pacing import TickPacer
+from tickwork.runtime.partition.recovery import RecoveredPartition
+from tickwork.runtime.partition.rowpace import FlushPolicy
+from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBuilder, ReadyAssignment
+from tickwork.runtime.partition.write_behind import WriteBehind
+from tickwork.runtime.storage.store_retry import RETRY_S, retry_until_available
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
@@ -48,15 +48,15 @@ TOLD_S = 0.002
 SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
 
 
-class Decided(msgspec.Struct, eq=False):
+class DecidedTick(msgspec.Struct, eq=False):
     """A tick that waits to become durable, and what is to be done then. Without `row`, only rows are written."""
 
     seq: int
-    row: Sealed | None = None
+    row: SealedRow | None = None
     payloads: list[Payload] = []
-    through: list[Letter] = []
+    through: list[InputBatch] = []
     fired: int = 0  # timers that it took
-    orders: list[Ready | Order] = []
+    orders: list[ReadyAssignment | Assignment] = []
     effects: list[Effect] = []  # beside what the orders came of
     inputs: list[Input] = []
     events: list[Event] = []  # out of the ordinary
@@ -67,7 +67,7 @@ class Decided(msgspec.Struct, eq=False):
     committing: "asyncio.Future[None] | None" = None  # where nothing stood before it: begun at once
 
 
-class Poisoned(TickworkError):
+class PartitionFailed(TickworkError):
     """A tick without inputs cannot be decided, or the shell itself broke: a defect of ours, and nobody may go on."""
 
     code = "poisoned"
@@ -82,20 +82,20 @@ class Partition:
         machine: Machine,
         head: Head,
         watermark_head: bytes,
-        keeper: Timekeeper,
-        books: Books,
-        assigner: Assigner,
-        facts: Facts,
-        on_durable: Callable[[Decided], None],
+        keeper: TickClock,
+        books: WriteBehind,
+        assigner: AssignmentBuilder,
+        facts: FactLookup,
+        on_durable: Callable[[DecidedTick], None],
         on_alarm: Callable[[str, str], None],
-        rebuild: Callable[[], Awaitable[Recovered]],
+        rebuild: Callable[[], Awaitable[RecoveredPartition]],
         own_process: bool,
     ) -> None:
         self.number = number
         self.machine = machine
         self.epoch = head.epoch
         self.durable_seq = head.seq
-        self.writer = Writer(store, number, head=head, watermark_head=watermark_head, on_alarm=on_alarm)
+        self.writer = CommitWriter(store, number, head=head, watermark_head=watermark_head, on_alarm=on_alarm)
         self.durable_tick = machine.state.tick
         self.books = books
         self.keeper = keeper
@@ -105,21 +105,21 @@ class Partition:
         self._facts = facts
         self._assigner = assigner
         self._recorder = Recorder(seq=head.seq, head=head.hash, rules=machine.rules)
-        self._inbox = Inbox()
-        self._pace = Pace()
-        self._row_pace = RowPace()
+        self._inbox = InputQueue()
+        self._pace = TickPacer()
+        self._row_pace = FlushPolicy()
         self._on_durable = on_durable
         self._on_alarm = on_alarm
         self._rebuild = rebuild
         self._own_process = own_process
-        self._in_hand: list[Part] = []  # taken from the inbox and not decided yet
+        self._in_hand: list[BatchSlice] = []  # taken from the inbox and not decided yet
         self._one_by_one = 0  # inputs to be tried alone, because one of them cannot be decided
         self._wake = asyncio.Event()
-        self._undurable: deque[Decided] = deque()
+        self._undurable: deque[DecidedTick] = deque()
         self._pending = asyncio.Event()
         self._room = asyncio.Event()
         self._committed = asyncio.Event()
-        self._behind: deque[Decided] = deque()  # rows to write
+        self._behind: deque[DecidedTick] = deque()  # rows to write
         self._rows_left = False  # to the next owner
         self._rows_ready = asyncio.Event()
         self._stopping = False
@@ -176,13 +176,13 @@ class Partition:
         while self.books.writing is not None and self.failed is None:
             await asyncio.sleep(WRITTEN_S)
 
-    def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> Letter:
+    def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> InputBatch:
         """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
         if self.failed is not None:
             raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
         if self._over:  # nobody would ever answer
             raise Unavailable("this partition has stopped here; ask again in a moment", retry_after_ms=50)
-        letter = Letter(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
+        letter = InputBatch(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
         letter.weight = sum(len(payload.data) for payload in letter.payloads)
         self._inbox.add(letter)
         if self._inbox.waiting >= AHEAD_INPUTS:
@@ -336,7 +336,9 @@ class Partition:
         self._in_hand = []
         self._decided(outcome, row, parts, taken, len(gaps))
 
-    def _decided(self, outcome: Outcome, row: Sealed, parts: list[Part], taken: list[Input], gaps: int) -> None:
+    def _decided(
+        self, outcome: Outcome, row: SealedRow, parts: list[BatchSlice], taken: list[Input], gaps: int
+    ) -> None:
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         began = asyncio.get_running_loop().time()
         committing = None if self._undurable else self.writer.begin(row, payloads)
@@ -350,7 +352,7 @@ class Partition:
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
         self.tasks_ended += len(self.machine.state.ended)
-        decided = Decided(
+        decided = DecidedTick(
             seq=row.seq,
             row=row,
             payloads=payloads,
@@ -376,11 +378,11 @@ class Partition:
             self._collect()
 
     def _changed(self, events: list[Event]) -> frozenset[int]:
-        noted = Touched(self.machine.state)
+        noted = DirtyRows(self.machine.state)
         noted.note(self.machine.state, events)
         return frozenset(noted.runs)
 
-    async def _isolate(self, parts: list[Part], error: Exception) -> None:
+    async def _isolate(self, parts: list[BatchSlice], error: Exception) -> None:
         """A tick that cannot be decided is a defect of ours. The machine is rebuilt from the store, the inputs are
         tried one by one, and the one at fault is set aside with an alarm; a report of a worker is replaced by one that
         ends its task, or it would come again for ever. The partition goes on."""
@@ -389,12 +391,12 @@ class Partition:
             await asyncio.sleep(RETRY_S)
         if self.failed is not None:
             return
-        self.machine, self.books, self.writer.watermark_head = await patiently(self._rebuild)
+        self.machine, self.books, self.writer.watermark_head = await retry_until_available(self._rebuild)
         self._in_hand = []
         self._facts = self._facts.over(self.books)
         count = sum(part.count for part in parts)
         if count == 0:
-            raise Poisoned(f"a tick without inputs could not be decided: {reason}") from error
+            raise PartitionFailed(f"a tick without inputs could not be decided: {reason}") from error
         if count > 1:
             self._inbox.settle(parts, 0)
             self._one_by_one = count
@@ -402,7 +404,7 @@ class Partition:
         message = "this request cannot be decided; it is set aside"
         self._set_aside(parts, "quarantined", message, reason)
 
-    def _refuse_unreadable(self, parts: list[Part], error: Exception) -> None:
+    def _refuse_unreadable(self, parts: list[BatchSlice], error: Exception) -> None:
         """A lookup failed for a reason that waiting does not mend. The inputs are tried one by one, and an input whose
         own lookup fails is refused with an alarm. Nothing was decided, so the machine is as it was."""
         if self.failed is not None:
@@ -415,7 +417,7 @@ class Partition:
         message = "what the store holds about this request cannot be read, so it was refused; see the server's alarms"
         self._set_aside(parts, "lookup_failed", message, f"{type(error).__name__}: {error}")
 
-    def _set_aside(self, parts: list[Part], code: str, message: str, reason: str) -> None:
+    def _set_aside(self, parts: list[BatchSlice], code: str, message: str, reason: str) -> None:
         """Answer a single input, and take it out of the inbox."""
         letter = parts[0].letter
         asked = letter.inputs[letter.taken]
@@ -427,7 +429,7 @@ class Partition:
             self._inbox.settle(parts, 0)
             self._one_by_one = 1
             return
-        letter.answers[letter.taken] = Answer(0, "", code, message)
+        letter.answers[letter.taken] = CommandResult(0, "", code, message)
         for through in self._inbox.settle(parts, 1):
             through.done.set_result(None)
 
@@ -465,7 +467,7 @@ class Partition:
         if last is not None and last.rows is None:
             last.rows, last.head = rows, self._recorder.head
         else:
-            self._undurable.append(Decided(seq=self._recorder.seq, rows=rows, head=self._recorder.head))
+            self._undurable.append(DecidedTick(seq=self._recorder.seq, rows=rows, head=self._recorder.head))
             self._pending.set()
 
     # ---- committing
@@ -495,7 +497,7 @@ class Partition:
         except Exception as error:
             self._fail(error)
 
-    def _made_durable(self, decided: Decided, took: float) -> None:
+    def _made_durable(self, decided: DecidedTick, took: float) -> None:
         self.writer.committed(took)
         self.durable_seq, self.durable_tick = decided.seq, decided.tick
         self._on_durable(decided)
@@ -529,7 +531,7 @@ class Partition:
         """Nothing more is decided or written here; whoever waits is told."""
         if self.failed is not None:
             return
-        error = cause if isinstance(cause, TickworkError) else Poisoned(f"{type(cause).__name__}: {cause}")
+        error = cause if isinstance(cause, TickworkError) else PartitionFailed(f"{type(cause).__name__}: {cause}")
         self.failed = error
         self._on_alarm(error.code, str(error))
         decided_upon = [letter for decided in self._undurable for letter in decided.through]
@@ -546,7 +548,7 @@ class Partition:
             event.set()
 
 
-def _outcome(letter: Letter, error: TickworkError) -> Unavailable:
+def _outcome(letter: InputBatch, error: TickworkError) -> Unavailable:
     """Of a request whose partition has failed. What no tick has taken did not happen; the rest may have."""
     if not letter.taken:
         return Unavailable(f"nothing was done: {error}; try again", retry_after_ms=1_000)
@@ -554,18 +556,18 @@ def _outcome(letter: Letter, error: TickworkError) -> Unavailable:
     return OutcomeUnknown(message, retry_after_ms=1_000)
 
 
-def _tell(letters: list[Letter]) -> None:
+def _tell(letters: list[InputBatch]) -> None:
     for letter in letters:
         if not letter.done.done():
             letter.done.set_result(None)
 
 
-def _sort_answers(parts: list[Part], effects: list[Effect], gaps: int) -> None:
+def _sort_answers(parts: list[BatchSlice], effects: list[Effect], gaps: int) -> None:
     """Give each letter what the machine said about its inputs, by their place in the letter."""
-    answers = [effect for effect in effects if type(effect) is Answer]
+    answers = [effect for effect in effects if type(effect) is CommandResult]
     if not answers:
         return
-    ends: list[tuple[int, int, Part]] = []
+    ends: list[tuple[int, int, BatchSlice]] = []
     place = gaps
     for part in parts:
         ends.append((place, place + part.count, part))

@@ -17,9 +17,9 @@ from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.machine import MACHINE, Machine
 from tickwork.core.snapshot.snapshot import restoring
 from tickwork.core.state.state import Settings
-from tickwork.journal.record import GENESIS, Sealed, rules_in, unseal
-from tickwork.ports.store import Head, Loaded, Store
-from tickwork.runtime.partition.write_behind import Books
+from tickwork.journal.record import GENESIS, SealedRow, rules_in, unseal
+from tickwork.ports.store import Head, LoadedPartition, Store
+from tickwork.runtime.partition.write_behind import WriteBehind
 
 ROWS_BEFORE_PAUSE = 64  # others may want the loop
 ROWS_AT_ONCE = 1_000
@@ -27,9 +27,9 @@ NEAR, LAPS = 32, 8  # so close to the head is near enough, and so often is caugh
 _RULES = re.compile(r"machine (\d+)")
 
 
-class Recovered(NamedTuple):
+class RecoveredPartition(NamedTuple):
     machine: Machine
-    books: Books
+    books: WriteBehind
     watermark_head: bytes  # hash of the row as of which the stored rows are true
 
 
@@ -41,13 +41,17 @@ async def check_rules(store: Store, partition: int, *, known: int | None = None)
         _check_rules(rules_in(sealed), sealed.seq, known)
 
 
-async def recover(store: Store, partition: int, zones: Zones = UTC_ONLY, *, known: int | None = None) -> Recovered:
+async def recover(
+    store: Store, partition: int, zones: Zones = UTC_ONLY, *, known: int | None = None
+) -> RecoveredPartition:
     """`known`: the latest rules of this program, where it is not the one that everybody runs."""
     follower, head = await _loaded(store, partition, zones, known)
     return follower.at(head)
 
 
-async def read_ahead(store: Store, partition: int, zones: Zones = UTC_ONLY, *, known: int | None = None) -> "Follower":
+async def read_ahead(
+    store: Store, partition: int, zones: Zones = UTC_ONLY, *, known: int | None = None
+) -> "JournalFollower":
     """Nearly as far as the owner is by now."""
     follower, head = await _loaded(store, partition, zones, known)
     for _ in range(LAPS):
@@ -58,25 +62,25 @@ async def read_ahead(store: Store, partition: int, zones: Zones = UTC_ONLY, *, k
     return follower
 
 
-async def _loaded(store: Store, partition: int, zones: Zones, known: int | None) -> "tuple[Follower, Head]":
+async def _loaded(store: Store, partition: int, zones: Zones, known: int | None) -> "tuple[JournalFollower, Head]":
     loaded = await store.load(partition)
     if not loaded.tail:
         await check_rules(store, partition, known=known)
-    follower = Follower(partition, loaded, await at_watermark(loaded, zones), known=known)
+    follower = JournalFollower(partition, loaded, await at_watermark(loaded, zones), known=known)
     await follower.fold(loaded.tail)
     return follower, loaded.head
 
 
-class Follower:
+class JournalFollower:
     """The machine of a partition as far as its journal was read, and the rows that the store does not have by then."""
 
-    def __init__(self, partition: int, loaded: Loaded, machine: Machine, *, known: int | None) -> None:
+    def __init__(self, partition: int, loaded: LoadedPartition, machine: Machine, *, known: int | None) -> None:
         self.watermark = loaded.head.watermark
         self.seq = loaded.head.watermark
         self._partition = partition
         self._known = known
         self._machine = machine
-        self._books = Books(machine.state)
+        self._books = WriteBehind(machine.state)
         self._watermark_hash = loaded.watermark_hash
         self._hash = loaded.watermark_hash if loaded.header else GENESIS
 
@@ -88,7 +92,7 @@ class Follower:
                 raise Corrupt(f"the journal ends at seq {self.seq}, the head says {seq}")
             await self.fold(rows)
 
-    async def fold(self, rows: Sequence[Sealed]) -> None:
+    async def fold(self, rows: Sequence[SealedRow]) -> None:
         for place, sealed in enumerate(rows):
             if sealed.seq != self.seq + 1:
                 raise Corrupt(f"seq {sealed.seq} follows {self.seq}: the journal has a gap")
@@ -100,14 +104,14 @@ class Follower:
             if place % ROWS_BEFORE_PAUSE == ROWS_BEFORE_PAUSE - 1:
                 await asyncio.sleep(0)
 
-    def at(self, head: Head) -> Recovered:
+    def at(self, head: Head) -> RecoveredPartition:
         """What it is now, which must be what the head says."""
         if (self.seq, self._hash) != (head.seq, head.hash):
             raise Corrupt(f"the journal ends at seq {self.seq}, the head says {head.seq}, or their hashes differ")
-        return Recovered(self._machine, self._books, self._watermark_hash)
+        return RecoveredPartition(self._machine, self._books, self._watermark_hash)
 
 
-async def at_watermark(loaded: Loaded, zones: Zones) -> Machine:
+async def at_watermark(loaded: LoadedPartition, zones: Zones) -> Machine:
     """In steps: leases are renewed and other partitions go on meanwhile."""
     if not loaded.header:
         return Machine(settings=settings_of(loaded.settings), zones=zones)

@@ -16,7 +16,7 @@ ENDED_S, ENDED_SOON_S = 3.0, 1.0
 ENDED_MANY = 20_000  # runs that wait to be written: then it is the second
 
 
-class RowPace:
+class FlushPolicy:
     def __init__(self) -> None:
         self._ticked_at = self._whole_at = self._ended_at = 0.0
         self._tail = 0  # events since the last whole write

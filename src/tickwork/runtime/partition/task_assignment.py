@@ -19,16 +19,16 @@ from tickwork.core.definition.model import Argument, MapNode, TaskNode, Workflow
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.effects import Dispatch, Effect
 from tickwork.core.state.evaluation_context import reference, resolve, stored_value
-from tickwork.core.state.state import BLOCK_BITS, Clock, Run, Table, Task
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Fetch, Spec, Work
-from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, Vault, map_head, walk
+from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, ArtifactArgument, AttemptJob, NodeSpec
+from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, PayloadStore, map_head, walk
 
 LISTS_KEPT_MAX = 256
 _raw_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _raw_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
-class Part(msgspec.Struct, frozen=True):
+class ArgumentTemplate(msgspec.Struct, frozen=True):
     """One argument: where its value starts (`root`), and the way into it."""
 
     name: str
@@ -39,42 +39,42 @@ class Part(msgspec.Struct, frozen=True):
     constant: bytes = b""  # of a constant; of one input, its default; of all inputs, all defaults
 
 
-class Recipe(msgspec.Struct, frozen=True):
+class AssignmentTemplate(msgspec.Struct, frozen=True):
     """How to make the work of one step."""
 
-    spec: Spec
+    spec: NodeSpec
     head: bytes
-    parts: tuple[Part, ...]
+    parts: tuple[ArgumentTemplate, ...]
     over: str | None
 
 
-class Source(msgspec.Struct):
+class ArgumentSource(msgspec.Struct):
     """The value that a part starts from, as the state had it. `index` picks an item of a list, which `over` finds in
     that value."""
 
-    part: Part
+    part: ArgumentTemplate
     value: Value
     index: int = -1
-    over: Part | None = None
+    over: ArgumentTemplate | None = None
 
 
-class Order(msgspec.Struct):
+class Assignment(msgspec.Struct):
     """An attempt to be given to a worker, as far as the state tells."""
 
     worker: str
     task: int
     attempt: int
-    recipe: Recipe
+    recipe: AssignmentTemplate
     tenant: str
     run_id: str
     child: int
     checkpoint: Value
     scheduled_ms: int
     submitted_ms: int
-    sources: list[Source]
+    sources: list[ArgumentSource]
 
 
-Ready = tuple[str, Work, Spec]
+ReadyAssignment = tuple[str, AttemptJob, NodeSpec]
 """An attempt that can be given as it is, and the worker that gets it."""
 
 
@@ -85,21 +85,21 @@ class BadArgument(Refused):
         super().__init__("bad_reference", message)
 
 
-class Assigner:
-    def __init__(self, vault: Vault, clock: Clock) -> None:
+class AssignmentBuilder:
+    def __init__(self, vault: PayloadStore, clock: LogicalClock) -> None:
         self._vault = vault
         self._clock = clock
-        self._recipes: dict[Step, Recipe] = {}
+        self._recipes: dict[Step, AssignmentTemplate] = {}
         self._lists: OrderedDict[str, list[msgspec.Raw]] = OrderedDict()
         self._loading: dict[str, asyncio.Task[list[msgspec.Raw]]] = {}
 
     # ---- in the tick
 
-    def orders(self, tasks: Table[Task], effects: list[Effect]) -> "list[Ready | Order]":
+    def orders(self, tasks: NumberTable[Task], effects: list[Effect]) -> "list[ReadyAssignment | Assignment]":
         """What goes to the workers, where nothing has to be collected for it; else what was collected."""
         recipes, blocks = self._recipes, tasks.blocks
         origin_ms, resolution_ms = self._clock.origin_ms, self._clock.resolution_ms  # no call for each task
-        orders: list[Ready | Order] = []
+        orders: list[ReadyAssignment | Assignment] = []
         for effect in effects:
             if type(effect) is not Dispatch:
                 continue
@@ -112,18 +112,18 @@ class Assigner:
                 continue
             assert worker is not None
             spec, submitted_ms = recipe.spec, origin_ms + run.submitted * resolution_ms
-            work = Work(
+            work = AttemptJob(
                 number, task.attempt, spec.id, run.tenant.id, run.id, recipe.head, task.child, None, (),
                 run.scheduled_ms, submitted_ms,
             )  # fmt: skip
             orders.append((worker.id, work, spec))
         return orders
 
-    def order(self, task: Task) -> Order:
+    def order(self, task: Task) -> Assignment:
         run = task.run
         recipe = self._recipes.get(task.step) or self._learn(run.plan, task)
         assert task.worker is not None
-        return Order(
+        return Assignment(
             task.worker.id,
             task.number,
             task.attempt,
@@ -137,16 +137,16 @@ class Assigner:
             [_source(run, task, part, recipe.over, task.child) for part in recipe.parts] if recipe.parts else [],
         )
 
-    def _learn(self, plan: Plan, task: Task) -> Recipe:
+    def _learn(self, plan: Plan, task: Task) -> AssignmentTemplate:
         outer, node = plan.steps[task.step.index], task.step.node
         assert isinstance(node, WorkNode)
         over = outer.node.over if isinstance(outer.node, MapNode) else None
         parts = _parts(task.run, node.args)
-        recipe = Recipe(_spec(plan, outer, task.step, node), map_head(len(parts)), parts, over)
+        recipe = AssignmentTemplate(_spec(plan, outer, task.step, node), map_head(len(parts)), parts, over)
         self._recipes[task.step] = recipe
         return recipe
 
-    def child_inputs(self, parent: Task, child: int) -> list[Source]:
+    def child_inputs(self, parent: Task, child: int) -> list[ArgumentSource]:
         """Where the inputs of a child run come from that were too large to travel with it."""
         outer = parent.step.node
         node = parent.step.body.node if parent.step.body is not None else outer
@@ -156,7 +156,7 @@ class Assigner:
 
     # ---- afterwards
 
-    def at_once(self, order: Order) -> Work | None:
+    def at_once(self, order: Assignment) -> AttemptJob | None:
         """The work, where everything in it is at hand."""
         if not order.sources and order.checkpoint is None:
             return _work(order, order.recipe.head, (), None)
@@ -172,29 +172,29 @@ class Assigner:
             return None
         return _work(order, args, (), checkpoint)
 
-    async def later(self, order: Order) -> Work:
+    async def later(self, order: Assignment) -> AttemptJob:
         """The work, with everything loaded that lies elsewhere. What is large the worker fetches by itself."""
         args, fetch = await self.assemble(order.sources)
         checkpoint = None if order.checkpoint is None else await self._vault.bytes_of(order.checkpoint)
         return _work(order, args, fetch, checkpoint)
 
-    async def assemble(self, sources: list[Source]) -> tuple[bytes, tuple[Fetch, ...]]:
+    async def assemble(self, sources: list[ArgumentSource]) -> tuple[bytes, tuple[ArtifactArgument, ...]]:
         pieces, fetch, size, count = [b""], [], 0, 0
         for source in sources:
             part, value = source.part, source.value
             if source.index < 0 and part.root == "nodes" and isinstance(value, Ref) and value.place == "artifact":
-                fetch.append(Fetch(part.name, value.digest, part.walk))
+                fetch.append(ArtifactArgument(part.name, value.digest, part.walk))
                 continue
             data = _finish(await self._loaded(source), part)
             if size + len(data) > VALUE_BYTES_MAX:
-                fetch.append(Fetch(part.name, await self._vault.as_artifact(data)))
+                fetch.append(ArtifactArgument(part.name, await self._vault.as_artifact(data)))
                 continue
             size, count = size + len(data), count + 1
             pieces += (part.head, data)
         pieces[0] = map_head(count)
         return b"".join(pieces), tuple(fetch)
 
-    async def inputs(self, sources: list[Source]) -> bytes:
+    async def inputs(self, sources: list[ArgumentSource]) -> bytes:
         """All arguments of a child run as one value, which is what its own tasks and conditions read parts of."""
         pieces, size = [map_head(len(sources))], 0
         for source in sources:
@@ -209,7 +209,7 @@ class Assigner:
 
     # ---- single values
 
-    def _here(self, source: Source) -> bytes | None:
+    def _here(self, source: ArgumentSource) -> bytes | None:
         if source.index < 0:
             return self._vault.at_hand(source.value)
         pieces = self._lists.get(_list_name(source))
@@ -220,7 +220,7 @@ class Assigner:
             pieces = self._take_apart(data, source)
         return bytes(pieces[source.index])
 
-    def _take_apart(self, data: bytes, source: Source) -> list[msgspec.Raw]:
+    def _take_apart(self, data: bytes, source: ArgumentSource) -> list[msgspec.Raw]:
         """The items of a list that a map goes over. A large one is taken apart once, not once per child."""
         try:
             pieces = _raw_list.decode(_finish(data, source.over) if source.over is not None else data)
@@ -232,7 +232,7 @@ class Assigner:
                 self._lists.popitem(last=False)
         return pieces
 
-    async def _loaded(self, source: Source) -> bytes:
+    async def _loaded(self, source: ArgumentSource) -> bytes:
         data = self._here(source)
         if data is not None:
             return data
@@ -240,7 +240,7 @@ class Assigner:
             return await self._vault.bytes_of(source.value)
         return bytes((await self._list(source))[source.index])
 
-    async def _list(self, source: Source) -> list[msgspec.Raw]:
+    async def _list(self, source: ArgumentSource) -> list[msgspec.Raw]:
         """The items of a list that is not at hand. A tick dispatches thousands of a map's children, and each comes here
         before the first has its list: one of them loads it for all."""
         name = _list_name(source)
@@ -250,7 +250,7 @@ class Assigner:
             loading.add_done_callback(lambda _: self._loading.pop(name))
         return await asyncio.shield(loading)
 
-    async def _load_list(self, source: Source) -> list[msgspec.Raw]:
+    async def _load_list(self, source: ArgumentSource) -> list[msgspec.Raw]:
         return self._take_apart(await self._vault.bytes_of(source.value), source)
 
 
@@ -263,7 +263,7 @@ def _check_size(size: int) -> None:
         raise Refused("inputs_too_large", message, path="inputs")
 
 
-def _list_name(source: Source) -> str:
+def _list_name(source: ArgumentSource) -> str:
     """What a list that is not inline is known by; "" for any other."""
     if not isinstance(source.value, Ref):
         return ""
@@ -271,8 +271,8 @@ def _list_name(source: Source) -> str:
     return "/".join((source.value.digest, *walk))
 
 
-def _work(order: Order, args: bytes, fetch: tuple[Fetch, ...], checkpoint: bytes | None) -> Work:
-    return Work(
+def _work(order: Assignment, args: bytes, fetch: tuple[ArtifactArgument, ...], checkpoint: bytes | None) -> AttemptJob:
+    return AttemptJob(
         order.task,
         order.attempt,
         order.recipe.spec.id,
@@ -287,13 +287,13 @@ def _work(order: Order, args: bytes, fetch: tuple[Fetch, ...], checkpoint: bytes
     )
 
 
-def _finish(data: bytes, part: Part) -> bytes:
+def _finish(data: bytes, part: ArgumentTemplate) -> bytes:
     if part.root == "inputs":
         return _input(data, part)
     return _walked(data, part.walk, part.name) if part.walk else data
 
 
-def _input(data: bytes, part: Part) -> bytes:
+def _input(data: bytes, part: ArgumentTemplate) -> bytes:
     given = _raw_map.decode(data) if data != NIL else {}
     if not part.walk:
         return msgspec.msgpack.encode(_raw_map.decode(part.constant) | given, order="sorted")
@@ -311,45 +311,45 @@ def _walked(data: bytes, steps: tuple[str, ...], name: str) -> bytes:
         raise BadArgument(f"argument {name!r}: there is no {missing.args[0]!r} in it") from None
 
 
-def _parts(run: Run, args: Mapping[str, Argument]) -> tuple[Part, ...]:
+def _parts(run: Run, args: Mapping[str, Argument]) -> tuple[ArgumentTemplate, ...]:
     return tuple(_part(run, name, argument) for name, argument in args.items())
 
 
-def _part(run: Run, name: str, argument: Argument) -> Part:
+def _part(run: Run, name: str, argument: Argument) -> ArgumentTemplate:
     head = pack(name)
     if argument.source is None:
-        return Part(name, head, "const", constant=pack(argument.value))
+        return ArgumentTemplate(name, head, "const", constant=pack(argument.value))
     ref = reference(run, argument.source)
     definition = run.plan.definition
     if ref.root == "inputs" and not ref.name:
-        return Part(name, head, "inputs", constant=pack(with_defaults(definition, {})))
+        return ArgumentTemplate(name, head, "inputs", constant=pack(with_defaults(definition, {})))
     if ref.root == "inputs":
         default = definition.inputs[ref.name].default
         constant = b"" if default is msgspec.UNSET else pack(default)
-        return Part(name, head, "inputs", -1, (ref.name, *ref.walk), constant)
-    return Part(name, head, ref.root, run.plan.index.get(ref.name, -1), ref.walk)
+        return ArgumentTemplate(name, head, "inputs", -1, (ref.name, *ref.walk), constant)
+    return ArgumentTemplate(name, head, ref.root, run.plan.index.get(ref.name, -1), ref.walk)
 
 
-def _source(run: Run, task: Task, part: Part, over: str | None, child: int) -> Source:
+def _source(run: Run, task: Task, part: ArgumentTemplate, over: str | None, child: int) -> ArgumentSource:
     match part.root:
         case "inputs":
-            return Source(part, run.inputs)
+            return ArgumentSource(part, run.inputs)
         case "nodes":
-            return Source(part, (run.results or {}).get(part.node))
+            return ArgumentSource(part, (run.results or {}).get(part.node))
         case "const":
-            return Source(part, part.constant)
+            return ArgumentSource(part, part.constant)
         case "index" | "iteration":
-            return Source(part, pack(child))
+            return ArgumentSource(part, pack(child))
         case "previous":
-            return Source(part, _previous(task))
+            return ArgumentSource(part, _previous(task))
     assert over is not None, "only a map has items"
     ref = reference(run, over)
     if ref.root == "nodes" and not ref.walk:
-        return Source(part, stored_value(run, ref), child)
+        return ArgumentSource(part, stored_value(run, ref), child)
     stored = stored_value(run, ref)
     if isinstance(stored, Ref):
-        return Source(part, stored, child, _part(run, "item", Argument(source=over)))
-    return Source(part, pack(resolve(run, over)[child]))
+        return ArgumentSource(part, stored, child, _part(run, "item", Argument(source=over)))
+    return ArgumentSource(part, pack(resolve(run, over)[child]))
 
 
 def _previous(task: Task) -> Value:
@@ -357,11 +357,11 @@ def _previous(task: Task) -> Value:
     return fanning.fan.last if fanning is not None and fanning.fan is not None else None
 
 
-def _spec(plan: Plan, outer: Step, step: Step, node: WorkNode) -> Spec:
+def _spec(plan: Plan, outer: Step, step: Step, node: WorkNode) -> NodeSpec:
     kind = node.__struct_config__.tag
     assert isinstance(kind, str)
     handler, version = (node.handler, node.handler_version) if isinstance(node, TaskNode) else ("", "")
-    return Spec(
+    return NodeSpec(
         # By content, not by a counter: a worker that outlives the server still means the same by it.
         id=stable_hash("spec", plan.hash, step.index, "node" if step is outer else "body") >> 1,
         kind=kind,

@@ -15,13 +15,13 @@ from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve import output_of
 from tickwork.core.explain.occurrence_ledger import Ledger
-from tickwork.core.snapshot.dirty_rows import Touched
+from tickwork.core.snapshot.dirty_rows import DirtyRows
 from tickwork.core.snapshot.schedule_rows import backfill_row
 from tickwork.core.snapshot.snapshot import encode_header
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
-from tickwork.core.state.schedule import Range
+from tickwork.core.state.schedule import FateRange
 from tickwork.core.state.state import BLOCK_BITS, Run, State
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
 from tickwork.runtime.storage.payloads import encode_value
@@ -30,7 +30,7 @@ from tickwork.runtime.storage.run_records import rest_of_run
 ERROR_CHARACTERS_MAX = 500
 
 
-class Attempt(msgspec.Struct, array_like=True, gc=False):
+class AttemptRecord(msgspec.Struct, array_like=True, gc=False):
     """One attempt, for people. What ends in `worker_ms` is by the worker's clock."""
 
     task: int
@@ -49,7 +49,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 
 
 attempts_encoder = msgspec.msgpack.Encoder()
-attempts_decoder = msgspec.msgpack.Decoder(list[Attempt])
+attempts_decoder = msgspec.msgpack.Decoder(list[AttemptRecord])
 
 SUCCEEDED, FAILED = int(AttemptState.SUCCEEDED), int(AttemptState.FAILED)
 TIMED_OUT, LOST = int(AttemptState.TIMED_OUT), int(AttemptState.LOST)
@@ -58,11 +58,11 @@ COMPLETED = int(RunState.COMPLETED)
 OF_CHILDREN = frozenset(("ChildFailed", "children_failed", "iteration_failed"))  # what a child said tells more
 
 
-class Open(msgspec.Struct, gc=False):
+class InFlightAttempt(msgspec.Struct, gc=False):
     """An attempt that a worker holds, with what only memory knows of it."""
 
     run: int
-    row: Attempt
+    row: AttemptRecord
     begun: bool = False
     of_map: bool = False  # its result is kept beside its run
     told: int = 0  # seq of the call whose reply brought it
@@ -70,36 +70,36 @@ class Open(msgspec.Struct, gc=False):
     progress_message: str = ""
 
 
-class Window:
+class FlushWindow:
     """What changed between two writes of rows."""
 
     def __init__(self) -> None:
         # Runs that ended. Their rows are made at once: later, everything in them is cold.
         self.left: dict[tuple[str, str], RunRow] = {}
         self.left_keys: dict[tuple[str, str], RunRow] = {}
-        self.history: dict[int, list[Attempt]] = {}
+        self.history: dict[int, list[AttemptRecord]] = {}
         self.children: dict[tuple[int, int], dict[int, Value]] = {}
         self.cache: dict[str, CacheRow] = {}
         self.definitions: list[DefinitionRow] = []
         self.reopened: list[int] = []
         self.backfills: list[BackfillRow] = []
-        self.fates: list[Range] = []  # while they are being written
+        self.fates: list[FateRange] = []  # while they are being written
         self.ticks = 0
 
 
-class Books:
+class WriteBehind:
     """Begin them with the state that is stored, before the journal's tail is folded into it."""
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._touched = Touched(state)
+        self._touched = DirtyRows(state)
         self.ledger = Ledger(state)
-        self.open: dict[int, Open] = {}
+        self.open: dict[int, InFlightAttempt] = {}
         self._fans: dict[int, dict[int, None]] = {}  # run -> tasks of map children that a worker holds
         self._said: dict[int, dict[int, str]] = {}  # unfinished run -> step -> why it failed
         self._unplaced: dict[int, tuple[str, str]] = {}  # failed tasks of this tick that no worker held
-        self.window = Window()
-        self.writing: Window | None = None
+        self.window = FlushWindow()
+        self.writing: FlushWindow | None = None
         for task in state.tasks.values():
             if task.worker is not None:
                 self._open(task.number)
@@ -150,16 +150,16 @@ class Books:
         assert worker is not None
         at, child = task.dispatched, task.child
         dispatched_ms = state.now_ms if at == state.tick else state.settings.clock.ms_of(at)
-        row = Attempt(number, index, child, task.attempt, worker.id, dispatched_ms)
+        row = AttemptRecord(number, index, child, task.attempt, worker.id, dispatched_ms)
         of_map = child >= 0 and run.plan.steps[index].kind is Kind.MAP
-        self.open[number] = Open(run.number, row, task.started, of_map)
+        self.open[number] = InFlightAttempt(run.number, row, task.started, of_map)
         if task.parent:
             self._fans.setdefault(run.number, {})[number] = None
         if run.number < touched.first_new:
             touched.runs.add(run.number)
             touched.tasks.add(number)
 
-    def _end(self, number: int, state: int, now_ms: int, error: str = "", message: str = "") -> Open | None:
+    def _end(self, number: int, state: int, now_ms: int, error: str = "", message: str = "") -> InFlightAttempt | None:
         held = self.open.pop(number, None)
         if held is None:
             return None
@@ -216,7 +216,7 @@ class Books:
         """Close the window: rows as they stand now. `written` or `keep` follows."""
         assert self.writing is None, "one write at a time"
         window, state = self.window, self.state
-        self.writing, self.window = window, Window()
+        self.writing, self.window = window, FlushWindow()
         rows = Rows(header=encode_header(state))
         rows.runs = list(window.left.values())
         rows.attempts = [(number, attempts_encoder.encode(history)) for number, history in window.history.items()]
@@ -239,7 +239,7 @@ class Books:
         """Rows of the runs that have ended, while the window stays open. `written` follows."""
         assert self.writing is None, "one write at a time"
         assert not self.window.reopened, "a run that was live again in this window is written with all of it"
-        window, self.writing = self.window, Window()
+        window, self.writing = self.window, FlushWindow()
         self.writing.left, window.left = window.left, {}
         self.writing.left_keys, window.left_keys = window.left_keys, {}
         return Rows(runs=list(self.writing.left.values()))
@@ -248,7 +248,7 @@ class Books:
         """The rows that were taken last are durable."""
         self.writing = None
 
-    def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None, said: Mapping[int, str]) -> RunRow:
+    def _run_row(self, run: Run, ended_ms: int, history: list[AttemptRecord] | None, said: Mapping[int, str]) -> RunRow:
         clock, plan = self.state.settings.clock, run.plan
         origin_ms, resolution_ms = clock.origin_ms, clock.resolution_ms  # every run comes by here: no call for each
         return RunRow(
@@ -290,13 +290,13 @@ class Books:
         windows = (self.window, self.writing) if self.writing is not None else (self.window,)
         return [row for window in windows for row in reversed(window.left.values())]
 
-    def attempts_of(self, run: int) -> list[Attempt]:
+    def attempts_of(self, run: int) -> list[AttemptRecord]:
         """Those that ended and are not stored yet, then those that a worker holds."""
         windows = (self.writing, self.window) if self.writing is not None else (self.window,)
         ended = [row for window in windows for row in window.history.get(run, ())]
         return ended + [held.row for held in self.open_of(run)]
 
-    def open_of(self, run: int) -> list[Open]:
+    def open_of(self, run: int) -> list[InFlightAttempt]:
         live = self.state.runs.get(run)
         if live is None:
             return []
@@ -310,7 +310,7 @@ class Books:
                 found |= window.children.get((run, step), {})
         return found
 
-    def fates_of(self, tenant: str, schedule: str) -> list[Range]:
+    def fates_of(self, tenant: str, schedule: str) -> list[FateRange]:
         """Ranges that the store may not have as they are now: those that closed, then the one that may still grow."""
         closed = [*(self.writing.fates if self.writing is not None else ()), *self._touched.spans]
         owner = self.state.tenants.get(tenant)
@@ -405,17 +405,17 @@ class Books:
 
 # They change rows of their run and its tasks and nothing else, and a new run has none yet.
 _OF_RUNS = frozenset({ev.RunSubmitted, ev.RunMoved, ev.TaskReady})
-_HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
-    ev.ChildDispatched: Books._on_child_dispatched,
-    ev.TaskTaken: Books._on_taken,
-    ev.AttemptStarted: Books._on_started,
-    ev.StepEnded: Books._on_step_ended,
-    ev.TaskFailed: Books._on_failed_attempt,
-    ev.TaskRetrying: Books._on_failed_attempt,
-    ev.TaskRequeued: Books._on_requeued,
-    ev.RunOverdue: Books._on_overdue,
-    ev.DefinitionPut: Books._on_definition,
-    ev.RunRestored: Books._on_restored,
+_HANDLERS: dict[type[Any], Callable[[WriteBehind, Any, list[Input], int], None]] = {
+    ev.ChildDispatched: WriteBehind._on_child_dispatched,
+    ev.TaskTaken: WriteBehind._on_taken,
+    ev.AttemptStarted: WriteBehind._on_started,
+    ev.StepEnded: WriteBehind._on_step_ended,
+    ev.TaskFailed: WriteBehind._on_failed_attempt,
+    ev.TaskRetrying: WriteBehind._on_failed_attempt,
+    ev.TaskRequeued: WriteBehind._on_requeued,
+    ev.RunOverdue: WriteBehind._on_overdue,
+    ev.DefinitionPut: WriteBehind._on_definition,
+    ev.RunRestored: WriteBehind._on_restored,
 }
 
 

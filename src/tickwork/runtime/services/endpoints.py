@@ -21,8 +21,8 @@ from tickwork.core.state import inputs as ask
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
-from tickwork.runtime.services.queries import Questions
-from tickwork.runtime.services.schedules import PAGE_MAX, TIMES_SHOWN, Schedules
+from tickwork.runtime.services.queries import QueryService
+from tickwork.runtime.services.schedules import PAGE_MAX, TIMES_SHOWN, ScheduleService
 from tickwork.runtime.storage.request_checks import check_writable, shown
 from tickwork.runtime.views import endpoints as words
 from tickwork.runtime.views.text import instant
@@ -32,7 +32,7 @@ PAGE_BYTES_MAX = 4 * 1024 * 1024  # of bodies in one page of runs
 LAST_LOOKED_AT = 20  # runs, to find the last that is no test
 
 
-class Endpoints(Schedules, Questions):
+class EndpointService(ScheduleService, QueryService):
     # ---- what changes something
 
     async def put_endpoint(

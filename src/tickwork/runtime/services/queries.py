@@ -13,19 +13,19 @@ import msgspec
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value
-from tickwork.core.explain.run_history import Story, Teller
+from tickwork.core.explain.run_history import HistoryBuilder, RunHistory
 from tickwork.core.explain.why_not import WhyNot, why_not
 from tickwork.core.machine import Machine
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import NUMBER_BITS, Run, Settings
-from tickwork.journal.record import GENESIS, Sealed, unseal
+from tickwork.journal.record import GENESIS, SealedRow, unseal
 from tickwork.ports.store import RunFilter
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT, Ground
+from tickwork.runtime.context import TENANT, EngineContext
 from tickwork.runtime.partition.clock_monitor import describe_clock
-from tickwork.runtime.partition.partition import Decided
+from tickwork.runtime.partition.partition import DecidedTick
 from tickwork.runtime.partition.recovery import settings_of
-from tickwork.runtime.partition.write_behind import Attempt, attempts_decoder
+from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_decoder
 from tickwork.runtime.services.workflows import latest_name, stranded_words
 from tickwork.runtime.storage.payloads import decode_value
 from tickwork.runtime.storage.request_checks import shown
@@ -36,7 +36,7 @@ from tickwork.version import VERSION
 ROWS_PER_READ = 256
 
 
-class Questions(Ground):
+class QueryService(EngineContext):
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
         draft = await self._draft(tenant, run_id)
         if draft is None:
@@ -51,7 +51,7 @@ class Questions(Ground):
             tasks=tasks,
         )
 
-    async def _draft(self, tenant: str, run_id: str) -> reads.Draft | None:
+    async def _draft(self, tenant: str, run_id: str) -> reads.RunDraft | None:
         owner = self._tenant(tenant)
         live = owner.runs.get(run_id)
         if live is not None:
@@ -72,7 +72,7 @@ class Questions(Ground):
         plan = owner.versions.get(row.definition)
         return reads.ended_draft(row, plan, decode_value(row.output), stored)
 
-    async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[Attempt]:
+    async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[AttemptRecord]:
         """Of one task, as its run's record has them; a child of a map that has ended is found by its run's id only."""
         run_id = run_id or await self._run_id_of(task, tenant) or ""
         live, books = self._tenant(tenant).runs.get(run_id), self._live.books
@@ -85,7 +85,7 @@ class Questions(Ground):
             found = []
         return [one for one in found if one.task == task]
 
-    async def _stored_attempts(self, number: int) -> list[Attempt]:
+    async def _stored_attempts(self, number: int) -> list[AttemptRecord]:
         return [
             one for data in await self._store.read_attempts(number) if data for one in attempts_decoder.decode(data)
         ]
@@ -143,7 +143,7 @@ class Questions(Ground):
     def why_not(self, run_id: str, *, tenant: str = TENANT) -> WhyNot | None:
         return why_not(self.state, tenant, run_id)
 
-    async def why(self, run_id: str, *, tenant: str = TENANT) -> Story | None:
+    async def why(self, run_id: str, *, tenant: str = TENANT) -> RunHistory | None:
         """The chain of decisions, folded from the journal in small portions so that ticks go on. None: there is no such
         run, which is looked up before a journal of any length is read."""
         live = self._tenant(tenant).runs.get(run_id)
@@ -151,7 +151,7 @@ class Questions(Ground):
             return None
         await self._durable()
         machine = Machine(settings=self.state.settings, zones=self._zones)
-        teller = Teller(machine.state, tenant, run_id)
+        teller = HistoryBuilder(machine.state, tenant, run_id)
         head, seq, last = GENESIS, 0, self._live.durable_seq
         while seq < last:
             for sealed in await self.journal(after=seq, limit=min(ROWS_PER_READ, last - seq)):
@@ -160,7 +160,7 @@ class Questions(Ground):
                 await asyncio.sleep(0)
         return teller.story()
 
-    async def journal(self, *, after: int, limit: int) -> list[Sealed]:
+    async def journal(self, *, after: int, limit: int) -> list[SealedRow]:
         return await self.archives.journal(self.number, after=after, limit=limit)
 
     async def head(self) -> wire.PartitionHead:
@@ -336,7 +336,7 @@ class Questions(Ground):
         await self._durable()
         return reads.row_summary(row)
 
-    def _wake_watchers(self, decided: Decided) -> None:
+    def _wake_watchers(self, decided: DecidedTick) -> None:
         """Whoever watches a run that these events changed. A run that closed is named by the events, too."""
         for (tenant, run_id), watchers in self._watchers.items():
             owner = self.state.tenants.get(tenant)

@@ -21,15 +21,15 @@ from tickwork.core.definition.model import TaskNode
 from tickwork.core.definition.plan import Plan, new_plan
 from tickwork.core.evolve.versions import by_age
 from tickwork.core.state import inputs as ask
-from tickwork.core.state.effects import Answer
+from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import Payload, RunRow
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT, refusal_of
 from tickwork.runtime.maintenance.value_gc import named_in
-from tickwork.runtime.services.endpoints import Endpoints
+from tickwork.runtime.services.endpoints import EndpointService
 from tickwork.runtime.services.schedules import new_ones
-from tickwork.runtime.services.workflows import Versions, registration
+from tickwork.runtime.services.workflows import WorkflowService, registration
 from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
 from tickwork.runtime.storage.request_checks import check_terms, check_writable, packed
 from tickwork.runtime.storage.run_records import record_of
@@ -38,7 +38,7 @@ from tickwork.runtime.views.endpoints import PREFIX
 from tickwork.runtime.views.text import instant
 
 
-class Commands(Endpoints, Versions):
+class RunService(EndpointService, WorkflowService):
     async def submit(
         self,
         submissions: Sequence[wire.Submission],
@@ -65,7 +65,7 @@ class Commands(Endpoints, Versions):
                 continue
             facts = facts or bool(submission.key or submission.id)
             asked.append(one)
-        answers: dict[int, Answer] = {}
+        answers: dict[int, CommandResult] = {}
         if asked:
             letter = self._post(asked, payloads, facts=facts)
             await letter.done
@@ -102,7 +102,7 @@ class Commands(Endpoints, Versions):
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
         check_terms(submission)
-        terms = ask.Terms(
+        terms = ask.SubmitOptions(
             key=submission.key,
             body=_body(submission) if submission.key or submission.id else "",
             start_at_ms=instant_ms(submission.start_at, path="start_at") if submission.start_at else None,
@@ -379,7 +379,7 @@ def _queues(plan: Plan) -> set[str]:
 
 
 def _in_order(
-    count: int, asked: list[ask.Input], answers: dict[int, Answer], refused: dict[int, wire.Rejected]
+    count: int, asked: list[ask.Input], answers: dict[int, CommandResult], refused: dict[int, wire.Rejected]
 ) -> list[wire.Submitted | wire.Rejected]:
     found: list[wire.Submitted | wire.Rejected] = []
     posted = 0
@@ -399,7 +399,7 @@ def _in_order(
     return found
 
 
-def _rejected(one: ask.Submit, answer: Answer) -> wire.Rejected:
+def _rejected(one: ask.Submit, answer: CommandResult) -> wire.Rejected:
     refused = refusal_of(answer)
     if refused.code == "key_reused" and (one.terms is None or not one.terms.key):
         message = f"the id {one.run_id} was used for a different request; choose another, or send the same again"

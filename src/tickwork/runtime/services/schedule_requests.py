@@ -2,7 +2,7 @@
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.state import inputs as ask
-from tickwork.core.state.schedule import Governing
+from tickwork.core.state.schedule import GovernorLimits
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import length_ms, terms_of, when_of
 from tickwork.runtime.storage.request_checks import packed
@@ -39,5 +39,5 @@ def put_of(
     )
 
 
-def _governing(wanted: wire.GovernorRequest, at: str) -> Governing:
-    return Governing(length_ms(wanted.min, f"{at}governor.min"), length_ms(wanted.max, f"{at}governor.max"))
+def _governing(wanted: wire.GovernorRequest, at: str) -> GovernorLimits:
+    return GovernorLimits(length_ms(wanted.min, f"{at}governor.min"), length_ms(wanted.max, f"{at}governor.max"))

@@ -24,14 +24,14 @@ from tickwork.core.explain.upcoming import left_of, upcoming
 from tickwork.core.snapshot.schedule_rows import LiveBackfill
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.effects import FindRuns
-from tickwork.core.state.schedule import Fate, Range
+from tickwork.core.state.schedule import Fate, FateRange
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.core.state.terms import check_terms
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import in_words, length_ms, reading_ms, terms_of, when_of
-from tickwork.runtime.context import TENANT, Ground
+from tickwork.runtime.context import TENANT, EngineContext
 from tickwork.runtime.services.schedule_requests import put_of
-from tickwork.runtime.storage.store_retry import patiently
+from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.views import schedules as views
 from tickwork.runtime.views.endpoints import is_endpoint
 from tickwork.runtime.views.text import instant
@@ -51,7 +51,7 @@ NOBODYS = "preview"  # a name that no schedule can have
 _decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
 
 
-class Schedules(Ground):
+class ScheduleService(EngineContext):
     # ---- what changes something
 
     async def put_schedule(
@@ -258,15 +258,15 @@ class Schedules(Ground):
 
         found = here()
         if ids:
-            found |= await patiently(lambda: self.archives.known(tenant, list(ids)))
+            found |= await retry_until_available(lambda: self.archives.known(tenant, list(ids)))
         return {ids[one] for one in found | here()}
 
-    async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[Range]:
+    async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[FateRange]:
         """All of them, however many; some may come twice."""
-        found: list[Range] = []
+        found: list[FateRange] = []
         while True:
             read = partial(self._store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
-            page = await patiently(read)
+            page = await retry_until_available(read)
             found += page
             if len(page) < FATES_READ or page[-1].from_ms <= from_ms:
                 return found
@@ -348,7 +348,7 @@ class Schedules(Ground):
         to_ms = instant_ms(end, path="end") if end else self.now_ms() + 1
         fresh = self._live.books.fates_of(tenant, name)
         stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
-        spans: dict[tuple[int, int, int], Range] = {}
+        spans: dict[tuple[int, int, int], FateRange] = {}
         for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
             if span.from_ms < to_ms and span.to_ms >= from_ms:
                 spans[span.from_ms, span.schedule, span.backfill] = span
@@ -367,7 +367,7 @@ class Schedules(Ground):
         return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}
 
 
-def _has_times_of(span: Range, schedule: Schedule | None) -> bool:
+def _has_times_of(span: FateRange, schedule: Schedule | None) -> bool:
     """Are the times of the range those that the schedule has in it today? Of an earlier version, as far as their number
     and the two ends tell."""
     if schedule is None or (span.schedule, span.version) == (schedule.number, schedule.version):

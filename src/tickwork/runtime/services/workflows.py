@@ -12,11 +12,11 @@ from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import State, Tenant
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
-from tickwork.runtime.services.schedules import Schedules
+from tickwork.runtime.services.schedules import ScheduleService
 from tickwork.runtime.views.text import instant
 
 
-class Versions(Schedules):
+class WorkflowService(ScheduleService):
     def versions(self, application: str = "", *, tenant: str = TENANT) -> list[wire.AppVersion]:
         """Newest first; of one application, or of all."""
         owner = self._tenant(tenant)

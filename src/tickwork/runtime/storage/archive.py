@@ -18,7 +18,7 @@ from tickwork.core.base.errors import Corrupt
 from tickwork.core.base.values import Ref, Value
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.journal.export import read as read_export
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ChildRow, Head, LogChunk, RunRow, Store
 from tickwork.ports.store_maintenance import LOGS, RUNS
@@ -32,7 +32,7 @@ OBJECTS_KEPT = 4
 BYTES_MAX = 1 << 30  # unpacked
 
 
-class Bundle(msgspec.Struct, frozen=True, array_like=True):
+class RunBundle(msgspec.Struct, frozen=True, array_like=True):
     """A run as it was taken away."""
 
     row: RunRow
@@ -40,7 +40,7 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     children: list[ChildRow]
 
 
-class OldChunk(msgspec.Struct, frozen=True, array_like=True):
+class ArchivedLogChunk(msgspec.Struct, frozen=True, array_like=True):
     """A piece of a log as it was taken away, with its lines."""
 
     row: LogChunk
@@ -48,23 +48,23 @@ class OldChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_logs = msgspec.msgpack.Decoder(list[OldChunk]).decode
-_decode = msgspec.msgpack.Decoder(list[Bundle]).decode
+_decode_logs = msgspec.msgpack.Decoder(list[ArchivedLogChunk]).decode
+_decode = msgspec.msgpack.Decoder(list[RunBundle]).decode
 
 
-def packed(bundles: Sequence[Bundle]) -> bytes:
+def packed(bundles: Sequence[RunBundle]) -> bytes:
     return MAGIC + zlib.compress(_encode(bundles), 6)
 
 
-def unpacked(data: bytes) -> list[Bundle]:
+def unpacked(data: bytes) -> list[RunBundle]:
     return _unpacked(data, MAGIC, _decode, "runs")
 
 
-def packed_logs(chunks: Sequence[OldChunk]) -> bytes:
+def packed_logs(chunks: Sequence[ArchivedLogChunk]) -> bytes:
     return MAGIC_LOGS + zlib.compress(_encode(chunks), 6)
 
 
-def unpacked_logs(data: bytes) -> list[OldChunk]:
+def unpacked_logs(data: bytes) -> list[ArchivedLogChunk]:
     return _unpacked(data, MAGIC_LOGS, _decode_logs, "logs")
 
 
@@ -79,12 +79,12 @@ def _unpacked(data: bytes, magic: bytes, decode: Callable[[bytes], T], what: str
         raise Corrupt(f"an archive of {what} cannot be read: {error}") from None
 
 
-class Archives:
+class ArchiveReader:
     def __init__(self, store: Store, artifacts: Artifacts) -> None:
         self._store = store
         self._artifacts = artifacts
-        self._kept: OrderedDict[str, dict[int, Bundle]] = OrderedDict()  # objects that were read last
-        self._opened: OrderedDict[int, Bundle] = OrderedDict()  # runs that were read last
+        self._kept: OrderedDict[str, dict[int, RunBundle]] = OrderedDict()  # objects that were read last
+        self._opened: OrderedDict[int, RunBundle] = OrderedDict()  # runs that were read last
 
     # ---- runs
 
@@ -108,17 +108,17 @@ class Archives:
         here = {row.id for row in await self._store.find_runs(tenant, ids=ids, keys=())}
         return here | {one.id for one in await self._store.archived(tenant, ids)}
 
-    def opened(self, number: int) -> Bundle | None:
+    def opened(self, number: int) -> RunBundle | None:
         """The archived run that `find_runs` found of late."""
         return self._opened.get(number)
 
-    async def earlier(self, tenant: str, run_id: str) -> Bundle | None:
+    async def earlier(self, tenant: str, run_id: str) -> RunBundle | None:
         """What the archive knows of a run, also where it came back since."""
         for one in await self._store.archived(tenant, [run_id]):
             return await self._bundle(one.object, one.number)
         return None
 
-    async def _bundle(self, object_: str, number: int) -> Bundle | None:
+    async def _bundle(self, object_: str, number: int) -> RunBundle | None:
         """None where the object has just been deleted: it was too old."""
         bundles = self._kept.get(object_)
         if bundles is None:
@@ -167,7 +167,7 @@ class Archives:
 
     # ---- the journal
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         """Across the border: rows of the archive come first, and never together with those of the store."""
         try:
             return await self._store.journal(partition, after=after, limit=limit)
@@ -182,9 +182,9 @@ class Archives:
         behind = (row for row in rows if row.seq > after)
         return list(islice(behind, limit))
 
-    async def log_chunks(self, task: int, attempt: int, *, after: int) -> list[OldChunk]:
+    async def log_chunks(self, task: int, attempt: int, *, after: int) -> list[ArchivedLogChunk]:
         """Pieces of a log that left for the archive, in their order."""
-        found: dict[int, OldChunk] = {}
+        found: dict[int, ArchivedLogChunk] = {}
         for archive in await self._store.archives_over(task >> NUMBER_BITS, kind=LOGS, number=task):
             data = await self._artifacts.get(archive.object)
             for one in unpacked_logs(data) if data is not None else ():

@@ -13,7 +13,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import LogChunk, Store
 from tickwork.ports.system import Clock
-from tickwork.runtime.storage.archive import Archives
+from tickwork.runtime.storage.archive import ArchiveReader
 
 CHUNK_BYTES_MAX = 1024 * 1024
 GATHER_S = 0.02
@@ -31,8 +31,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 _lines = msgspec.json.Decoder(_Line)
 
 
-class Logs:
-    def __init__(self, store: Store, artifacts: Artifacts, clock: Clock, archives: Archives) -> None:
+class LogStore:
+    def __init__(self, store: Store, artifacts: Artifacts, clock: Clock, archives: ArchiveReader) -> None:
         self._store = store
         self._archives = archives
         self._artifacts = artifacts

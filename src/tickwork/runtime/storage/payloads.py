@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt
-from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Sealed, Value
+from tickwork.core.base.values import INLINE_BYTES_MAX, EncryptedValue, Ref, Value
 from tickwork.ports.artifacts import Artifacts, digest_of
 from tickwork.ports.store import Payload, Store
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX
@@ -60,7 +60,7 @@ def map_head(count: int) -> bytes:
 ReadChildren = Callable[[int, int], Awaitable[list[tuple[int, bytes]]]]
 
 
-class Vault:
+class PayloadStore:
     def __init__(self, store: Store, artifacts: Artifacts, *, children: ReadChildren | None = None) -> None:
         self._store = store
         self._read_children = children or store.read_children
@@ -104,7 +104,7 @@ class Vault:
         found = self.at_hand(value)
         if found is not None:
             return found
-        assert not isinstance(value, Sealed), "subject keys come with a later issue"
+        assert not isinstance(value, EncryptedValue), "subject keys come with a later issue"
         assert isinstance(value, Ref)
         name = (value.place, value.digest)
         loading = self._loading.get(name)

@@ -12,7 +12,7 @@ from tickwork.core.state.state import Run
 from tickwork.ports.store import RunRow
 
 
-class Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class EndedRunFields(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a row has no field for."""
 
     inputs: Value
@@ -31,11 +31,11 @@ class Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Rest).decode
+_decode = msgspec.msgpack.Decoder(EndedRunFields).decode
 
 
 def rest_of_run(run: Run) -> bytes:
-    """A `Rest`, without the detour over one: every run ends once."""
+    """A `EndedRunFields`, without the detour over one: every run ends once."""
     results = tuple(sorted(run.results.items(), key=_place)) if run.results else ()
     return _encode(
         (
@@ -49,7 +49,7 @@ def _place(pair: tuple[int, Value]) -> int:
     return pair[0]
 
 
-def rest_of(row: RunRow) -> Rest:
+def rest_of(row: RunRow) -> EndedRunFields:
     return _decode(row.record)
 
 

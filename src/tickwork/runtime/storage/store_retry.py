@@ -10,7 +10,7 @@ RETRY_S, RETRY_S_MAX = 0.02, 1.0
 T = TypeVar("T")
 
 
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_available(ask: Callable[[], Awaitable[T]]) -> T:
     """Its answer. Whoever no longer wants it cancels."""
     wait = RETRY_S
     while True:

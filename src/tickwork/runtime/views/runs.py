@@ -18,10 +18,10 @@ from tickwork.core.definition.plan import Kind, Plan, Step
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import AttemptState, Phase
 from tickwork.core.state.ready_queues import UNLIMITED
-from tickwork.core.state.state import Clock, Run, State, Task
+from tickwork.core.state.state import LogicalClock, Run, State, Task
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.partition.write_behind import Attempt, Books
+from tickwork.runtime.partition.write_behind import AttemptRecord, WriteBehind
 from tickwork.runtime.storage.run_records import record_of
 from tickwork.runtime.views.text import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
@@ -29,11 +29,11 @@ SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as a
 CHILDREN_SHOWN = 50  # of one map
 
 
-def summary(run: Run, clock: Clock) -> wire.Run:
+def summary(run: Run, clock: LogicalClock) -> wire.Run:
     return wire.Run(**_head(run, clock))
 
 
-def _head(run: Run, clock: Clock) -> dict[str, Any]:
+def _head(run: Run, clock: LogicalClock) -> dict[str, Any]:
     return {
         "id": run.id,
         "number": str(run.number),
@@ -82,7 +82,7 @@ def _row_head(row: RunRow, record: RunRecord) -> dict[str, Any]:
     }
 
 
-class Draft(msgspec.Struct):
+class RunDraft(msgspec.Struct):
     """A run in detail, before the values in it are loaded."""
 
     head: dict[str, Any]
@@ -91,7 +91,7 @@ class Draft(msgspec.Struct):
     tasks: list[tuple[dict[str, Any], Value]]
 
 
-def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) -> Draft:
+def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
     clock = state.settings.clock
     attempts = _by_task({(one.task, one.attempt): one for one in [*stored, *books.attempts_of(run.number)]}.values())
     progress = {held.row.task: held for held in books.open_of(run.number)}
@@ -111,10 +111,10 @@ def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) 
                 _add_live(child, living, clock)
             tasks.append((child, None))
     head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
-    return Draft(head, run.inputs, None, tasks)
+    return RunDraft(head, run.inputs, None, tasks)
 
 
-def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[Attempt]) -> Draft:
+def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[AttemptRecord]) -> RunDraft:
     record = record_of(row)
     attempts = _by_task(stored)
     results = dict(record.results)
@@ -126,7 +126,7 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
         tasks.append((view, results.get(step.index)))
         tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
-    return Draft(head, record.inputs, output, tasks)
+    return RunDraft(head, record.inputs, output, tasks)
 
 
 def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:
@@ -134,15 +134,15 @@ def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:
     return {"sla_deadline": instant(since_ms + sla.breach_ms)} if sla is not None else {}
 
 
-def _by_task(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
-    found: dict[int, list[Attempt]] = {}
+def _by_task(attempts: Iterable[AttemptRecord]) -> dict[int, list[AttemptRecord]]:
+    found: dict[int, list[AttemptRecord]] = {}
     for attempt in attempts:
         found.setdefault(attempt.task, []).append(attempt)
     return found
 
 
 def _task_view(
-    run: int, step: Step, phase: int, attempts: dict[int, list[Attempt]], progress: dict[int, Any]
+    run: int, step: Step, phase: int, attempts: dict[int, list[AttemptRecord]], progress: dict[int, Any]
 ) -> dict[str, Any]:
     number = run + step.index
     kind = step.node.__struct_config__.tag
@@ -155,7 +155,7 @@ def _task_view(
     }
 
 
-def _add_live(view: dict[str, Any], task: Task, clock: Clock) -> None:
+def _add_live(view: dict[str, Any], task: Task, clock: LogicalClock) -> None:
     if task.due and task.phase in (Phase.BACKOFF, Phase.WAITING):
         view["due_at"] = instant(clock.ms_of(task.due))
     fan = task.fan
@@ -174,7 +174,7 @@ def _add_message(view: dict[str, Any], step: Step, plan: Plan, inputs: Value, re
 
 
 def _children(
-    run: int, step: Step, attempts: dict[int, list[Attempt]], progress: dict[int, Any]
+    run: int, step: Step, attempts: dict[int, list[AttemptRecord]], progress: dict[int, Any]
 ) -> Iterator[dict[str, Any]]:
     """Children of a map or repeat that were given to a worker; the latest of many."""
     body = step.body
@@ -193,7 +193,7 @@ def _children(
         yield view
 
 
-def attempt_view(row: Attempt, held: Any = None) -> wire.Attempt:
+def attempt_view(row: AttemptRecord, held: Any = None) -> wire.Attempt:
     live = held is not None and held.row is row
     state = AttemptState.STARTED if live and (held.begun or row.started_worker_ms) else row.state
     return wire.Attempt(
@@ -226,7 +226,7 @@ def live_runs(state: State, wanted: RunFilter) -> Iterator[Run]:
 
 
 def page(
-    state: State, books: Books, wanted: RunFilter, stored: list[RunRow], left_before: list[RunRow]
+    state: State, books: WriteBehind, wanted: RunFilter, stored: list[RunRow], left_before: list[RunRow]
 ) -> tuple[list[wire.Run], int]:
     """One page of runs, and the number from which the next one begins (0: none). `left_before` are runs that were
     not stored when the store was asked."""

@@ -6,12 +6,12 @@ import msgspec
 
 from tickwork.core.base.values import Value, unpack
 from tickwork.core.calendar.durations import duration_text
-from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.evolve.schedules import is_held
 from tickwork.core.explain.catch_up_preview import late_ones
 from tickwork.core.explain.schedule_preview import describe
 from tickwork.core.snapshot.schedule_rows import LiveBackfill, backfill_row
-from tickwork.core.state.schedule import Fate, Governing, Range
+from tickwork.core.state.schedule import Fate, FateRange, GovernorLimits
 from tickwork.core.state.state import BackfillState, Schedule, Tenant
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.views.text import instant, instant_or_none
@@ -101,7 +101,7 @@ def request(one: Schedule) -> wire.ScheduleRequest:
     )
 
 
-def _limits(governing: Governing | None) -> wire.GovernorRequest | None:
+def _limits(governing: GovernorLimits | None) -> wire.GovernorRequest | None:
     if governing is None:
         return None
     return wire.GovernorRequest(min=_length(governing.min_ms), max=_length(governing.max_ms))
@@ -119,7 +119,7 @@ def _value(value: Value, what: str) -> Any:
     return unpack(value, what=what) if isinstance(value, bytes) else None
 
 
-def expression(when: When) -> str:
+def expression(when: ScheduleSpec) -> str:
     if when.cron is not None:
         return when.cron
     if when.every_ms is not None:
@@ -159,7 +159,7 @@ def _governed(one: Schedule) -> wire.Governed | None:
     )
 
 
-def occurrence(span: Range) -> wire.Occurrence:
+def occurrence(span: FateRange) -> wire.Occurrence:
     return wire.Occurrence(
         schedule=span.name,
         from_at=instant(span.from_ms),

@@ -12,36 +12,26 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.core.state.inputs import Checkpointed, Failed, HandedBack, Input, Started, Succeeded, WorkerLost
 from tickwork.core.state.inputs import Taken as TakenInput
-from tickwork.core.state.ready_queues import is_carrier
+from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.ports.store import Payload
-from tickwork.protocol.worker_messages import (
-    VALUE_BYTES_MAX,
-    Begun,
-    Broke,
-    Call,
-    Done,
-    Progressed,
-    Report,
-    Returned,
-    Saved,
-    Taken,
-)
-from tickwork.runtime.partition.write_behind import Books, Open
-from tickwork.runtime.storage.payloads import Vault
-from tickwork.runtime.workers.seat import Seat, offer_of
+from tickwork.protocol import worker_messages
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Call, Progressed, Report, Taken
+from tickwork.runtime.partition.write_behind import InFlightAttempt, WriteBehind
+from tickwork.runtime.storage.payloads import PayloadStore
+from tickwork.runtime.workers.seat import WorkerSession, offer_of
 
 MESSAGE_CHARACTERS_MAX = 4_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class Reporting:
+class ReportTranslator:
     """`books` are those of now: a partition that is rebuilt has new ones."""
 
-    def __init__(self, books: Callable[[], Books], vault: Vault) -> None:
+    def __init__(self, books: Callable[[], WriteBehind], vault: PayloadStore) -> None:
         self._books = books
         self._vault = vault
 
-    async def inputs_of(self, seat: Seat, call: Call) -> tuple[list[Input], list[Payload], dict[int, Report]]:
+    async def inputs_of(self, seat: WorkerSession, call: Call) -> tuple[list[Input], list[Payload], dict[int, Report]]:
         """What a call says, what is committed with it, and which input is which report."""
         inputs: list[Input] = []
         payloads: list[Payload] = []
@@ -54,7 +44,7 @@ class Reporting:
             inputs.append(offer)  # before what it takes: the machine must know who asks
         for report in call.reports:
             # Nearly all are a result that needs nobody to be asked: no coroutine for them.
-            asked = _small_result(opened, report, seat.worker) if type(report) is Done else None
+            asked = _small_result(opened, report, seat.worker) if type(report) is worker_messages.Succeeded else None
             if asked is None:
                 asked = await self._input_of(seat, report, payloads)
             if asked is not None:
@@ -64,7 +54,7 @@ class Reporting:
             inputs.append(WorkerLost(seat.worker, clean=call.goodbye))
         return inputs, payloads, places
 
-    async def _input_of(self, seat: Seat, report: Report, payloads: list[Payload]) -> Input | None:
+    async def _input_of(self, seat: WorkerSession, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._books().open.get(report.task)
         row = held.row if held is not None and held.row.attempt == report.attempt else None
         if row is not None and row.worker != seat.worker:
@@ -72,24 +62,24 @@ class Reporting:
         # Named only where it is another one than holds the attempt: the machine compares, and the journal keeps it.
         sender = seat.worker if row is None else ""
         match report:
-            case Done():
+            case worker_messages.Succeeded():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
                 return Succeeded(report.task, report.attempt, await self._value(report.value, payloads), sender)
-            case Broke():
+            case worker_messages.Failed():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
                     row.exit_code = report.exit_code
                 error, message = _line(report.error, 128) or "Error", _line(report.message, MESSAGE_CHARACTERS_MAX)
                 return Failed(report.task, report.attempt, error, message, report.permanent, sender)
-            case Begun():
+            case worker_messages.Started():
                 if row is not None:
                     row.started_worker_ms = report.started_ms
                 return Started(report.task, report.attempt, sender)
-            case Saved():
+            case worker_messages.Checkpointed():
                 return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads), sender)
-            case Returned():
-                holder = seat.worker if is_carrier(seat.worker) else sender
+            case worker_messages.HandedBack():
+                holder = seat.worker if is_broker_worker(seat.worker) else sender
                 return HandedBack(report.task, report.attempt, holder, report.begun)
             case Taken():
                 return TakenInput(report.task, report.attempt, seat.worker)
@@ -115,7 +105,7 @@ def _line(text: str, characters_max: int) -> str:
     return shortened(text, characters_max).encode("utf-8", "replace").decode()
 
 
-def _small_result(opened: dict[int, Open], report: Done, worker: str) -> Input | None:
+def _small_result(opened: dict[int, InFlightAttempt], report: worker_messages.Succeeded, worker: str) -> Input | None:
     value = report.value
     if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
         return None

@@ -5,12 +5,12 @@ import asyncio
 import msgspec
 
 from tickwork.core.state.inputs import Offer
-from tickwork.core.state.ready_queues import is_carrier
-from tickwork.protocol.worker_messages import Call, Profile, Reply, Spec, Work
-from tickwork.runtime.workers.session_attempts import Pair, Session
+from tickwork.core.state.ready_queues import is_broker_worker
+from tickwork.protocol.worker_messages import AttemptJob, Call, NodeSpec, Reply, WorkerProfile
+from tickwork.runtime.workers.session_attempts import Pair, SessionAttempts
 
 
-class Freshness(msgspec.Struct, frozen=True):
+class HeartbeatAges(msgspec.Struct, frozen=True):
     """When workers were last heard: how many seconds ago, and how many attempts those hold who should have beaten
     since."""
 
@@ -18,7 +18,7 @@ class Freshness(msgspec.Struct, frozen=True):
     orphaned: int
 
 
-class Seat:
+class WorkerSession:
     """One worker, as this node knows it."""
 
     def __init__(self, worker: str, session: str, heard_ms: int) -> None:
@@ -31,8 +31,8 @@ class Seat:
         self.seq = 0
         self.reply: asyncio.Future[Reply] | None = None  # to its latest call
         self.offer: Offer | None = None
-        self.profile = Profile()
-        self.mail: list[tuple[Work, Spec]] = []
+        self.profile = WorkerProfile()
+        self.mail: list[tuple[AttemptJob, NodeSpec]] = []
         self.stops: list[Pair] = []
         self.specs: dict[int, None] = {}  # that this session has been told
         self.woken: asyncio.Future[None] | None = None
@@ -41,7 +41,7 @@ class Seat:
         self.via = ""  # the node that stands for it
         self.deals = False  # its credit is dealt out to partitions, by that node or by itself
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
-        self.known = Session("")  # with the attempts that ended in it
+        self.known = SessionAttempts("")  # with the attempts that ended in it
         self.told_wanted = 0
         self.process = ""  # of a worker that has not been heard since this node took the partition up
 
@@ -54,7 +54,7 @@ class Seat:
             self.woken.set_result(None)
 
 
-def offer_of(seat: Seat, credit: int) -> Offer:
+def offer_of(seat: WorkerSession, credit: int) -> Offer:
     profile = seat.profile
     return Offer(
         seat.worker,
@@ -65,7 +65,7 @@ def offer_of(seat: Seat, credit: int) -> Offer:
         profile.cpu_milli,
         profile.memory_mb,
         profile.gpu,
-        "" if is_carrier(seat.worker) else seat.start,  # what is on a lane stays there, whoever keeps the lane
+        "" if is_broker_worker(seat.worker) else seat.start,  # what is on a lane stays there, whoever keeps the lane
         profile.process,
     )
 

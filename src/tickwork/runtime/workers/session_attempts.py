@@ -7,15 +7,15 @@ latest of them, also where the worker was lost for a moment. What is older is lo
 from collections import deque
 from collections.abc import Container, Iterable
 
-from tickwork.protocol.worker_messages import Broke, Done, Report, Returned
+from tickwork.protocol.worker_messages import Failed, HandedBack, Report, Succeeded
 
 Pair = tuple[int, int]  # task, attempt
 ENDED_MAX = 4_000  # attempts of one session
 SESSIONS_MAX = 10_000
-_LAST = frozenset((Done, Broke, Returned))
+_LAST = frozenset((Succeeded, Failed, HandedBack))
 
 
-class Session:
+class SessionAttempts:
     """One start of a worker."""
 
     __slots__ = ("_count", "_ended", "since_ms", "start")
@@ -44,19 +44,19 @@ class Session:
         return any(pair in pairs for pairs in reversed(self._ended))
 
 
-class Sessions:
+class SessionAttemptsTable:
     """By worker: the latest one of each, also of workers that are gone."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Session] = {}
+        self._known: dict[str, SessionAttempts] = {}
 
-    def get(self, worker: str) -> Session | None:
+    def get(self, worker: str) -> SessionAttempts | None:
         return self._known.get(worker)
 
-    def begin(self, worker: str, start: str, *, since_ms: int) -> Session:
+    def begin(self, worker: str, start: str, *, since_ms: int) -> SessionAttempts:
         """The same one where this start was here before."""
         known = self._known.pop(worker, None)
-        session = known if known is not None and known.start == start else Session(start, since_ms)
+        session = known if known is not None and known.start == start else SessionAttempts(start, since_ms)
         self._known[worker] = session
         while len(self._known) > SESSIONS_MAX:
             del self._known[next(iter(self._known))]

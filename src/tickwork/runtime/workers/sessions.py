@@ -13,22 +13,22 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
-from tickwork.core.state.effects import Release, Stop
+from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt
 from tickwork.core.state.inputs import Failed, WorkerLost
-from tickwork.core.state.ready_queues import is_carrier
+from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.state import State
 from tickwork.ports.processes import Processes
 from tickwork.ports.system import Clock
-from tickwork.protocol.worker_messages import Call, LogPiece, Reply, Taken, of_other_store, unspoken
+from tickwork.protocol.worker_messages import Call, LogPiece, Reply, Taken, of_other_store, protocol_mismatch
 from tickwork.runtime.partition.partition import Partition
-from tickwork.runtime.partition.task_assignment import Assigner, BadArgument, Order, Ready
-from tickwork.runtime.partition.write_behind import Books
-from tickwork.runtime.storage.payloads import Vault
-from tickwork.runtime.storage.store_retry import patiently
+from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBuilder, BadArgument, ReadyAssignment
+from tickwork.runtime.partition.write_behind import WriteBehind
+from tickwork.runtime.storage.payloads import PayloadStore
+from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.supervision import supervised
-from tickwork.runtime.workers.reports import Reporting
-from tickwork.runtime.workers.seat import Freshness, Seat, introduced
-from tickwork.runtime.workers.session_attempts import Pair, Sessions
+from tickwork.runtime.workers.reports import ReportTranslator
+from tickwork.runtime.workers.seat import HeartbeatAges, WorkerSession, introduced
+from tickwork.runtime.workers.session_attempts import Pair, SessionAttemptsTable
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
 CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
@@ -41,14 +41,14 @@ GIVEN_UP = "the call that this one repeats was given up; ask again"
 MOVED = "it speaks to another node by now"
 
 
-class Floor:
+class WorkerSessions:
     def __init__(
         self,
         *,
         partition: Callable[[], Partition],
         clock: Clock,
-        vault: Vault,
-        assigner: Assigner,
+        vault: PayloadStore,
+        assigner: AssignmentBuilder,
         on_alarm: Callable[[str, str], None],
         lost_after_ms: int = LOST_AFTER_MS,
         store: str = "",
@@ -57,14 +57,14 @@ class Floor:
         self._partition = partition
         self._store = store  # its identity
         self._clock = clock
-        self._reporting = Reporting(lambda: self._books, vault)
+        self._reporting = ReportTranslator(lambda: self._books, vault)
         self._assigner = assigner
         self._on_alarm = on_alarm
         self._processes = processes
         self._lost_after_ms = lost_after_ms
         self._check_s = min(max(CHECK_S, lost_after_ms / 50_000), CHECK_S_MAX)
-        self.seats: dict[str, Seat] = {}
-        self._sessions = Sessions()
+        self.seats: dict[str, WorkerSession] = {}
+        self._sessions = SessionAttemptsTable()
         self._jobs: set[asyncio.Task[None]] = set()
         self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
         self._closing = False
@@ -72,29 +72,31 @@ class Floor:
         self.deals = False  # there is somebody who deals credit out
 
     @property
-    def _books(self) -> Books:
+    def _books(self) -> WriteBehind:
         return self._partition().books
 
     @property
     def _state(self) -> State:
         return self._partition().machine.state
 
-    def freshness(self) -> Freshness:
+    def freshness(self) -> HeartbeatAges:
         now_ms, workers = self._clock.mono_ms(), self._state.workers.values()
-        ages_ms = {seat.worker: now_ms - seat.heard_ms for seat in self.seats.values() if not is_carrier(seat.worker)}
+        ages_ms = {
+            seat.worker: now_ms - seat.heard_ms for seat in self.seats.values() if not is_broker_worker(seat.worker)
+        }
         orphaned = [
             len(one.tasks)
             for one in workers
-            if not is_carrier(one.id) and ages_ms.get(one.id, self._lost_after_ms) > SILENT_MS
+            if not is_broker_worker(one.id) and ages_ms.get(one.id, self._lost_after_ms) > SILENT_MS
         ]
-        return Freshness([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
+        return HeartbeatAges([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
 
     def start(self) -> None:
         """Every worker that the state knows has its loss clock started anew. One whose process has ended on this host
         is not waited for: it died with the server, or while there was none."""
         now_ms = self._clock.mono_ms()
         for worker in self._state.workers.values():
-            seat = self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
+            seat = self.seats.setdefault(worker.id, WorkerSession(worker.id, "", now_ms))
             seat.process = worker.process
         self._spawn(supervised(self._watch, name="losses of workers", on_alarm=self._on_alarm))
 
@@ -127,7 +129,7 @@ class Floor:
             if not seat.calls[peer]:
                 del seat.calls[peer]
 
-    async def _reply_to(self, seat: Seat, call: Call) -> Reply:
+    async def _reply_to(self, seat: WorkerSession, call: Call) -> Reply:
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
         if call.seq < seat.seq:
@@ -150,13 +152,15 @@ class Floor:
             told.set_result(reply)
         return reply
 
-    def _seat_for(self, call: Call) -> Seat | Reply:
+    def _seat_for(self, call: Call) -> WorkerSession | Reply:
         seat = self.seats.get(call.worker)
         if seat is not None and seat.session == call.session:
             return seat
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
-        if not call.via and (why := unspoken(call.profile.protocol)):  # nodes looked at each other when they joined
+        if not call.via and (
+            why := protocol_mismatch(call.profile.protocol)
+        ):  # nodes looked at each other when they joined
             return Reply(call.seq, refused=why)
         # The node that stands for a worker knows when one start of it is over and another began.
         start, count = introduced(call)
@@ -171,7 +175,7 @@ class Floor:
             )
         if seat is not None:
             seat.wake()
-        seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
+        seat = self.seats[call.worker] = WorkerSession(call.worker, call.session, self._clock.mono_ms())
         seat.via, seat.start, seat.introduced = call.via, start, count
         seat.deals = call.share or bool(call.via)
         known = self._start_of(call.worker)
@@ -180,7 +184,7 @@ class Floor:
         self.deals = self.deals or seat.deals
         return seat
 
-    async def _answer(self, seat: Seat, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
+    async def _answer(self, seat: WorkerSession, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
         beside = seat.reporting and not call.reports and call.held is None  # it waits for work, and for nothing else
         if before is not None and not before.done() and before is not seat.waiting and not beside:
             await asyncio.wait([before])  # mail goes out in the order of the calls
@@ -216,7 +220,7 @@ class Floor:
             await self._until_mail(seat, call)
         return self._reply(seat, call, fenced)
 
-    async def _overtaken(self, seat: Seat, call: Call) -> Reply:
+    async def _overtaken(self, seat: WorkerSession, call: Call) -> Reply:
         """A later call came first, on another connection. What it says counts; mail goes out with later replies only,
         because nobody may be there to read this one."""
         inputs, payloads, places = await self._reporting.inputs_of(
@@ -236,7 +240,7 @@ class Floor:
             seat.wake()
         return Reply(call.seq, fenced=fenced)
 
-    async def _until_mail(self, seat: Seat, call: Call) -> None:
+    async def _until_mail(self, seat: WorkerSession, call: Call) -> None:
         if seat.seq != call.seq or not call.wait_ms:
             return
         self._must_be_open()
@@ -258,7 +262,7 @@ class Floor:
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
-    def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
+    def _reply(self, seat: WorkerSession, call: Call, fenced: tuple[Pair, ...]) -> Reply:
         if self.seats.get(seat.worker) is not seat:
             return Reply(call.seq, fenced=fenced)  # it sits elsewhere by now, and says there what it holds
         mail, seat.mail = seat.mail, []
@@ -299,7 +303,7 @@ class Floor:
             if seat.deals and seat.woken is not None and not seat.told_wanted and self._wanted(seat):
                 seat.wake()
 
-    def _wanted(self, seat: Seat) -> int:
+    def _wanted(self, seat: WorkerSession) -> int:
         number = self._state.worker_numbers.get(seat.worker)
         if number is None:
             return 0
@@ -307,14 +311,14 @@ class Floor:
         waiting = [station for station in self._state.stations.values() if station.parked and station.serves(worker)]
         return sum(lane.live for station in waiting for _, stamp, lane in station.parked if lane.stamp == stamp)
 
-    def _reconcile(self, seat: Seat, call: Call) -> None:
+    def _reconcile(self, seat: WorkerSession, call: Call) -> None:
         """What is assigned and not held is offered again; what is held and not assigned is to be stopped."""
         held = dict.fromkeys(call.held or ())
         seat.specs.clear()
         number = self._state.worker_numbers.get(seat.worker)
         tasks = self._state.workers[number].tasks if number is not None else {}
         on_its_way = {(work.task, work.attempt) for work, _ in seat.mail} | self._loading
-        missing: list[Ready | Order] = []
+        missing: list[ReadyAssignment | Assignment] = []
         for _, task in sorted(tasks.items()):
             pair = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
@@ -339,12 +343,12 @@ class Floor:
 
     # ---- what the machine wants done
 
-    def deliver(self, orders: list[Ready | Order], *, burst: bool = False) -> None:
+    def deliver(self, orders: list[ReadyAssignment | Assignment], *, burst: bool = False) -> None:
         """Work for workers, once its tick is durable. That of a burst of timers goes out beside reports: these stand
         behind the timers that are still due. Otherwise it goes with their reply, and the call that waits goes on
         waiting."""
         opened, seats = self._books.open, self.seats
-        got: dict[str, Seat] = {}
+        got: dict[str, WorkerSession] = {}
         for order in orders:
             ready = order if isinstance(order, tuple) else self._made(order)
             if ready is None:
@@ -359,7 +363,7 @@ class Floor:
             if burst or not seat.reporting:
                 seat.wake()
 
-    def _made(self, order: Order) -> Ready | None:
+    def _made(self, order: Assignment) -> ReadyAssignment | None:
         """None: it comes later, or not at all."""
         try:
             work = self._assigner.at_once(order)
@@ -372,9 +376,9 @@ class Floor:
             return None
         return (order.worker, work, order.recipe.spec)
 
-    async def _deliver_later(self, order: Order) -> None:
+    async def _deliver_later(self, order: Assignment) -> None:
         try:
-            work = await patiently(lambda: self._assigner.later(order))
+            work = await retry_until_available(lambda: self._assigner.later(order))
             self.deliver([(order.worker, work, order.recipe.spec)])
         except BadArgument as error:
             self._refuse(order, str(error))
@@ -386,7 +390,7 @@ class Floor:
         finally:
             self._loading.discard((order.task, order.attempt))
 
-    def _refuse(self, order: Order, message: str, *, code: str = "BadArgument") -> None:
+    def _refuse(self, order: Assignment, message: str, *, code: str = "BadArgument") -> None:
         with contextlib.suppress(Exception):
             self._partition().ask([Failed(order.task, order.attempt, code, message, permanent=True)])
 
@@ -398,7 +402,7 @@ class Floor:
                 if held is not None and (held.row.worker, held.row.attempt) == (call.worker, report.attempt):
                     held.told = max(held.told, call.seq)
 
-    def stop(self, effect: Stop | Release) -> None:
+    def stop(self, effect: CancelAttempt | ReleaseAttempt) -> None:
         """Its worker has nothing more to do with this attempt: it counts no more, or another one has it."""
         worker = self._state.workers.get(effect.worker)
         seat = self.seats.get(worker.id) if worker is not None else None
@@ -467,7 +471,7 @@ class Floor:
                     self._lose(seat, "its connection closed")
             await asyncio.sleep(self._check_s)
 
-    def _lose(self, seat: Seat, cause: str) -> None:
+    def _lose(self, seat: WorkerSession, cause: str) -> None:
         self.seats.pop(seat.worker, None)
         seat.wake()
         self._on_alarm("worker_lost", f"{seat.worker}: {cause}")

@@ -21,7 +21,7 @@ from tickwork.core.definition.model import (
     WaitNode,
     WorkflowNode,
 )
-from tickwork.sdk.authoring.graph_builder import Builder, Message, Record, rendered_args, settle_ids
+from tickwork.sdk.authoring.graph_builder import Builder, Message, NodeRecord, rendered_args, settle_ids
 from tickwork.sdk.authoring.placeholders import Condition, Value
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
     return made
 
 
-def _node(record: Record) -> AnyNode:
+def _node(record: NodeRecord) -> AnyNode:
     common: dict[str, Any] = {
         "id": record.id,
         "needs": tuple(parent.id for parent in record.parents()),
@@ -79,7 +79,7 @@ def _node(record: Record) -> AnyNode:
     return made
 
 
-def _typed(record: Record, common: dict[str, Any]) -> Any:
+def _typed(record: NodeRecord, common: dict[str, Any]) -> Any:
     parts = {name: _plain(value) for name, value in record.fields.items()}
     if record.kind in ("task", "http", "shell"):
         parts |= _work(record)
@@ -90,7 +90,7 @@ def _typed(record: Record, common: dict[str, Any]) -> Any:
     return _TYPES[record.kind](**common, **parts)
 
 
-def _work(record: Record) -> dict[str, Any]:
+def _work(record: NodeRecord) -> dict[str, Any]:
     options = record.options
     return {
         "args": rendered_args(record.args),

@@ -17,7 +17,7 @@ from tickwork.core.base.names import RESERVED_NODE_IDS, check_name
 from tickwork.core.definition.model import VALUE_HANDLER, Argument, Trigger
 from tickwork.sdk.authoring.options import Options
 from tickwork.sdk.authoring.placeholders import Condition, Node, Value
-from tickwork.sdk.authoring.source_location import Place, at_place, here, placed
+from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
@@ -43,24 +43,24 @@ def building(what: str) -> "Builder":
 
 
 @dataclass(eq=False, slots=True)
-class Record:
+class NodeRecord:
     """One node to be."""
 
     kind: str
     base: str
-    place: Place
+    place: SourceLocation
     scope: "Scope"
     fields: dict[str, Any] = field(default_factory=dict)  # what the kind has, rendered at the end
     args: dict[str, Any] = field(default_factory=dict)  # name to Value, or to Constant
     options: Options = field(default_factory=Options)
-    needs: list["Record"] = field(default_factory=list)
-    branches: list["Record"] = field(default_factory=list)
-    barrier: "Record | None" = None  # the wait, event or approval that stands before it in the function
+    needs: list["NodeRecord"] = field(default_factory=list)
+    branches: list["NodeRecord"] = field(default_factory=list)
+    barrier: "NodeRecord | None" = None  # the wait, event or approval that stands before it in the function
     condition: Condition | None = None
     trigger: str = ""
     named: bool = False
     id: str = ""
-    body: "Record | None" = None
+    body: "NodeRecord | None" = None
 
     def __repr__(self) -> str:
         return self.id or self.base
@@ -74,7 +74,7 @@ class Record:
                     self._release(end)
                     self.needs.append(end)
 
-    def _release(self, other: "Record") -> None:
+    def _release(self, other: "NodeRecord") -> None:
         """In `tw.wait("1h").after(fetch())` the call stands behind the wait, and is meant to come before it."""
         todo = [other]
         seen = {other}
@@ -109,9 +109,9 @@ class Record:
         if self.body is not None:
             yield from self.body.values()
 
-    def parents(self) -> "list[Record]":
+    def parents(self) -> "list[NodeRecord]":
         """Without repetition, in a stable order."""
-        read = [root for value in self.values() if isinstance(root := value._tw_root, Record)]
+        read = [root for value in self.values() if isinstance(root := value._tw_root, NodeRecord)]
         before = [] if self.barrier is None else [self.barrier]
         return list(dict.fromkeys([*self.branches, *read, *self.needs, *before]))
 
@@ -138,34 +138,34 @@ class Constant:
 class Scope:
     """A stretch of the function: all of it, or one side of a branch."""
 
-    def __init__(self, outer: "Scope | None" = None, branch: Record | None = None) -> None:
+    def __init__(self, outer: "Scope | None" = None, branch: NodeRecord | None = None) -> None:
         self.outer = outer
         self.branch = branch
-        self.records: list[Record] = []
-        self.inside: list[Record] = []  # those of the stretches within it too
-        self.choices: list[Choice] = []
-        self.barrier: Record | None = None
-        self.capture: list[Record] | None = None
+        self.records: list[NodeRecord] = []
+        self.inside: list[NodeRecord] = []  # those of the stretches within it too
+        self.choices: list[BranchResult] = []
+        self.barrier: NodeRecord | None = None
+        self.capture: list[NodeRecord] | None = None
 
-    def branches(self) -> list[Record]:
+    def branches(self) -> list[NodeRecord]:
         around = self.outer.branches() if self.outer is not None else []
         return around if self.branch is None else [*around, self.branch]
 
 
-class Side:
+class BranchSide:
     """One side of a branch. It has an end that stands for all of it, made when somebody asks."""
 
     def __init__(self, builder: "Builder", scope: Scope, result: Any) -> None:
         self._builder = builder
         self._scope = scope
         self._result = result
-        self._end: Record | None = None
+        self._end: NodeRecord | None = None
 
-    def end(self) -> Record:
+    def end(self) -> NodeRecord:
         if self._end is None:
             result = self._result
             leaves = self._builder.leaves(self._scope)
-            whole = isinstance(result, Node) and not isinstance(result, Choice) and result._tw_record() in leaves
+            whole = isinstance(result, Node) and not isinstance(result, BranchResult) and result._tw_record() in leaves
             if whole and len(leaves) == 1:
                 self._end = leaves[0]
             else:
@@ -174,34 +174,34 @@ class Side:
         return self._end
 
 
-class Choice(Node):
+class BranchResult(Node):
     """The result of whichever side of a branch is taken."""
 
     __slots__ = ("_tw_builder", "_tw_joined", "_tw_scope", "_tw_sides")
 
-    def __init__(self, branch: Record, builder: "Builder", scope: Scope, sides: list[Side]) -> None:
+    def __init__(self, branch: NodeRecord, builder: "Builder", scope: Scope, sides: list[BranchSide]) -> None:
         super().__init__(branch)
         self._tw_builder = builder
         self._tw_scope = scope
         self._tw_sides = sides
-        self._tw_joined: Record | None = None
+        self._tw_joined: NodeRecord | None = None
 
     @property
-    def _tw_root(self) -> Record:
+    def _tw_root(self) -> NodeRecord:
         if self._tw_joined is None:
             self._tw_joined = self._tw_builder.value(
                 self, scope=self._tw_scope, base=f"{self._tw_own_root.base}_result"
             )
         return self._tw_joined
 
-    def _tw_ends(self) -> list[Record]:
+    def _tw_ends(self) -> list[NodeRecord]:
         return [side.end() for side in self._tw_sides]
 
 
-def ends_of(value: Any) -> list[Record]:
-    if isinstance(value, Choice):
+def ends_of(value: Any) -> list[NodeRecord]:
+    if isinstance(value, BranchResult):
         return value._tw_ends()
-    if isinstance(value, Value) and isinstance(value._tw_root, Record):
+    if isinstance(value, Value) and isinstance(value._tw_root, NodeRecord):
         return [value._tw_root]
     raise placed("bad_after", f"after(...) takes results of nodes, not {value!r}")
 
@@ -211,12 +211,12 @@ class Builder:
 
     def __init__(self, workflow: "Workflow[..., Any]") -> None:
         self.workflow = workflow
-        self.records: list[Record] = []
+        self.records: list[NodeRecord] = []
         self.scope = Scope()
         self.tasks: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.children: dict[str, Workflow[..., Any]] = {}
         self.output: Value | None = None
-        self.place: Place | None = None  # where there is no line of the user's to point at
+        self.place: SourceLocation | None = None  # where there is no line of the user's to point at
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -229,10 +229,10 @@ class Builder:
     # ---- records
 
     def add(
-        self, kind: str, base: str, *, scope: Scope | None = None, place: Place | None = None, **parts: Any
-    ) -> Record:
+        self, kind: str, base: str, *, scope: Scope | None = None, place: SourceLocation | None = None, **parts: Any
+    ) -> NodeRecord:
         scope = scope or self.scope
-        record = Record(kind, base, place or self.place or here(), scope, **parts)
+        record = NodeRecord(kind, base, place or self.place or here(), scope, **parts)
         if scope.capture is not None:
             scope.capture.append(record)
             return record
@@ -246,13 +246,13 @@ class Builder:
             around = around.outer
         return record
 
-    def barrier(self, record: Record) -> None:
+    def barrier(self, record: NodeRecord) -> None:
         """Everything before it in this stretch comes first, everything after it comes later."""
         if record.scope.capture is None:
             record.needs += [one for one in self.leaves(record.scope) if one is not record]
             record.scope.barrier = record
 
-    def leaves(self, scope: Scope) -> list[Record]:
+    def leaves(self, scope: Scope) -> list[NodeRecord]:
         """What nothing else in this stretch waits for; a branch is left by the ends of its sides."""
         ends = [end for choice in scope.choices for end in choice._tw_ends()]
         # A side's end belongs to its own stretch, so it is looked for among all records.
@@ -321,13 +321,13 @@ class Builder:
         given = dict(constants) if taken else {at_place(codec.item_name, constants): Value("item"), **constants}
         return at_place(codec.bind, (), given)
 
-    def _task_record(self, task: "Task[..., Any]", owner: Any, args: dict[str, Any]) -> Record:
+    def _task_record(self, task: "Task[..., Any]", owner: Any, args: dict[str, Any]) -> NodeRecord:
         handler = at_place(task.handler_name, owner)
         self.tasks[id(task.function), id(owner)] = (task, owner)
         fields = {"handler": handler, "handler_version": task.options.version}
         return self.add("task", _id_base(task.function, task.name), fields=fields, args=args, options=task.options)
 
-    def _child_record(self, workflow: "Workflow[..., Any]", given: dict[str, Any]) -> Record:
+    def _child_record(self, workflow: "Workflow[..., Any]", given: dict[str, Any]) -> NodeRecord:
         self.children[workflow.name] = workflow
         args: dict[str, Any] = {}
         for name, value in given.items():
@@ -337,11 +337,11 @@ class Builder:
             "workflow", _id_base(workflow.function, workflow.name), fields={"workflow": workflow.name}, args=args
         )
 
-    def _body(self, make: Callable[[], Record]) -> Record:
+    def _body(self, make: Callable[[], NodeRecord]) -> NodeRecord:
         """A record without a place of its own. Values that need a node get one before it."""
         return make_captured(self, make)
 
-    def _map(self, body: Record, over: Any, max_parallel: int | None, tolerate: int) -> Node:
+    def _map(self, body: NodeRecord, over: Any, max_parallel: int | None, tolerate: int) -> Node:
         fields = {"over": self.whole(over), "max_parallel": max_parallel, "tolerate": tolerate}
         return Node(self.add("map", body.base, fields=fields, body=body))
 
@@ -368,7 +368,7 @@ class Builder:
             return value
         return Node(self.value(value))
 
-    def value(self, value: Any, *, scope: Scope | None = None, base: str = "value") -> Record:
+    def value(self, value: Any, *, scope: Scope | None = None, base: str = "value") -> NodeRecord:
         """A node whose result is `value`."""
         args: dict[str, Any] = {}
         if _mixed(value):
@@ -393,7 +393,7 @@ class Builder:
     def _spread(self, name: str, value: Any, result: dict[str, Any]) -> None:
         """A list or dict with placeholders inside travels as one argument per part; the worker joins them."""
         value = _opened(value)
-        if isinstance(value, Choice) and value._tw_joined is None:
+        if isinstance(value, BranchResult) and value._tw_joined is None:
             for number, end in enumerate(value._tw_ends()):
                 result[f"{name}.-{number}"] = Node(end)
         elif isinstance(value, dict) and _mixed(value):
@@ -413,7 +413,7 @@ class Builder:
             )
 
 
-def make_captured(builder: Builder, make: Callable[[], Any]) -> Record:
+def make_captured(builder: Builder, make: Callable[[], Any]) -> NodeRecord:
     """The one record that `make` adds, kept out of the graph: the body of a map or repeat."""
     outer = builder.scope
     builder.scope = Scope(outer)
@@ -437,9 +437,9 @@ def rendered_args(args: Mapping[str, Any]) -> dict[str, Argument]:
     }
 
 
-def settle_ids(records: list[Record]) -> None:
+def settle_ids(records: list[NodeRecord]) -> None:
     """What was named keeps its name; the others get the next free one: fetch, fetch_2."""
-    taken: dict[str, Record] = {}
+    taken: dict[str, NodeRecord] = {}
     for record in (one for one in records if one.named):
         twin = taken.setdefault(record.base.casefold(), record)
         if twin is not record:
@@ -473,7 +473,7 @@ def _kind_of(value: Any) -> str:
 
 def _mixed(value: Any) -> bool:
     """Whether it has placeholders inside, so that it is neither one reference nor a constant."""
-    if isinstance(value, Choice):
+    if isinstance(value, BranchResult):
         return value._tw_joined is None
     value = _opened(value)
     if isinstance(value, dict):
@@ -501,7 +501,7 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _like(record: Record) -> Options:
+def _like(record: NodeRecord) -> Options:
     """Made where its values come from: the same queue and labels, so that some worker surely serves it."""
     for parent in record.parents():
         source = parent.body or parent

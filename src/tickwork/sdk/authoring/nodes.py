@@ -7,13 +7,13 @@ from typing import Any, TypeVar, cast, overload
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.model import HTTP_BODY_BYTES
 from tickwork.sdk.authoring.graph_builder import (
+    BranchResult,
+    BranchSide,
     Builder,
-    Choice,
     Constant,
     Message,
-    Record,
+    NodeRecord,
     Scope,
-    Side,
     building,
     make_captured,
 )
@@ -120,7 +120,7 @@ def branch(condition: Any, then: Any, otherwise: Any = None) -> Any:
     record = builder.add("branch", "branch", fields={"condition": question})
     sides = [_side(builder, record, one) for one in (then, otherwise)]
     record.fields["sides"] = [scope for scope, _ in sides]
-    choice = Choice(record, builder, builder.scope, [side for _, side in sides])
+    choice = BranchResult(record, builder, builder.scope, [side for _, side in sides])
     builder.scope.choices.append(choice)
     return choice
 
@@ -216,21 +216,21 @@ def _constants_only(**parts: Any) -> None:
             raise placed("bad_value", f"{name} cannot hold a value to come; pass it by args={{...}}, or use a task")
 
 
-def _ordered(builder: Builder, record: Record, *, barrier: bool) -> Node:
+def _ordered(builder: Builder, record: NodeRecord, *, barrier: bool) -> Node:
     if barrier:
         builder.barrier(record)
     return Node(record)
 
 
-def _side(builder: Builder, record: Record, side: Any) -> tuple[list[Record], Side]:
+def _side(builder: Builder, record: NodeRecord, side: Any) -> tuple[list[NodeRecord], BranchSide]:
     outer = builder.scope
     scope = Scope(outer, record)
-    if isinstance(side, Node) and not isinstance(side, Choice):
+    if isinstance(side, Node) and not isinstance(side, BranchResult):
         target = side._tw_record()
         target.branches.append(record)
         scope.records.append(target)
         scope.inside.append(target)
-        return scope.inside, Side(builder, scope, side)
+        return scope.inside, BranchSide(builder, scope, side)
     if side is not None and (not callable(side) or isinstance(side, Value)):
         raise placed("bad_branch", f"a side of a branch is a function or a node, not {side!r}")
     builder.scope = scope
@@ -238,7 +238,7 @@ def _side(builder: Builder, record: Record, side: Any) -> tuple[list[Record], Si
         result = side() if side is not None else None
     finally:
         builder.scope = outer
-    return scope.inside, Side(builder, scope, result)
+    return scope.inside, BranchSide(builder, scope, result)
 
 
 def _settled(condition: Condition) -> Condition:

@@ -15,7 +15,7 @@ from tickwork.sdk.authoring.source_location import placed
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
-    from tickwork.sdk.authoring.graph_builder import Record
+    from tickwork.sdk.authoring.graph_builder import NodeRecord
 
 T = TypeVar("T")
 Root = Any  # a Record, or one of the words: inputs.NAME, item, index, iteration, previous, last
@@ -190,8 +190,8 @@ class Node(Value):
 
     __slots__ = ()
 
-    def _tw_record(self) -> "Record":
-        return cast("Record", self._tw_own_root)
+    def _tw_record(self) -> "NodeRecord":
+        return cast("NodeRecord", self._tw_own_root)
 
     def after(self, *others: Any) -> "Node":
         """Starts only when these have ended well, although it takes nothing from them."""

@@ -13,13 +13,13 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_text, interval_ms
 from tickwork.sdk.authoring.options import duration
-from tickwork.sdk.authoring.source_location import Place, at_place, here
+from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
     from tickwork.core.calendar.zones import Zones
     from tickwork.protocol.http_models import GovernorRequest, ScheduleRequest
-    from tickwork.protocol.worker_messages import Timetable
+    from tickwork.protocol.worker_messages import DeclaredSchedule
     from tickwork.sdk.authoring.workflows import Workflow
     from tickwork.sdk.values.signature_codec import Codec, Parameter
 
@@ -67,15 +67,15 @@ class Schedule:
 
     wanted: "ScheduleRequest"
     name: str = ""  # "": that of its workflow
-    place: Place | None = None
+    place: SourceLocation | None = None
 
-    def timetable(self, *, name: str, workflow: "Workflow[..., Any]") -> "Timetable":
+    def timetable(self, *, name: str, workflow: "Workflow[..., Any]") -> "DeclaredSchedule":
         """What the server is told of it. Raises `Refused` where the workflow's parameters do not fit."""
-        from tickwork.protocol.worker_messages import Timetable
+        from tickwork.protocol.worker_messages import DeclaredSchedule
 
         wanted = at_place(fitted, self.wanted, workflow, place=self.place)
         at_place(_check_values, wanted, workflow.codec, place=self.place)
-        return Timetable(self.name or name, wanted, str(self.place or ""))
+        return DeclaredSchedule(self.name or name, wanted, str(self.place or ""))
 
 
 def cron(expression: str, /, *, tz: str = "UTC", name: str = "", **policies: Unpack[Policies]) -> Schedule:

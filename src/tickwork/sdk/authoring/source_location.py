@@ -18,7 +18,7 @@ _INSTALLED = (_PATHS["purelib"], _PATHS["platlib"])
 _STANDARD = (_PATHS["stdlib"], _PATHS["platstdlib"])
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     file: str
     line: int
 
@@ -27,22 +27,22 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}: {text}" if text else f"{self.file}:{self.line}"
 
 
-def here() -> Place:
+def here() -> SourceLocation:
     """The nearest line that is not ours."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return SourceLocation(frame.f_code.co_filename, frame.f_lineno)
 
 
-def raised_at(error: BaseException) -> Place | None:
+def raised_at(error: BaseException) -> SourceLocation | None:
     """The last line on the way to an error in the user's own files; where there is none, in a library's."""
-    found: dict[int, Place] = {}
+    found: dict[int, SourceLocation] = {}
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not file.startswith((_OURS, "<frozen")):
-            found[_distance(file)] = Place(file, trace.tb_lineno)
+            found[_distance(file)] = SourceLocation(file, trace.tb_lineno)
         trace = trace.tb_next
     return found[min(found)] if found else None
 
@@ -64,12 +64,12 @@ def _distance(file: str) -> int:
     return 2 if file.startswith(_STANDARD) else 0
 
 
-def placed(code: str, message: str, place: Place | None = None) -> Refused:
+def placed(code: str, message: str, place: SourceLocation | None = None) -> Refused:
     """A refusal that shows the user's line."""
     return Refused(code, f"{message}\n    {place or here()}")
 
 
-def at_place(check: Callable[..., T], *args: Any, place: Place | None = None, **kwargs: Any) -> T:
+def at_place(check: Callable[..., T], *args: Any, place: SourceLocation | None = None, **kwargs: Any) -> T:
     """What `check` answers; its refusal gets the user's line."""
     try:
         return check(*args, **kwargs)

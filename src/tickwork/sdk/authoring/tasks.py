@@ -20,7 +20,7 @@ from tickwork.sdk.context import Context, current, running
 from tickwork.sdk.values.signature_codec import Codec, place_of
 
 if TYPE_CHECKING:
-    from tickwork.sdk.authoring.graph_builder import Record
+    from tickwork.sdk.authoring.graph_builder import NodeRecord
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +31,7 @@ Executor = Literal["process", "thread"]
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
+class CallOptions:
     """What one call says of its node."""
 
     id: str = ""
@@ -39,7 +39,7 @@ class Extras:
     when: Any = None
     on: str = ""
 
-    def apply(self, record: "Record") -> None:
+    def apply(self, record: "NodeRecord") -> None:
         if self.id:
             record.rename(self.id)
         if self.after is not None:
@@ -73,7 +73,7 @@ class Task(Generic[P, R]):
         self.function: Callable[..., Any] = function
         self.place = place_of(function)
         self.options = options
-        self.extras = Extras()
+        self.extras = CallOptions()
         self.executor: Executor = executor
         self.owner: type | None = None  # the class it is written in
         self._name = name
@@ -123,7 +123,7 @@ class Task(Generic[P, R]):
         changed = Task.__new__(type(self))
         changed.__dict__.update(self.__dict__)
         changed.options = self.options.replaced(at_place(task_options, options, where=self.name))
-        changed.extras = Extras(id, after, when, on)
+        changed.extras = CallOptions(id, after, when, on)
         return changed
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -20,12 +20,12 @@ from tickwork.sdk.authoring.options import duration, sla, task_options
 from tickwork.sdk.authoring.placeholders import Value
 from tickwork.sdk.authoring.schedules import Schedule
 from tickwork.sdk.authoring.signature import input_fields
-from tickwork.sdk.authoring.source_location import Place, at_place, here, placed, raised_at
+from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed, raised_at
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.values.signature_codec import Codec
 
 if TYPE_CHECKING:
-    from tickwork.protocol.worker_messages import Timetable
+    from tickwork.protocol.worker_messages import DeclaredSchedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class Workflow(Generic[P, R]):
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, function: Any, *, name: str, settings: Mapping[str, Any], place: Place) -> None:
+    def __init__(self, function: Any, *, name: str, settings: Mapping[str, Any], place: SourceLocation) -> None:
         self.kind = "plain"
         if isinstance(function, classmethod | staticmethod):
             self.kind = "class" if isinstance(function, classmethod) else "plain"
@@ -129,7 +129,7 @@ class Workflow(Generic[P, R]):
         """The workflows it calls."""
         return list(self.builder().children.values())
 
-    def timetables(self) -> "list[Timetable]":
+    def timetables(self) -> "list[DeclaredSchedule]":
         """Its schedules, for the server."""
         names = [self.name, *(f"{self.name}-{number}" for number in range(2, len(self.schedules) + 1))]
         return [one.timetable(name=name, workflow=self) for name, one in zip(names, self.schedules, strict=False)]
@@ -352,6 +352,6 @@ def _own_name(function: Any) -> str:
     return str(name).rpartition("<locals>.")[2]
 
 
-def _written(function: Any) -> Place | None:
+def _written(function: Any) -> SourceLocation | None:
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
-    return Place(code.co_filename, code.co_firstlineno) if code else None
+    return SourceLocation(code.co_filename, code.co_firstlineno) if code else None

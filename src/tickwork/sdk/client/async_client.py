@@ -16,16 +16,16 @@ from tickwork.protocol.worker_messages import shown
 from tickwork.sdk.authoring.app_loader import App
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import calls
-from tickwork.sdk.client.async_schedule_client import AsyncSchedules
-from tickwork.sdk.client.calls import Ask, Handle, RunLike
+from tickwork.sdk.client.async_schedule_client import AsyncSchedulesClient
+from tickwork.sdk.client.calls import ApiCall, Handle, RunLike
 from tickwork.sdk.client.connection import (
     BUSY_S,
     STREAM_SILENCE_S,
     Address,
+    Backoff,
     Event,
     EventReader,
     NoStream,
-    Patience,
     Stores,
     check_stream,
     may_have_arrived,
@@ -33,13 +33,13 @@ from tickwork.sdk.client.connection import (
     stream_headers,
     unreachable,
 )
-from tickwork.sdk.client.requests import AsyncEndpoints
+from tickwork.sdk.client.requests import AsyncEndpointsClient
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncSchedules, AsyncEndpoints):
+class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
     """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(
@@ -137,7 +137,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
 
     async def watch(self, run: RunLike, *, timeout: float | None = None) -> AsyncGenerator[wire.Run, None]:
         """The run each time it has changed, until it has ended."""
-        patience = Patience(now_s=self._now(), within_s=timeout)
+        patience = Backoff(now_s=self._now(), within_s=timeout)
         streaming, seen = True, None
         found: wire.Run
         while True:
@@ -260,14 +260,14 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
             for line in calls.log_lines(await self._ask(calls.logs(run))):
                 yield line
             return
-        patience, last = Patience(now_s=self._now(), within_s=self._deadline_s), ""
+        patience, last = Backoff(now_s=self._now(), within_s=self._deadline_s), ""
         while True:
             try:
                 async with self._stream(calls.logs_path(run), last, {"follow": "true"}, None) as events:
                     async for event in events:
                         if event is not None:
                             last = event.id or last
-                            patience = Patience(now_s=self._now(), within_s=self._deadline_s)
+                            patience = Backoff(now_s=self._now(), within_s=self._deadline_s)
                             yield msgspec.json.decode(event.data, type=wire.LogLine)
                 return
             except (httpx2.TransportError, Unavailable) as error:
@@ -366,10 +366,10 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
 
     # ---- the network
 
-    async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+    async def _ask(self, ask: ApiCall[T], *, within_s: float | None = None) -> T:
         busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
-        patience = Patience(now_s=self._now(), within_s=within_s, busy_s=busy_s)
+        patience = Backoff(now_s=self._now(), within_s=within_s, busy_s=busy_s)
         headers, doubt = ask.headers(), False
         while True:
             url = self._url
@@ -393,7 +393,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    async def _rest(self, patience: Patience, error: Exception, last: Exception | None = None) -> None:
+    async def _rest(self, patience: Backoff, error: Exception, last: Exception | None = None) -> None:
         """`last` is what is raised where the time is over."""
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
         pause = patience.pause_s(self._now(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
@@ -401,7 +401,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
             raise unreachable(self.address, last or error) from error
         await asyncio.sleep(pause)
 
-    async def _events(self, run: RunLike, patience: Patience) -> AsyncGenerator[wire.Run, None]:
+    async def _events(self, run: RunLike, patience: Backoff) -> AsyncGenerator[wire.Run, None]:
         """From one opening of the stream; ends where the connection does. Raises `NoStream` where there is none."""
         try:
             left = patience.left_s(self._now())

@@ -10,14 +10,14 @@ from tickwork.protocol import http_models as wire
 from tickwork.sdk.authoring.schedules import Day, Duration, Instant, Policies
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import schedule_requests as asks
-from tickwork.sdk.client.calls import Ask
-from tickwork.sdk.client.connection import Patience
+from tickwork.sdk.client.calls import ApiCall
+from tickwork.sdk.client.connection import Backoff
 
 T = TypeVar("T")
 
 
-class AsyncSchedules:
-    async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+class AsyncSchedulesClient:
+    async def _ask(self, ask: ApiCall[T], *, within_s: float | None = None) -> T:
         """The client's own way to the server."""
         raise NotImplementedError
 
@@ -205,7 +205,7 @@ class AsyncSchedules:
 
     async def wait_backfill(self, number: int, *, timeout: float | None = None) -> wire.Backfill:
         """The backfill when it has ended. Raises `StillRunning` after `timeout` seconds."""
-        patience = Patience(now_s=time.monotonic(), within_s=timeout)
+        patience = Backoff(now_s=time.monotonic(), within_s=timeout)
         while True:
             found = asks.backfill_in(await self.backfills(), number)
             if found.state in asks.BACKFILL_ENDED:

@@ -84,7 +84,7 @@ RunLike = str | Handle[Any] | wire.Run
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(Generic[T_co]):
+class ApiCall(Generic[T_co]):
     """One request, and the type of its answer."""
 
     method: str
@@ -166,14 +166,16 @@ def submission(
     )
 
 
-def submit(wanted: wire.Submission) -> Ask[wire.Submitted]:
+def submit(wanted: wire.Submission) -> ApiCall[wire.Submitted]:
     look = f"repeat it with key={wanted.key!r}" if wanted.key else f"look for the run {wanted.id}, or repeat it as id"
-    return Ask("POST", "/v1/runs", wire.Submitted, body=_encode(wanted), look=f"{look}: it makes no second run")
+    return ApiCall("POST", "/v1/runs", wire.Submitted, body=_encode(wanted), look=f"{look}: it makes no second run")
 
 
-def submit_batch(wanted: list[wire.Submission]) -> Ask[dict[str, list[dict[str, Any]]]]:
+def submit_batch(wanted: list[wire.Submission]) -> ApiCall[dict[str, list[dict[str, Any]]]]:
     # The two kinds of answer have no tag: an id tells the one, a code the other.
-    return Ask("POST", "/v1/runs/batch", dict[str, list[dict[str, Any]]], body=_encode(wire.Batch(runs=tuple(wanted))))
+    return ApiCall(
+        "POST", "/v1/runs/batch", dict[str, list[dict[str, Any]]], body=_encode(wire.Batch(runs=tuple(wanted)))
+    )
 
 
 def batch_answer(raw: dict[str, list[dict[str, Any]]]) -> list[wire.Submitted | wire.Rejected]:
@@ -199,79 +201,79 @@ def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..
     return [one for one in handles if one is not None]
 
 
-def get(run: RunLike) -> Ask[wire.RunDetail]:
-    return Ask("GET", _run(run), wire.RunDetail)
+def get(run: RunLike) -> ApiCall[wire.RunDetail]:
+    return ApiCall("GET", _run(run), wire.RunDetail)
 
 
-def output(run: RunLike) -> Ask[Any]:
-    return Ask("GET", f"{_run(run)}/output", Any)
+def output(run: RunLike) -> ApiCall[Any]:
+    return ApiCall("GET", f"{_run(run)}/output", Any)
 
 
-def page(*, workflow: str, states: tuple[str, ...], cursor: str, limit: int) -> Ask[wire.Page]:
+def page(*, workflow: str, states: tuple[str, ...], cursor: str, limit: int) -> ApiCall[wire.Page]:
     query = {"workflow": workflow, "state": ",".join(states), "cursor": cursor, "limit": str(limit)}
-    return Ask("GET", "/v1/runs", wire.Page, {name: value for name, value in query.items() if value})
+    return ApiCall("GET", "/v1/runs", wire.Page, {name: value for name, value in query.items() if value})
 
 
-def cancel(run: RunLike, reason: str) -> Ask[None]:
-    return Ask("POST", _run(run, "cancel"), None, body=_encode(wire.Reason(reason=reason)))
+def cancel(run: RunLike, reason: str) -> ApiCall[None]:
+    return ApiCall("POST", _run(run, "cancel"), None, body=_encode(wire.Reason(reason=reason)))
 
 
-def partition(number: int) -> Ask[wire.PartitionHead]:
-    return Ask("GET", f"/v1/partitions/{number}", wire.PartitionHead)
+def partition(number: int) -> ApiCall[wire.PartitionHead]:
+    return ApiCall("GET", f"/v1/partitions/{number}", wire.PartitionHead)
 
 
-def partition_deed(partition: int, word: str, reason: str = "") -> Ask[None]:
-    return Ask("POST", f"/v1/partitions/{partition}/{word}", None, body=_encode(wire.Reason(reason=reason)))
+def partition_deed(partition: int, word: str, reason: str = "") -> ApiCall[None]:
+    return ApiCall("POST", f"/v1/partitions/{partition}/{word}", None, body=_encode(wire.Reason(reason=reason)))
 
 
-def pause(run: RunLike, reason: str, until: datetime | str | None) -> Ask[None]:
+def pause(run: RunLike, reason: str, until: datetime | str | None) -> ApiCall[None]:
     text = "" if until is None else str(plain(until, what="until"))
-    return Ask("POST", _run(run, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=text)))
+    return ApiCall("POST", _run(run, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=text)))
 
 
-def resume(run: RunLike, reason: str) -> Ask[None]:
-    return Ask("POST", _run(run, "resume"), None, body=_encode(wire.Reason(reason=reason)))
+def resume(run: RunLike, reason: str) -> ApiCall[None]:
+    return ApiCall("POST", _run(run, "resume"), None, body=_encode(wire.Reason(reason=reason)))
 
 
-def retry(run: RunLike, reason: str) -> Ask[None]:
-    return Ask("POST", _run(run, "retry"), None, body=_encode(wire.Reason(reason=reason)))
+def retry(run: RunLike, reason: str) -> ApiCall[None]:
+    return ApiCall("POST", _run(run, "retry"), None, body=_encode(wire.Reason(reason=reason)))
 
 
-def resolve(run: RunLike, decisions: Mapping[str, str], values: Mapping[str, Any], reason: str) -> Ask[None]:
+def resolve(run: RunLike, decisions: Mapping[str, str], values: Mapping[str, Any], reason: str) -> ApiCall[None]:
     sent = plain(dict(values), what="values")
     wanted = wire.ResolveRequest(decisions=dict(decisions), values=sent, reason=reason)
-    return Ask("POST", _run(run, "resolve"), None, body=_encode(wanted))
+    return ApiCall("POST", _run(run, "resolve"), None, body=_encode(wanted))
 
 
 def rerun(
     run: RunLike, from_node: str, definition: str, inputs: Mapping[str, Any] | None, *, from_start: bool
-) -> Ask[wire.Submitted]:
+) -> ApiCall[wire.Submitted]:
     sent = None if inputs is None else plain(dict(inputs), what="inputs")
     wanted = wire.RerunRequest(from_node=from_node, definition=definition, inputs=sent, from_start=from_start)
-    return Ask("POST", _run(run, "rerun"), wire.Submitted, body=_encode(wanted))
+    return ApiCall("POST", _run(run, "rerun"), wire.Submitted, body=_encode(wanted))
 
 
-def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> Ask[None]:
+def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> ApiCall[None]:
     wanted = wire.Decision(approve=approve, comment=comment)
-    return Ask("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(wanted))
+    return ApiCall("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(wanted))
 
 
-def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> Ask[wire.Heard]:
+def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> ApiCall[wire.Heard]:
     sent = plain(payload, what="payload")
     wanted = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
-    return Ask("POST", "/v1/events", wire.Heard, body=_encode(wanted), once=True)
+    return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(wanted), once=True)
 
 
-def why(run: RunLike) -> Ask[wire.Why]:
-    return Ask("GET", _run(run, "why"), wire.Why)
+def why(run: RunLike) -> ApiCall[wire.Why]:
+    return ApiCall("GET", _run(run, "why"), wire.Why)
 
 
-def workflows() -> Ask[list[wire.Workflow]]:
-    return Ask("GET", "/v1/workflows", ("workflows", wire.Workflow))
+def workflows() -> ApiCall[list[wire.Workflow]]:
+    return ApiCall("GET", "/v1/workflows", ("workflows", wire.Workflow))
 
 
-def workflow(name: str) -> Ask[wire.WorkflowDetail]:
-    return Ask("GET", f"/v1/workflows/{quote(name, safe='')}", wire.WorkflowDetail)
+def workflow(name: str) -> ApiCall[wire.WorkflowDetail]:
+    return ApiCall("GET", f"/v1/workflows/{quote(name, safe='')}", wire.WorkflowDetail)
 
 
 def published(things: "tuple[Workflow[..., Any] | App, ...]") -> Catalog:
@@ -285,79 +287,79 @@ def published(things: "tuple[Workflow[..., Any] | App, ...]") -> Catalog:
     )
 
 
-def publish(catalog: Catalog) -> Ask[None]:
+def publish(catalog: Catalog) -> ApiCall[None]:
     wanted = wire.Publication(
         documents=tuple(msgspec.Raw(one) for one in catalog.documents),
         schedules={table.name: table.wanted for table in catalog.schedules},
         application=catalog.application,
     )
-    return Ask("PUT", "/v1/workflows", None, body=_encode(wanted))
+    return ApiCall("PUT", "/v1/workflows", None, body=_encode(wanted))
 
 
-def versions(application: str) -> Ask[list[wire.AppVersion]]:
-    return Ask("GET", "/v1/versions", ("versions", wire.AppVersion), _of_application(application))
+def versions(application: str) -> ApiCall[list[wire.AppVersion]]:
+    return ApiCall("GET", "/v1/versions", ("versions", wire.AppVersion), _of_application(application))
 
 
-def latest_version(application: str) -> Ask[wire.AppVersion]:
-    return Ask("GET", "/v1/versions/latest", wire.AppVersion, _of_application(application))
+def latest_version(application: str) -> ApiCall[wire.AppVersion]:
+    return ApiCall("GET", "/v1/versions/latest", wire.AppVersion, _of_application(application))
 
 
-def set_latest_version(version: str, application: str) -> Ask[wire.AppVersion]:
+def set_latest_version(version: str, application: str) -> ApiCall[wire.AppVersion]:
     wanted = wire.LatestRequest(version=version, application=application)
-    return Ask("PUT", "/v1/versions/latest", wire.AppVersion, body=_encode(wanted))
+    return ApiCall("PUT", "/v1/versions/latest", wire.AppVersion, body=_encode(wanted))
 
 
 def _of_application(application: str) -> dict[str, str]:
     return {"application": application} if application else {}
 
 
-def workers() -> Ask[list[wire.Worker]]:
-    return Ask("GET", "/v1/workers", ("workers", wire.Worker))
+def workers() -> ApiCall[list[wire.Worker]]:
+    return ApiCall("GET", "/v1/workers", ("workers", wire.Worker))
 
 
-def queues() -> Ask[list[wire.Queue]]:
-    return Ask("GET", "/v1/queues", ("queues", wire.Queue))
+def queues() -> ApiCall[list[wire.Queue]]:
+    return ApiCall("GET", "/v1/queues", ("queues", wire.Queue))
 
 
 def put_queue(
     name: str, limit: int | None, rate: int | None, per: str | timedelta, burst: int | None, window: str = "bucket"
-) -> Ask[None]:
+) -> ApiCall[None]:
     per_text = duration_text(duration(per, path="per"))
     wanted = wire.QueueRequest(limit=limit, rate=rate, per=per_text, burst=burst, window=window)
-    return Ask("PUT", _queue(name), None, body=_encode(wanted))
+    return ApiCall("PUT", _queue(name), None, body=_encode(wanted))
 
 
-def queue_deed(name: str, word: str, reason: str = "") -> Ask[None]:
+def queue_deed(name: str, word: str, reason: str = "") -> ApiCall[None]:
     """pause or resume."""
-    return Ask("POST", f"{_queue(name)}/{word}", None, body=_encode(wire.Reason(reason=reason)))
+    return ApiCall("POST", f"{_queue(name)}/{word}", None, body=_encode(wire.Reason(reason=reason)))
 
 
 def _queue(name: str) -> str:
     return f"/v1/queues/{quote(name, safe='')}"
 
 
-def status() -> Ask[wire.Status]:
-    return Ask("GET", "/v1/status", wire.Status)
+def status() -> ApiCall[wire.Status]:
+    return ApiCall("GET", "/v1/status", wire.Status)
 
 
-def confirm_clock() -> Ask[None]:
-    return Ask("POST", "/v1/clock/confirm", None)
+def confirm_clock() -> ApiCall[None]:
+    return ApiCall("POST", "/v1/clock/confirm", None)
 
 
-def cluster() -> Ask[wire.Cluster]:
-    return Ask("GET", "/v1/cluster", wire.Cluster)
+def cluster() -> ApiCall[wire.Cluster]:
+    return ApiCall("GET", "/v1/cluster", wire.Cluster)
 
 
-def spread(partitions: int) -> Ask[None]:
-    return Ask("PUT", "/v1/cluster/spread", None, body=msgspec.json.encode(wire.SpreadRequest(spread=partitions)))
+def spread(partitions: int) -> ApiCall[None]:
+    return ApiCall("PUT", "/v1/cluster/spread", None, body=msgspec.json.encode(wire.SpreadRequest(spread=partitions)))
 
 
-def inbox() -> Ask[wire.HeldRuns]:
-    return Ask("GET", "/v1/cluster/inbox", wire.HeldRuns)
+def inbox() -> ApiCall[wire.HeldRuns]:
+    return ApiCall("GET", "/v1/cluster/inbox", wire.HeldRuns)
 
 
-def remove_from_inbox(run_id: str) -> Ask[None]:
-    return Ask("DELETE", f"/v1/cluster/inbox/{quote(run_id, safe='')}", None)
+def remove_from_inbox(run_id: str) -> ApiCall[None]:
+    return ApiCall("DELETE", f"/v1/cluster/inbox/{quote(run_id, safe='')}", None)
 
 
 def events_path(run: RunLike) -> str:
@@ -441,11 +443,11 @@ def submissions(
 
 def page_of(
     workflow: "Workflow[..., Any] | str", state: str | Iterable[str], cursor: str, limit: int
-) -> Ask[wire.Page]:
+) -> ApiCall[wire.Page]:
     name = workflow if isinstance(workflow, str) else workflow.name
     states = (state,) if isinstance(state, str) else tuple(state)
     return page(workflow=name, states=tuple(one for one in states if one), cursor=cursor, limit=limit)
 
 
-def logs(run: RunLike) -> Ask[bytes]:
-    return Ask("GET", logs_path(run), bytes)
+def logs(run: RunLike) -> ApiCall[bytes]:
+    return ApiCall("GET", logs_path(run), bytes)

@@ -21,16 +21,16 @@ from tickwork.sdk.authoring.app_loader import App
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import calls
 from tickwork.sdk.client.async_client import AsyncClient
-from tickwork.sdk.client.calls import Ask, BatchRefused, Handle, RunFailed, RunLike, StillRunning
+from tickwork.sdk.client.calls import ApiCall, BatchRefused, Handle, RunFailed, RunLike, StillRunning
 from tickwork.sdk.client.connection import (
     BUSY_S,
     STREAM_SILENCE_S,
     Address,
+    Backoff,
     Event,
     EventReader,
     NoStream,
     OtherStore,
-    Patience,
     Stores,
     check_stream,
     may_have_arrived,
@@ -38,8 +38,8 @@ from tickwork.sdk.client.connection import (
     stream_headers,
     unreachable,
 )
-from tickwork.sdk.client.requests import Endpoints
-from tickwork.sdk.client.schedule_client import Schedules
+from tickwork.sdk.client.requests import EndpointsClient
+from tickwork.sdk.client.schedule_client import SchedulesClient
 
 __all__ = ["AsyncClient", "BatchRefused", "Client", "Handle", "OtherStore", "RunFailed", "StillRunning"]
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client(Schedules, Endpoints):
+class Client(SchedulesClient, EndpointsClient):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Client(Schedules, Endpoints):
 
     def watch(self, run: RunLike, *, timeout: float | None = None) -> Generator[wire.Run, None, None]:
         """The run each time it has changed, until it has ended."""
-        patience = Patience(now_s=time.monotonic(), within_s=timeout)
+        patience = Backoff(now_s=time.monotonic(), within_s=timeout)
         streaming, seen = True, None
         found: wire.Run
         while True:
@@ -266,14 +266,14 @@ class Client(Schedules, Endpoints):
         if not follow:
             yield from calls.log_lines(self._ask(calls.logs(run)))
             return
-        patience, last = Patience(now_s=time.monotonic(), within_s=self._deadline_s), ""
+        patience, last = Backoff(now_s=time.monotonic(), within_s=self._deadline_s), ""
         while True:
             try:
                 with self._stream(calls.logs_path(run), last, {"follow": "true"}, None) as events:
                     for event in events:
                         if event is not None:
                             last = event.id or last
-                            patience = Patience(now_s=time.monotonic(), within_s=self._deadline_s)
+                            patience = Backoff(now_s=time.monotonic(), within_s=self._deadline_s)
                             yield msgspec.json.decode(event.data, type=wire.LogLine)
                 return
             except (httpx2.TransportError, Unavailable) as error:
@@ -372,10 +372,10 @@ class Client(Schedules, Endpoints):
 
     # ---- the network
 
-    def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+    def _ask(self, ask: ApiCall[T], *, within_s: float | None = None) -> T:
         busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
-        patience = Patience(now_s=time.monotonic(), within_s=within_s, busy_s=busy_s)
+        patience = Backoff(now_s=time.monotonic(), within_s=within_s, busy_s=busy_s)
         headers, doubt = ask.headers(), False
         while True:
             url = self._url
@@ -395,7 +395,7 @@ class Client(Schedules, Endpoints):
                     raise last from error
                 self._rest(patience, error, last)
 
-    def _rest(self, patience: Patience, error: Exception, last: Exception | None = None) -> None:
+    def _rest(self, patience: Backoff, error: Exception, last: Exception | None = None) -> None:
         """`last` is what is raised where the time is over."""
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
         pause = patience.pause_s(time.monotonic(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
@@ -403,7 +403,7 @@ class Client(Schedules, Endpoints):
             raise unreachable(self.address, last or error) from error
         time.sleep(pause)
 
-    def _events(self, run: RunLike, patience: Patience) -> Generator[wire.Run, None, None]:
+    def _events(self, run: RunLike, patience: Backoff) -> Generator[wire.Run, None, None]:
         """From one opening of the stream; ends where the connection does. Raises `NoStream` where there is none."""
         try:
             left = patience.left_s(time.monotonic())

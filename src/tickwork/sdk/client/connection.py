@@ -94,7 +94,7 @@ class LocalBearer(httpx2.Auth):
 BUSY_S, BUSY_PAUSE_S = 30.0, 0.5
 
 
-class Patience:
+class Backoff:
     """How long to go on trying, and how long to wait before the next try. Told the time, never asks for it."""
 
     def __init__(self, *, now_s: float, within_s: float | None, busy_s: float = 0.0) -> None:

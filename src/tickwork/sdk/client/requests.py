@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from tickwork.protocol import http_models as wire
-from tickwork.sdk.client.calls import Ask
+from tickwork.sdk.client.calls import ApiCall
 from tickwork.sdk.values.encode import plain
 
 T = TypeVar("T")
@@ -60,34 +60,34 @@ def request(url: str, **fields: Unpack[Fields]) -> wire.EndpointRequest:
     return wire.EndpointRequest(url=url, **given)
 
 
-def page(*, group: str, archived: bool, cursor: str) -> Ask[wire.EndpointPage]:
+def page(*, group: str, archived: bool, cursor: str) -> ApiCall[wire.EndpointPage]:
     query = {"group": group, "cursor": cursor, "archived": "true" if archived else ""}
-    return Ask("GET", _ALL, wire.EndpointPage, _given(query))
+    return ApiCall("GET", _ALL, wire.EndpointPage, _given(query))
 
 
-def show(name: str) -> Ask[wire.Endpoint]:
-    return Ask("GET", _path(name), wire.Endpoint)
+def show(name: str) -> ApiCall[wire.Endpoint]:
+    return ApiCall("GET", _path(name), wire.Endpoint)
 
 
-def put(name: str, wanted: wire.EndpointRequest) -> Ask[wire.EndpointPreview]:
-    return Ask("PUT", _path(name), wire.EndpointPreview, body=_encode(wanted))
+def put(name: str, wanted: wire.EndpointRequest) -> ApiCall[wire.EndpointPreview]:
+    return ApiCall("PUT", _path(name), wire.EndpointPreview, body=_encode(wanted))
 
 
-def put_all(wanted: Mapping[str, wire.EndpointRequest]) -> Ask[wire.EndpointPreviews]:
-    return Ask("PUT", _ALL, wire.EndpointPreviews, body=_encode(wire.EndpointSet(endpoints=dict(wanted))))
+def put_all(wanted: Mapping[str, wire.EndpointRequest]) -> ApiCall[wire.EndpointPreviews]:
+    return ApiCall("PUT", _ALL, wire.EndpointPreviews, body=_encode(wire.EndpointSet(endpoints=dict(wanted))))
 
 
-def archive(name: str) -> Ask[None]:
-    return Ask("DELETE", _path(name), None)
+def archive(name: str) -> ApiCall[None]:
+    return ApiCall("DELETE", _path(name), None)
 
 
-def trigger(name: str, *, test: bool) -> Ask[wire.Triggered]:
-    return Ask("POST", _path(name, "test" if test else "run"), wire.Triggered, body=_encode(wire.Reason()))
+def trigger(name: str, *, test: bool) -> ApiCall[wire.Triggered]:
+    return ApiCall("POST", _path(name, "test" if test else "run"), wire.Triggered, body=_encode(wire.Reason()))
 
 
-def runs(name: str, *, states: tuple[str, ...], cursor: str, limit: int) -> Ask[wire.EndpointRuns]:
+def runs(name: str, *, states: tuple[str, ...], cursor: str, limit: int) -> ApiCall[wire.EndpointRuns]:
     query = {"state": ",".join(states), "cursor": cursor, "limit": str(limit)}
-    return Ask("GET", _path(name, "runs"), wire.EndpointRuns, _given(query))
+    return ApiCall("GET", _path(name, "runs"), wire.EndpointRuns, _given(query))
 
 
 def _path(name: str, part: str = "") -> str:
@@ -110,10 +110,10 @@ def _states(state: str | Iterable[str]) -> tuple[str, ...]:
 # ---- the two halves
 
 
-class Endpoints:
+class EndpointsClient:
     """What a `Client` can ask about endpoints."""
 
-    def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+    def _ask(self, ask: ApiCall[T], *, within_s: float | None = None) -> T:
         raise NotImplementedError
 
     def endpoints(self, *, group: str = "", archived: bool = False) -> Sequence[wire.Endpoint]:
@@ -164,10 +164,10 @@ class Endpoints:
             cursor = found.next
 
 
-class AsyncEndpoints:
+class AsyncEndpointsClient:
     """What an `AsyncClient` can ask about endpoints."""
 
-    async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+    async def _ask(self, ask: ApiCall[T], *, within_s: float | None = None) -> T:
         raise NotImplementedError
 
     async def endpoints(self, *, group: str = "", archived: bool = False) -> Sequence[wire.Endpoint]:

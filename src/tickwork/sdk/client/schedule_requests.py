@@ -13,7 +13,7 @@ from tickwork.core.calendar.durations import duration_text
 from tickwork.protocol import http_models as wire
 from tickwork.sdk.authoring.options import duration
 from tickwork.sdk.authoring.schedules import Day, Duration, Instant, fitted, request_of
-from tickwork.sdk.client.calls import Ask, StillRunning
+from tickwork.sdk.client.calls import ApiCall, StillRunning
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
@@ -36,57 +36,57 @@ def request(workflow: "Workflow[..., Any] | str", given: Mapping[str, Any]) -> w
     return fitted(request_of(workflow.name, given), workflow)
 
 
-def schedules(group: str, archived: bool, cursor: str) -> Ask[wire.Schedules]:
+def schedules(group: str, archived: bool, cursor: str) -> ApiCall[wire.Schedules]:
     query = {"group": group, "archived": "true" if archived else "", "cursor": cursor}
-    return Ask("GET", "/v1/schedules", wire.Schedules, {name: value for name, value in query.items() if value})
+    return ApiCall("GET", "/v1/schedules", wire.Schedules, {name: value for name, value in query.items() if value})
 
 
-def schedule(name: str) -> Ask[wire.Schedule]:
-    return Ask("GET", _path(name), wire.Schedule)
+def schedule(name: str) -> ApiCall[wire.Schedule]:
+    return ApiCall("GET", _path(name), wire.Schedule)
 
 
-def put(name: str, wanted: wire.ScheduleRequest, *, new: bool = False) -> Ask[wire.SchedulePreview]:
+def put(name: str, wanted: wire.ScheduleRequest, *, new: bool = False) -> ApiCall[wire.SchedulePreview]:
     terms = {"If-None-Match": "*"} if new else {}
-    return Ask("PUT", _path(name), wire.SchedulePreview, body=_encode(wanted), terms=terms)
+    return ApiCall("PUT", _path(name), wire.SchedulePreview, body=_encode(wanted), terms=terms)
 
 
-def apply(owner: str, wanted: Mapping[str, wire.ScheduleRequest], *, dry_run: bool) -> Ask[list[wire.Schedule]]:
+def apply(owner: str, wanted: Mapping[str, wire.ScheduleRequest], *, dry_run: bool) -> ApiCall[list[wire.Schedule]]:
     body = _encode(wire.ScheduleSet(owner=owner, schedules=dict(wanted), dry_run=dry_run))
-    return Ask("PUT", "/v1/schedules", ("schedules", wire.Schedule), body=body)
+    return ApiCall("PUT", "/v1/schedules", ("schedules", wire.Schedule), body=body)
 
 
-def preview(name: str, wanted: wire.ScheduleRequest) -> Ask[wire.SchedulePreview]:
+def preview(name: str, wanted: wire.ScheduleRequest) -> ApiCall[wire.SchedulePreview]:
     fields = {field: getattr(wanted, field) for field in wanted.__struct_fields__}
     body = _encode(wire.PreviewRequest(name=name, **fields))
-    return Ask("POST", "/v1/schedules/preview", wire.SchedulePreview, body=body)
+    return ApiCall("POST", "/v1/schedules/preview", wire.SchedulePreview, body=body)
 
 
-def delete(name: str) -> Ask[None]:
-    return Ask("DELETE", _path(name), None)
+def delete(name: str) -> ApiCall[None]:
+    return ApiCall("DELETE", _path(name), None)
 
 
-def pause(name: str, reason: str, until: Instant | None) -> Ask[None]:
+def pause(name: str, reason: str, until: Instant | None) -> ApiCall[None]:
     ends = "" if until is None else _instant(until, "until")
-    return Ask("POST", _path(name, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=ends)))
+    return ApiCall("POST", _path(name, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=ends)))
 
 
-def deed(name: str, word: str) -> Ask[None]:
+def deed(name: str, word: str) -> ApiCall[None]:
     """resume, archive, restore or reset_failures."""
-    return Ask("POST", _path(name, word), None, body=_encode(wire.Reason()))
+    return ApiCall("POST", _path(name, word), None, body=_encode(wire.Reason()))
 
 
-def trigger(name: str, *, test: bool) -> Ask[wire.Triggered]:
-    return Ask("POST", _path(name, "test" if test else "trigger"), wire.Triggered, body=_encode(wire.Reason()))
+def trigger(name: str, *, test: bool) -> ApiCall[wire.Triggered]:
+    return ApiCall("POST", _path(name, "test" if test else "trigger"), wire.Triggered, body=_encode(wire.Reason()))
 
 
-def group_deed(name: str, word: str, reason: str = "") -> Ask[None]:
+def group_deed(name: str, word: str, reason: str = "") -> ApiCall[None]:
     body = _encode(wire.Reason(reason=reason))
-    return Ask("POST", f"/v1/groups/{quote(name, safe='')}/{word}", None, body=body)
+    return ApiCall("POST", f"/v1/groups/{quote(name, safe='')}/{word}", None, body=body)
 
 
 def hint(
     name: str, interval: Duration | None, at: Instant | None, ttl: Duration | None, reason: str, cost: int
-) -> Ask[wire.Schedule]:
+) -> ApiCall[wire.Schedule]:
     wanted = wire.HintRequest(
         interval="" if interval is None else _length(interval, "interval"),
         at="" if at is None else _instant(at, "at"),
@@ -94,20 +94,20 @@ def hint(
         reason=reason,
         cost=cost,
     )
-    return Ask("PUT", _path(name, "hints"), wire.Schedule, body=_encode(wanted))
+    return ApiCall("PUT", _path(name, "hints"), wire.Schedule, body=_encode(wanted))
 
 
-def clear_hints(name: str) -> Ask[wire.Schedule]:
-    return Ask("DELETE", _path(name, "hints"), wire.Schedule)
+def clear_hints(name: str) -> ApiCall[wire.Schedule]:
+    return ApiCall("DELETE", _path(name, "hints"), wire.Schedule)
 
 
 # ---- occurrences
 
 
-def occurrences(name: str, start: Instant | None, end: Instant | None) -> Ask[wire.Occurrences]:
+def occurrences(name: str, start: Instant | None, end: Instant | None) -> ApiCall[wire.Occurrences]:
     given = {"start": start, "end": end}
     query = {key: _instant(value, key) for key, value in given.items() if value is not None}
-    return Ask("GET", _path(name, "occurrences"), wire.Occurrences, query)
+    return ApiCall("GET", _path(name, "occurrences"), wire.Occurrences, query)
 
 
 def new_in(page: wire.Occurrences, before: Sequence[wire.Occurrence]) -> Iterator[wire.Occurrence]:
@@ -116,17 +116,17 @@ def new_in(page: wire.Occurrences, before: Sequence[wire.Occurrence]) -> Iterato
     return (one for one in page.occurrences if (one.from_at, one.fate, one.cause, one.backfill) not in known)
 
 
-def upcoming(days: int, schedule: str, cursor: str, limit: int | None) -> Ask[wire.Upcoming]:
+def upcoming(days: int, schedule: str, cursor: str, limit: int | None) -> ApiCall[wire.Upcoming]:
     query = {"days": str(days), "schedule": schedule, "cursor": cursor, "limit": "" if limit is None else str(limit)}
-    return Ask("GET", "/v1/occurrences", wire.Upcoming, {name: value for name, value in query.items() if value})
+    return ApiCall("GET", "/v1/occurrences", wire.Upcoming, {name: value for name, value in query.items() if value})
 
 
-def catch_ups(policy: str) -> Ask[list[wire.CatchUp]]:
-    return Ask("GET", "/v1/catchup", ("schedules", wire.CatchUp), {"policy": policy} if policy else {})
+def catch_ups(policy: str) -> ApiCall[list[wire.CatchUp]]:
+    return ApiCall("GET", "/v1/catchup", ("schedules", wire.CatchUp), {"policy": policy} if policy else {})
 
 
-def zones() -> Ask[wire.ZoneNames]:
-    return Ask("GET", "/v1/zones", wire.ZoneNames)
+def zones() -> ApiCall[wire.ZoneNames]:
+    return ApiCall("GET", "/v1/zones", wire.ZoneNames)
 
 
 # ---- backfills
@@ -142,7 +142,7 @@ def backfill(
     concurrency: int,
     priority: int | None,
     forced: bool,
-) -> Ask[wire.Backfill]:
+) -> ApiCall[wire.Backfill]:
     if order not in ORDERS:
         raise Refused("bad_option", f"order is {' or '.join(ORDERS)}", path="order")
     wanted = wire.BackfillRequest(
@@ -154,16 +154,16 @@ def backfill(
         forced=forced,
         preview=preview,
     )
-    return Ask("POST", _path(name, "backfills"), wire.Backfill, body=_encode(wanted), once=forced and not preview)
+    return ApiCall("POST", _path(name, "backfills"), wire.Backfill, body=_encode(wanted), once=forced and not preview)
 
 
-def backfills() -> Ask[list[wire.Backfill]]:
-    return Ask("GET", "/v1/backfills", ("backfills", wire.Backfill))
+def backfills() -> ApiCall[list[wire.Backfill]]:
+    return ApiCall("GET", "/v1/backfills", ("backfills", wire.Backfill))
 
 
-def backfill_deed(number: int, word: str) -> Ask[None]:
+def backfill_deed(number: int, word: str) -> ApiCall[None]:
     """pause, resume or cancel."""
-    return Ask("POST", f"/v1/backfills/{number}/{word}", None, body=_encode(wire.Reason()))
+    return ApiCall("POST", f"/v1/backfills/{number}/{word}", None, body=_encode(wire.Reason()))
 
 
 def backfill_in(found: Iterable[wire.Backfill], number: int) -> wire.Backfill:
@@ -181,17 +181,17 @@ def still_filling(found: wire.Backfill) -> StillRunning:
 # ---- holidays
 
 
-def put_holidays(name: str, dates: Iterable[Day]) -> Ask[None]:
+def put_holidays(name: str, dates: Iterable[Day]) -> ApiCall[None]:
     texts = tuple(one if isinstance(one, str) else one.isoformat() for one in dates)
-    return Ask("PUT", _holidays(name), None, body=_encode(wire.HolidaysRequest(dates=texts)))
+    return ApiCall("PUT", _holidays(name), None, body=_encode(wire.HolidaysRequest(dates=texts)))
 
 
-def holidays() -> Ask[wire.Holidays]:
-    return Ask("GET", "/v1/holidays", wire.Holidays)
+def holidays() -> ApiCall[wire.Holidays]:
+    return ApiCall("GET", "/v1/holidays", wire.Holidays)
 
 
-def delete_holidays(name: str) -> Ask[None]:
-    return Ask("DELETE", _holidays(name), None)
+def delete_holidays(name: str) -> ApiCall[None]:
+    return ApiCall("DELETE", _holidays(name), None)
 
 
 def _holidays(name: str) -> str:

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from tickwork.core.base.errors import Refused
-from tickwork.protocol.child_messages import Job, Spilled, filled
+from tickwork.protocol.child_messages import LargeAttemptJob, SpilledResult, filled
 from tickwork.protocol.log_lines import sendable
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Broke, Done, Spec, Work
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, AttemptJob, Failed, NodeSpec, Succeeded
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.authoring.source_location import about_environment
 from tickwork.sdk.context import Channel, Context, StepsChanged
@@ -32,7 +32,7 @@ class Cancelled(BaseException):
     """Raised in an attempt that was called off and has not ended by itself. `except Exception` does not catch it."""
 
 
-def arguments(work: Work, job: Job | None) -> bytes:
+def arguments(work: AttemptJob, job: LargeAttemptJob | None) -> bytes:
     """As MessagePack, with everything in it that came as files."""
     if job is None:
         return work.args
@@ -52,7 +52,9 @@ class AttemptContext(Context):
 
     __slots__ = ("_make",)
 
-    def __init__(self, make: tuple[Work, Job | None, Spec, Callable[[tuple[int, int]], HostChannel]]) -> None:
+    def __init__(
+        self, make: tuple[AttemptJob, LargeAttemptJob | None, NodeSpec, Callable[[tuple[int, int]], HostChannel]]
+    ) -> None:
         self._make = make  # `Context.__init__` follows later
 
     @property
@@ -92,22 +94,24 @@ def _filled(context: Context) -> bool:
     return True
 
 
-def _checkpoint(work: Work, job: Job | None) -> bytes | None:
+def _checkpoint(work: AttemptJob, job: LargeAttemptJob | None) -> bytes | None:
     if job is not None and job.checkpoint_file:
         return Path(job.checkpoint_file).read_bytes()
     return work.checkpoint if isinstance(work.checkpoint, bytes) else None
 
 
-def answered(task: int, attempt: int, value: Any, handler: Handler, *, folder: str, started_ms: int) -> Done | Spilled:
+def answered(
+    task: int, attempt: int, value: Any, handler: Handler, *, folder: str, started_ms: int
+) -> Succeeded | SpilledResult:
     """Raises `Unsendable` for what cannot travel."""
     ended_ms = time.time_ns() // 1_000_000
     if value is None:
-        return Done(task, attempt, None, started_ms, ended_ms)
+        return Succeeded(task, attempt, None, started_ms, ended_ms)
     data = encode(value, what=f"result of {handler.name}")
     if len(data) <= VALUE_BYTES_MAX:
-        return Done(task, attempt, None if data == NULL else data, started_ms, ended_ms)
+        return Succeeded(task, attempt, None if data == NULL else data, started_ms, ended_ms)
     path = put_down(data, folder, f"{task}-{attempt}", "result")
-    return Spilled(task, attempt, path, len(data), items_in(data), False, started_ms, ended_ms)
+    return SpilledResult(task, attempt, path, len(data), items_in(data), False, started_ms, ended_ms)
 
 
 def put_down(data: bytes, folder: str, attempt: str, name: str) -> str:
@@ -135,13 +139,13 @@ def items_in(data: bytes) -> int | None:
     return None
 
 
-def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) -> Broke:
+def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) -> Failed:
     permanent = isinstance(error, Refused | StepsChanged) or bool(getattr(error, "permanent", False))
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else None
     if code is not None and not -EXIT_CODE_MAX <= code <= EXIT_CODE_MAX:
         code = None
     name = sendable(type(error).__name__[:NAME_LENGTH_MAX])
-    return Broke(task, attempt, name, explained(error), permanent, code, started_ms, time.time_ns() // 1_000_000)
+    return Failed(task, attempt, name, explained(error), permanent, code, started_ms, time.time_ns() // 1_000_000)
 
 
 def explained(error: BaseException) -> str:

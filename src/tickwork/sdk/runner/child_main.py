@@ -22,28 +22,28 @@ from pathlib import Path
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.protocol.child_messages import (
+    AppLoaded,
     Cancel,
-    Folder,
-    Frames,
-    Job,
-    Kept,
-    Order,
-    Ready,
+    CheckpointDurable,
+    ChildMessage,
+    ControlMessage,
+    FrameDecoder,
+    LargeAttemptJob,
+    LoadFailed,
+    PacketDone,
     Retire,
     Retired,
-    Saying,
-    Spilled,
-    Through,
-    Unfit,
+    SpilledResult,
+    WorkDirCreated,
     encoder,
     frame,
     opened,
     order_decoder,
     spec_decoder,
 )
-from tickwork.protocol.child_shared_memory import Marks, Slot, marks_bytes
+from tickwork.protocol.child_shared_memory import AttemptSlot, ChildSharedMemory, marks_bytes
 from tickwork.protocol.log_lines import sendable
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, AttemptJob, Checkpointed, NodeSpec, Progressed
 from tickwork.sdk.authoring.app_loader import App, Handler, load_app
 from tickwork.sdk.context import _current, running
 from tickwork.sdk.runner.attempt import (
@@ -66,18 +66,18 @@ LOOK_NS = 200_000  # whatever printed past Python took longer, or has done so be
 READ_S, READ_S_MAX = 0.0005, 0.2  # how often, and how long, is looked whether the agent has read it
 WAIT_NS = 1_000_000  # an end waits no longer for others before the next attempt begins
 Key = tuple[int, int]
-Known = dict[int, tuple[Spec, Handler | None]]  # by the number of the spec
+KnownSpecs = dict[int, tuple[NodeSpec, Handler | None]]  # by the number of the spec
 become = _current.set  # each thread runs one attempt after the other, so nothing needs to be restored
 
 
-class Voice:
+class FrameSender:
     """Frames to the agent, each whole, from any thread."""
 
     def __init__(self, stream: socket.socket) -> None:
         self.stream = stream
         self._lock = threading.Lock()
 
-    def say(self, *sayings: Saying) -> None:
+    def say(self, *sayings: ChildMessage) -> None:
         self.send(frame(sayings))
 
     def send(self, data: bytes | memoryview) -> None:
@@ -87,14 +87,14 @@ class Voice:
                 self.stream.sendall(data[sent:])
 
 
-class Ends:
+class ResultBuffer:
     """How attempts ended, until it is said. It lies in shared memory, so that a killed child takes nothing along."""
 
-    def __init__(self, marks: Marks, voice: Voice) -> None:
+    def __init__(self, marks: ChildSharedMemory, voice: FrameSender) -> None:
         self._marks, self._voice = marks, voice
         self.since_ns = 0  # start of the first attempt whose end is not said; 0: there is none
 
-    def keep(self, end: Saying, started_ns: int) -> None:
+    def keep(self, end: ChildMessage, started_ns: int) -> None:
         data = encoder.encode(end)
         if not self._marks.keep(data):
             self.say()
@@ -109,12 +109,12 @@ class Ends:
         self.since_ns = 0
 
 
-class Orders:
+class ControlReader:
     """What the agent says to this process: whoever waits for an answer reads, and wakes whoever else is meant."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._reading = threading.Lock()
         self._kept: dict[Key, Callable[[], None]] = {}
         self.cancel: Callable[[Key], None] = lambda _key: None
@@ -130,9 +130,9 @@ class Orders:
         for one in self._frames.feed(data):
             self._follow(order_decoder.decode(one))
 
-    def _follow(self, order: Order) -> None:
+    def _follow(self, order: ControlMessage) -> None:
         match order:
-            case Kept():
+            case CheckpointDurable():
                 self._kept.pop((order.task, order.attempt), lambda: None)()
             case Cancel():
                 self.cancel((order.task, order.attempt))
@@ -150,7 +150,7 @@ class Orders:
                     self._reading.release()
 
 
-class Prints:
+class OutputPipes:
     """What was printed past Python lies in pipes, where nothing tells one attempt from the next: the agent takes it for
     the one whose mark it sees. So an attempt has ended when the agent has read what it printed."""
 
@@ -182,7 +182,7 @@ class AttemptChannel:
 
     __slots__ = ("_host", "_key", "_told_ns")
 
-    def __init__(self, host: "Host", key: Key) -> None:
+    def __init__(self, host: "ChildRunner", key: Key) -> None:
         self._host, self._key, self._told_ns = host, key, 0
 
     def save(self, value: bytes) -> None:
@@ -200,13 +200,13 @@ class AttemptChannel:
     def _send(self, value: bytes) -> None:
         self._host.output.flush()
         if len(value) <= VALUE_BYTES_MAX:
-            self._host.voice.say(Saved(*self._key, value))
+            self._host.voice.say(Checkpointed(*self._key, value))
             return
         path = put_down(value, self._host.folder, f"{self._key[0]}-{self._key[1]}", "checkpoint")
-        self._host.voice.say(Spilled(*self._key, path, len(value), items_in(value), True))
+        self._host.voice.say(SpilledResult(*self._key, path, len(value), items_in(value), True))
 
     def folder(self) -> Path:
-        self._host.voice.say(Folder(*self._key))
+        self._host.voice.say(WorkDirCreated(*self._key))
         return own_folder(self._host.folder, f"{self._key[0]}-{self._key[1]}")
 
     def progress(self, done: int, total: int, message: str) -> None:
@@ -216,18 +216,20 @@ class AttemptChannel:
             self._host.voice.say(Progressed(*self._key, done, total, sendable(message[:1_000])))
 
 
-class Host:
-    def __init__(self, app: App, *, queue: socket.socket, stream: socket.socket, marks: Marks, folder: str) -> None:
+class ChildRunner:
+    def __init__(
+        self, app: App, *, queue: socket.socket, stream: socket.socket, marks: ChildSharedMemory, folder: str
+    ) -> None:
         self.app, self.queue, self.marks, self.folder = app, queue, marks, folder
-        self.voice, self.orders = Voice(stream), Orders(stream)
+        self.voice, self.orders = FrameSender(stream), ControlReader(stream)
         self.output = Output(self.voice.say)
         self.wait: Callable[[threading.Event], object] = self.orders.wait
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, KnownSpecs] = {}
         self._forked = False
         self._retired = threading.Event()
         self._beside = False  # attempts run in threads, beside each other
         self._contexts: dict[Key, AttemptContext] = {}  # of attempts in threads
-        self._prints: Prints | None = None  # where one attempt runs at a time
+        self._prints: OutputPipes | None = None  # where one attempt runs at a time
         os.register_at_fork(after_in_child=self._on_fork)
 
     def _on_fork(self) -> None:
@@ -238,21 +240,23 @@ class Host:
 
     # ---- reading
 
-    def known(self, heads: bytes) -> Known:
+    def known(self, heads: bytes) -> KnownSpecs:
         """The specs of a packet, with their functions."""
         return self._known.get(heads) or self._read(heads)
 
-    def _read(self, heads: bytes) -> Known:
+    def _read(self, heads: bytes) -> KnownSpecs:
         """The same bytes come again and again."""
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        specs = map(spec_decoder.decode, Frames().feed(heads))
+        specs = map(spec_decoder.decode, FrameDecoder().feed(heads))
         known = self._known[heads] = {spec.id: (spec, self.app.handlers.get(spec.handler)) for spec in specs}
         return known
 
     # ---- running
 
-    def run(self, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> Saying:
+    def run(
+        self, work: AttemptJob, job: LargeAttemptJob | None, spec: NodeSpec, handler: Handler | None
+    ) -> ChildMessage:
         """A function from beginning to end, in this thread."""
         started_ms = time.time_ns() // 1_000_000
         try:
@@ -291,8 +295,8 @@ class Host:
         signal.signal(signal.SIGTERM, self._called_off)
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
-        slot, ends = self.marks.slot(0), Ends(self.marks, self.voice)
-        self._prints = Prints()
+        slot, ends = self.marks.slot(0), ResultBuffer(self.marks, self.voice)
+        self._prints = OutputPipes()
         while not self._retired.is_set() and (size := self.queue.recv_into(buffer)):
             number, heads, works, job = opened(bytes(view[:size]))
             slot.take(number)
@@ -315,17 +319,21 @@ class Host:
         else:
             raise Cancelled("this attempt was called off")
 
-    def _serve_one(self, slot: Slot, number: int, work: Work, job: Job | None, known: Known) -> None:
+    def _serve_one(
+        self, slot: AttemptSlot, number: int, work: AttemptJob, job: LargeAttemptJob | None, known: KnownSpecs
+    ) -> None:
         started_ns = slot.begin(work.task, work.attempt)
         if not started_ns:
-            self.voice.say(Through(number, 0))
+            self.voice.say(PacketDone(number, 0))
             return
         end = self.run(work, job, *known[work.spec])
         self.ended((work.task, work.attempt), started_ns)
         self.voice.say(end)
         slot.end()
 
-    def _serve_many(self, slot: Slot, number: int, works: list[Work], known: Known, ends: Ends) -> None:
+    def _serve_many(
+        self, slot: AttemptSlot, number: int, works: list[AttemptJob], known: KnownSpecs, ends: ResultBuffer
+    ) -> None:
         run, ended = self.run, self.ended
         ran, took_ns = 0, -time.monotonic_ns()
         for work in works:
@@ -340,7 +348,7 @@ class Host:
             slot.end()
             ran += 1
         took_ns += time.monotonic_ns()
-        ends.keep(Through(number, ran, took_ns // 1_000), 0)
+        ends.keep(PacketDone(number, ran, took_ns // 1_000), 0)
         ends.say()
 
     def serve_threads(self, width: int) -> None:
@@ -351,14 +359,14 @@ class Host:
             slot = self.marks.slot(number)
             threading.Thread(target=self._serve_thread, args=(slot,), name=f"tickwork-{number}").start()
 
-    def _serve_thread(self, slot: Slot) -> None:
+    def _serve_thread(self, slot: AttemptSlot) -> None:
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
         while not self._retired.is_set() and (size := self.queue.recv_into(buffer)):
             number, heads, (work,), job = opened(bytes(view[:size]))
             slot.take(number)
             if self._retired.is_set():
-                self.voice.say(Through(number, 0))  # another process has it
+                self.voice.say(PacketDone(number, 0))  # another process has it
                 return
             self._serve_one(slot, number, work, job, self.known(heads))
             self._contexts.pop((work.task, work.attempt), None)
@@ -383,7 +391,7 @@ class Host:
 class _Loop:
     """Many coroutines at once. A job is taken only while a slot is free."""
 
-    def __init__(self, host: Host, width: int) -> None:
+    def __init__(self, host: ChildRunner, width: int) -> None:
         self._host = host
         self._free = [host.marks.slot(number) for number in reversed(range(width))]
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -427,9 +435,11 @@ class _Loop:
             self._tasks[work.task, work.attempt] = asyncio.get_running_loop().create_task(running)
         self._listen()
 
-    async def _run(self, slot: Slot, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
+    async def _run(
+        self, slot: AttemptSlot, work: AttemptJob, job: LargeAttemptJob | None, spec: NodeSpec, handler: Handler | None
+    ) -> None:
         host, key = self._host, (work.task, work.attempt)
-        saying: Saying
+        saying: ChildMessage
         started_ms = time.time_ns() // 1_000_000
         try:
             if handler is None:
@@ -468,10 +478,10 @@ class _Loop:
             self._host.orders.read(flags=socket.MSG_DONTWAIT)
 
 
-def ready(app: App) -> Ready:
+def ready(app: App) -> AppLoaded:
     catalog = app.catalog()
     modes = tuple((name, mode_of(handler)) for name, handler in sorted(app.handlers.items()))
-    return Ready(os.getpid(), modes, catalog.documents, catalog.schedules, catalog.application, catalog.version)
+    return AppLoaded(os.getpid(), modes, catalog.documents, catalog.schedules, catalog.application, catalog.version)
 
 
 def mode_of(handler: Handler) -> str:
@@ -489,10 +499,10 @@ def main(mode: str, width: str, target: str, folder: str, *fds: str) -> int:
         app = load_app(target)
         hello = ready(app)
     except BaseException as error:
-        Voice(stream).say(Unfit(type(error).__name__, explained(error)))
+        FrameSender(stream).say(LoadFailed(type(error).__name__, explained(error)))
         return 1
-    marks = Marks(memoryview(memory), int(width))
-    host = Host(app, queue=queue, stream=stream, marks=marks, folder=folder)
+    marks = ChildSharedMemory(memoryview(memory), int(width))
+    host = ChildRunner(app, queue=queue, stream=stream, marks=marks, folder=folder)
     host.output.capture()
     host.voice.say(hello)
     if mode == "process":

@@ -20,27 +20,27 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.values import Ref
-from tickwork.ports.executor import Sink, lacking
-from tickwork.protocol.child_messages import Job, Lines, filled
+from tickwork.ports.executor import ReportSink, lacking
+from tickwork.protocol.child_messages import LargeAttemptJob, OutputLines, filled
 from tickwork.protocol.worker_messages import (
     VALUE_BYTES_MAX,
-    Begun,
-    Broke,
+    AttemptJob,
     Catalog,
-    Done,
+    Checkpointed,
+    Failed,
+    HandedBack,
+    NodeSpec,
     Progressed,
     Report,
-    Returned,
-    Saved,
-    Spec,
-    Work,
+    Started,
+    Succeeded,
 )
 from tickwork.sdk.authoring.app_loader import App, Handler
 from tickwork.sdk.context import running
 from tickwork.sdk.runner.attempt import AttemptContext, Cancelled, failed, items_in
 from tickwork.sdk.runner.output_capture import Output
 from tickwork.sdk.values.encode import NULL, encode
-from tickwork.system.private_files import Scratch
+from tickwork.system.private_files import ScratchDirectory
 
 BEGUN_S = 1.0
 SWEEP_S = 0.1
@@ -48,12 +48,12 @@ INSIST_S = 0.5  # so long a function may look by itself whether it was called of
 Key = tuple[int, int]
 
 
-class Turn:
+class RunningAttempt:
     """One attempt that runs."""
 
     __slots__ = ("begun", "cancel", "context", "kept", "over", "since", "spec", "thread", "told")
 
-    def __init__(self, spec: Spec, since: float) -> None:
+    def __init__(self, spec: NodeSpec, since: float) -> None:
         self.spec, self.since, self.told = spec, since, since
         self.begun = self.over = False  # over: nobody waits for it any more
         self.context: AttemptContext | None = None
@@ -70,18 +70,18 @@ class InlineExecutor:
 
     def __init__(self, app: App, *, threads: int = 8, capture: bool = True) -> None:
         self._app, self._threads = app, threads
-        self._line: deque[tuple[Work, Spec]] = deque()
-        self._turns: dict[Key, Turn] = {}
+        self._line: deque[tuple[AttemptJob, NodeSpec]] = deque()
+        self._turns: dict[Key, RunningAttempt] = {}
         self._stores: dict[asyncio.Task[None], None] = {}
         self._output = Output(self._said) if capture else None
-        self._scratch: Scratch | None = None
+        self._scratch: ScratchDirectory | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
     def slots(self) -> int:
         return self._threads or 8
 
-    async def start(self, sink: Sink) -> Catalog:
+    async def start(self, sink: ReportSink) -> Catalog:
         self._sink, self._loop = sink, asyncio.get_running_loop()
         if self._output is not None:
             self._output.capture(tee=True)
@@ -89,7 +89,7 @@ class InlineExecutor:
 
     # ---- what the agent asks
 
-    def run(self, work: Work, spec: Spec) -> None:
+    def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         handler = self._app.handlers.get(spec.handler)
         if handler is None:
             known = ", ".join(sorted(self._app.handlers)[:20]) or "none at all"
@@ -112,7 +112,7 @@ class InlineExecutor:
         waits = any((work.task, work.attempt) == key for work, _ in self._line)
         if waits and key[0] in self._lingering():
             self._line = deque(one for one in self._line if (one[0].task, one[0].attempt) != key)
-            self._sink.report(Returned(*key))
+            self._sink.report(HandedBack(*key))
 
     def saved(self, task: int, attempt: int) -> None:
         turn = self._turns.get((task, attempt))
@@ -132,14 +132,14 @@ class InlineExecutor:
 
     async def close(self, *, grace_s: float) -> None:
         for key in self.recall():
-            self._sink.report(Returned(*key))
+            self._sink.report(HandedBack(*key))
         until = self._loop.time() + grace_s
         while any(not turn.over for turn in self._turns.values()) and self._loop.time() < until:
             await asyncio.sleep(0.01)
         for key, turn in self._turns.items():
             if not turn.over:
                 self._give_up(turn)
-                self._sink.report(Returned(*key, begun=True))
+                self._sink.report(HandedBack(*key, begun=True))
         for store in list(self._stores):
             store.cancel()
         if self._sweeping is not None:
@@ -162,7 +162,7 @@ class InlineExecutor:
             work, spec = self._line[place]
             del self._line[place]
             key = (work.task, work.attempt)
-            self._turns[key] = Turn(spec, self._loop.time())
+            self._turns[key] = RunningAttempt(spec, self._loop.time())
             if self._sweeping is None:
                 self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
             if work.fetch or isinstance(work.checkpoint, Ref):
@@ -170,7 +170,7 @@ class InlineExecutor:
             else:
                 self._begin(key, work, spec)
 
-    async def _bring(self, key: Key, work: Work, spec: Spec) -> None:
+    async def _bring(self, key: Key, work: AttemptJob, spec: NodeSpec) -> None:
         try:
             found = {one.digest: await self._sink.fetch(one.digest) for one in work.fetch}
             args = filled(work.args, work.fetch, found.__getitem__)
@@ -178,13 +178,13 @@ class InlineExecutor:
             if isinstance(checkpoint, Ref):
                 checkpoint = await self._sink.fetch(checkpoint.digest)
         except (Corrupt, Refused) as error:
-            self._ended(key, Broke(*key, type(error).__name__, str(error)))
+            self._ended(key, Failed(*key, type(error).__name__, str(error)))
             return
         self._begin(key, msgspec.structs.replace(work, args=args, checkpoint=checkpoint, fetch=()), spec)
 
-    def _begin(self, key: Key, work: Work, spec: Spec) -> None:
+    def _begin(self, key: Key, work: AttemptJob, spec: NodeSpec) -> None:
         handler, turn = self._app.handlers[spec.handler], self._turns[key]
-        job: Job | None = None
+        job: LargeAttemptJob | None = None
         turn.context = AttemptContext((work, job, spec, lambda key: _Channel(self, key)))
         if self._threads:
             threading.Thread(
@@ -196,13 +196,13 @@ class InlineExecutor:
         else:
             self._loop.call_soon(self._on_loop, key, work, handler, turn)
 
-    def _on_loop(self, key: Key, work: Work, handler: Handler, turn: Turn) -> None:
+    def _on_loop(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> None:
         if not turn.over:
             self._finish(key, self._called(key, work, handler, turn))
         else:
             self._finish(key, None)
 
-    def _in_thread(self, key: Key, work: Work, handler: Handler, turn: Turn) -> None:
+    def _in_thread(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> None:
         outcome: Report | bytes | None = None
         told = False
         while not told:
@@ -222,7 +222,7 @@ class InlineExecutor:
             except Cancelled:  # it came when the function had ended: what is left to do is done
                 turn.thread = -1
 
-    def _called(self, key: Key, work: Work, handler: Handler, turn: Turn) -> Report | bytes:
+    def _called(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> Report | bytes:
         started_ms = _wall_ms()
         assert turn.context is not None
         try:
@@ -231,7 +231,7 @@ class InlineExecutor:
         except BaseException as error:
             return failed(*key, error, started_ms=started_ms)
 
-    async def _coroutine(self, key: Key, work: Work, handler: Handler, turn: Turn) -> Report | bytes:
+    async def _coroutine(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> Report | bytes:
         started_ms = _wall_ms()
         assert turn.context is not None
         try:
@@ -240,14 +240,16 @@ class InlineExecutor:
         except BaseException as error:
             return failed(*key, error, started_ms=started_ms)
 
-    async def _awaited_in_thread(self, key: Key, work: Work, handler: Handler, turn: Turn) -> Report | bytes:
+    async def _awaited_in_thread(
+        self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt
+    ) -> Report | bytes:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
         turn.cancel = lambda: None if loop.is_closed() else loop.call_soon_threadsafe(task.cancel)
         return await self._coroutine(key, work, handler, turn)
 
-    async def _awaited(self, key: Key, work: Work, handler: Handler, turn: Turn) -> None:
+    async def _awaited(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> None:
         outcome = await self._coroutine(key, work, handler, turn)
         if self._output is not None:
             self._output.ended(key)
@@ -267,7 +269,7 @@ class InlineExecutor:
 
     async def _store(self, key: Key, data: bytes) -> None:
         ref = Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
-        self._ended(key, Done(*key, ref, 0, _wall_ms()))
+        self._ended(key, Succeeded(*key, ref, 0, _wall_ms()))
 
     def _ended(self, key: Key, report: Report) -> None:
         turn = self._turns.pop(key, None)
@@ -291,7 +293,7 @@ class InlineExecutor:
         if self._turns:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _look_at(self, key: Key, turn: Turn, now: float) -> None:
+    def _look_at(self, key: Key, turn: RunningAttempt, now: float) -> None:
         spec, reason = turn.spec, ""
         if spec.running_ms and now - turn.since >= spec.running_ms / 1000:
             reason = f"ran longer than {spec.running_ms} ms; in this process it cannot be ended by force"
@@ -299,12 +301,12 @@ class InlineExecutor:
             reason = f"neither progress nor checkpoint for {spec.silent_ms} ms"
         if reason:
             self._give_up(turn)
-            self._sink.report(Broke(*key, "TimeoutError", reason))
+            self._sink.report(Failed(*key, "TimeoutError", reason))
         elif not turn.begun and now - turn.since >= BEGUN_S:
             turn.begun = True
-            self._sink.report(Begun(*key, _wall_ms() - round((now - turn.since) * 1000)))
+            self._sink.report(Started(*key, _wall_ms() - round((now - turn.since) * 1000)))
 
-    def _give_up(self, turn: Turn) -> None:
+    def _give_up(self, turn: RunningAttempt) -> None:
         turn.over = True
         if turn.context is not None:
             turn.context.cancel()
@@ -326,14 +328,14 @@ class InlineExecutor:
         if turn is None or turn.over:
             return
         turn.told = self._loop.time()
-        if isinstance(report, Saved) and isinstance(report.value, bytes) and len(report.value) > VALUE_BYTES_MAX:
+        if isinstance(report, Checkpointed) and isinstance(report.value, bytes) and len(report.value) > VALUE_BYTES_MAX:
             self._later(self._save_large(key, report.value))
         else:
             self._sink.report(report)
 
     async def _save_large(self, key: Key, data: bytes) -> None:
         ref = Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
-        self._sink.report(Saved(*key, ref))
+        self._sink.report(Checkpointed(*key, ref))
 
     def expect_kept(self, key: Key, kept: Callable[[], object]) -> None:
         turn = self._turns.get(key)
@@ -346,12 +348,12 @@ class InlineExecutor:
         return self._threads > 0
 
     def folder(self, key: Key) -> Path:
-        self._scratch = self._scratch or Scratch()
+        self._scratch = self._scratch or ScratchDirectory()
         place = Path(self._scratch.path, f"{key[0]}-{key[1]}")
         place.mkdir(exist_ok=True)
         return place
 
-    def _said(self, lines: Lines) -> None:
+    def _said(self, lines: OutputLines) -> None:
         for line in lines.lines:
             try:
                 self._loop.call_soon_threadsafe(
@@ -371,7 +373,7 @@ class _Channel:
         """On the agent's own loop nothing can wait: there it is sent, and durable soon after."""
         done = threading.Event()
         self._executor.expect_kept(self._key, done.set)
-        self._executor.say(self._key, Saved(*self._key, value))
+        self._executor.say(self._key, Checkpointed(*self._key, value))
         if self._executor.blocks:
             done.wait()
 
@@ -381,7 +383,7 @@ class _Channel:
         self._executor.expect_kept(
             self._key, lambda: loop.call_soon_threadsafe(lambda: None if kept.done() else kept.set_result(None))
         )
-        self._executor.say(self._key, Saved(*self._key, value))
+        self._executor.say(self._key, Checkpointed(*self._key, value))
         await kept
 
     def progress(self, done: int, total: int, message: str) -> None:
@@ -394,7 +396,7 @@ class _Channel:
         return self._executor.folder(self._key)
 
 
-def _interrupt(turn: Turn) -> None:
+def _interrupt(turn: RunningAttempt) -> None:
     """Raise an error in its function. It arrives with the next line of Python: what waits in the system goes on."""
     if turn.thread > 0:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(turn.thread), ctypes.py_object(Cancelled))
@@ -405,7 +407,7 @@ def _answer(key: Key, value: object, handler: Handler, started_ms: int) -> Repor
     data = encode(value, what=f"result of {handler.name}")
     if len(data) > VALUE_BYTES_MAX:
         return data
-    return Done(*key, None if data == NULL else data, started_ms, _wall_ms())
+    return Succeeded(*key, None if data == NULL else data, started_ms, _wall_ms())
 
 
 def _wall_ms() -> int:

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.protocol.child_messages import Line, Lines
-from tickwork.protocol.log_lines import CUT, LINE_BYTES_MAX, Flow, sendable
+from tickwork.protocol.child_messages import OutputLine, OutputLines
+from tickwork.protocol.log_lines import CUT, LINE_BYTES_MAX, ByteRateLimit, sendable
 from tickwork.sdk.context import current
 
 SEND_S = 0.1
@@ -25,13 +25,13 @@ Key = tuple[int, int]
 class Output:
     """The lines of all attempts of this process, on their way to the agent."""
 
-    def __init__(self, send: Callable[[Lines], None]) -> None:
+    def __init__(self, send: Callable[[OutputLines], None]) -> None:
         self._send = send
         self._lock = threading.RLock()
-        self._lines: list[Line] = []
+        self._lines: list[OutputLine] = []
         self._bytes = 0
         self._open: dict[tuple[Key, str], str] = {}  # the beginning of a line whose end has not come
-        self._flows: dict[Key, Flow] = {}
+        self._flows: dict[Key, ByteRateLimit] = {}
         self._sender: threading.Thread | None = None
         self._before: tuple[Any, Any] | None = None
         self._handler: logging.Handler | None = None
@@ -85,14 +85,14 @@ class Output:
             text = text[:LINE_BYTES_MAX] + CUT
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = Flow()
+            flow = self._flows[key] = ByteRateLimit()
         if not flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
             return
         text = sendable(text)
         at_ms = time.time_ns() // 1_000_000
         if flow.dropped:
-            self._lines.append(Line(*key, stream, flow.note(), at_ms))
-        self._lines.append(Line(*key, stream, text, at_ms))
+            self._lines.append(OutputLine(*key, stream, flow.note(), at_ms))
+        self._lines.append(OutputLine(*key, stream, text, at_ms))
         self._bytes += len(text)
         if self._bytes > BATCH_BYTES:
             self.flush()
@@ -110,7 +110,7 @@ class Output:
                 self._flush_before()
             flow = self._flows.pop(key, None)
             if flow is not None and flow.dropped:
-                self._lines.append(Line(*key, "stderr", flow.note(), time.time_ns() // 1_000_000))
+                self._lines.append(OutputLine(*key, "stderr", flow.note(), time.time_ns() // 1_000_000))
             self.flush()
 
     def _flush_before(self) -> None:
@@ -122,7 +122,7 @@ class Output:
         with self._lock:
             lines, self._lines, self._bytes = self._lines, [], 0
             if lines:
-                self._send(Lines(tuple(lines)))
+                self._send(OutputLines(tuple(lines)))
 
     def _send_soon(self) -> None:
         if self._sender is None or not self._sender.is_alive():  # also after a fork of user code

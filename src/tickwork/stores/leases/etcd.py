@@ -14,13 +14,13 @@ import httpx2
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.leases import Holding, Member
+from tickwork.ports.leases import HeldLease, Member
 
 TIMEOUT_S = 2.0
 RETRY_MS = 200
 _encode = msgspec.json.Encoder().encode
 _member = msgspec.json.Decoder(Member).decode
-_holding = msgspec.json.Decoder(Holding).decode
+_holding = msgspec.json.Decoder(HeldLease).decode
 
 
 class EtcdLeases:
@@ -31,7 +31,7 @@ class EtcdLeases:
         self._prefix = prefix
         self._client: httpx2.AsyncClient | None = None
         self._beats: dict[str, tuple[int, int]] = {}  # etcd's lease and its seconds, by session
-        self._held: dict[int, tuple[Holding, int, int]] = {}  # with etcd's lease and its seconds
+        self._held: dict[int, tuple[HeldLease, int, int]] = {}  # with etcd's lease and its seconds
         self._cluster = ""
 
     def of_cluster(self, cluster: str) -> None:
@@ -73,10 +73,10 @@ class EtcdLeases:
     # ---- partitions
 
     async def take(self, partition: int, member: Member, *, ttl_ms: int) -> bool:
-        holding = Holding(partition, member.session, member.node, member.address)
+        holding = HeldLease(partition, member.session, member.node, member.address)
         return await self._take(holding, _seconds(ttl_ms))
 
-    async def _take(self, holding: Holding, seconds: int) -> bool:
+    async def _take(self, holding: HeldLease, seconds: int) -> bool:
         key, lease = self._lease_key(holding.partition), await self._grant(seconds)
         put = {"request_put": _put(key, _encode(holding), lease)}
         free = {"key": _text(key), "target": "CREATE", "create_revision": "0"}
@@ -125,7 +125,7 @@ class EtcdLeases:
                 own = {"key": _text(key), "target": "MOD", "mod_revision": revision}
                 await self._txn(own, {"request_delete_range": {"key": _text(key)}})
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[HeldLease]:
         return [_holding(value) for value, _ in await self._range(f"{self._at}/leases/")]
 
     # ---- etcd

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from tickwork.ports.leases import Holding, Member
+from tickwork.ports.leases import HeldLease, Member
 
 
 class MemoryLeases:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._members: dict[str, tuple[Member, int]] = {}
-        self._held: dict[int, tuple[Holding, int]] = {}
+        self._held: dict[int, tuple[HeldLease, int]] = {}
 
     async def open(self) -> None: ...
 
@@ -31,7 +31,7 @@ class MemoryLeases:
         found = self._held.get(partition)
         if found is not None and found[1] > now_ms and found[0].session != member.session:
             return False
-        self._held[partition] = (Holding(partition, member.session, member.node, member.address), now_ms + ttl_ms)
+        self._held[partition] = (HeldLease(partition, member.session, member.node, member.address), now_ms + ttl_ms)
         return True
 
     async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
@@ -44,6 +44,6 @@ class MemoryLeases:
         if partition in self._held and self._held[partition][0].session == session:
             del self._held[partition]
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[HeldLease]:
         now_ms = self._now_ms()
         return [holding for _, (holding, until) in sorted(self._held.items()) if until > now_ms]

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.leases import Divided, Holding, Leases, Member
+from tickwork.ports.leases import ClusterScoped, HeldLease, Leases, Member
 
 T = TypeVar("T")
 
 
-class DoubledLeases:
+class MirroredLeases:
     def __init__(
         self, chosen: Leases, store: Leases, *, on_alarm: Callable[[str, str], None] = lambda _kind, _text: None
     ) -> None:
@@ -22,7 +22,7 @@ class DoubledLeases:
         self._away = False
 
     def of_cluster(self, cluster: str) -> None:
-        if isinstance(self._chosen, Divided):
+        if isinstance(self._chosen, ClusterScoped):
             self._chosen.of_cluster(cluster)
 
     async def open(self) -> None:
@@ -76,7 +76,7 @@ class DoubledLeases:
     async def release(self, partition: int, session: str) -> None:
         await self._both(lambda one: one.release(partition, session))
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[HeldLease]:
         return await self._either(lambda one: one.holdings())
 
     # ---- which of the two

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.leases import Holding, Member
+from tickwork.ports.leases import HeldLease, Member
 from tickwork.ports.store import StoreUnusable
 
 TIMEOUT_S = 2.0
@@ -87,7 +87,7 @@ _SCRIPTS = {
 }
 _encode = msgspec.json.Encoder().encode
 _member = msgspec.json.Decoder(Member).decode
-_holding = msgspec.json.Decoder(Holding).decode
+_holding = msgspec.json.Decoder(HeldLease).decode
 
 
 def _keys(prefix: str) -> list[str]:
@@ -143,7 +143,7 @@ class RedisLeases:
         return sorted(map(_member, await self._run("members")), key=lambda member: member.session)
 
     async def take(self, partition: int, member: Member, *, ttl_ms: int) -> bool:
-        holding = Holding(partition, member.session, member.node, member.address)
+        holding = HeldLease(partition, member.session, member.node, member.address)
         return bool(await self._run("take", partition, member.session, _encode(holding), ttl_ms))
 
     async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
@@ -152,5 +152,5 @@ class RedisLeases:
     async def release(self, partition: int, session: str) -> None:
         await self._run("release", partition, session)
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[HeldLease]:
         return sorted(map(_holding, await self._run("holdings")), key=lambda holding: holding.partition)

@@ -7,33 +7,41 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import astuple
 
-from tickwork.core.state.schedule import Range
+from tickwork.core.state.schedule import FateRange
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
     ChildRow,
+    ClusterIdentity,
     DefinitionRow,
     Fenced,
-    Founded,
     Head,
     InboxRow,
     LogChunk,
     Route,
     RunRow,
 )
-from tickwork.ports.store_maintenance import JOURNAL, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.ports.store_maintenance import (
+    JOURNAL,
+    ArchivedRun,
+    ArchiveObject,
+    LogAddress,
+    StoreNotEmpty,
+    TableBatch,
+    Take,
+)
 
 if TYPE_CHECKING:
     from tickwork.stores.memory.store import MemoryDisk, Partition
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_range = msgspec.msgpack.Decoder(Range).decode
+_decode_range = msgspec.msgpack.Decoder(FateRange).decode
 Row = tuple[Any, ...]
 
 
-class MemoryUpkeep:
+class MemoryMaintenance:
     @property
     def _disk(self) -> "MemoryDisk":
         raise NotImplementedError
@@ -57,7 +65,9 @@ class MemoryUpkeep:
         found = self._disk.attempts
         return [(run, data) for run in sorted(found) if first <= run <= last for data in found[run]]
 
-    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+    async def move_runs(
+        self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], *, epoch: int
+    ) -> None:
         disk = self._disk
         self._own(partition, epoch)
         disk.archives[archive.object] = archive
@@ -71,7 +81,7 @@ class MemoryUpkeep:
                 del disk.children[place]
             disk.archived[run.tenant, run.id] = ArchivedRun(run.tenant, run.id, run.number, run.object)
 
-    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+    async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
         disk, found = self._disk, self._own(partition, epoch)
         if archive.last >= found.head.watermark:
             raise Fenced(f"partition {partition}: the journal is needed from seq {found.head.watermark} on")
@@ -79,7 +89,7 @@ class MemoryUpkeep:
         count = max(0, archive.last - found.cut.seq)
         del found.journal[:count], found.epochs[:count]
         if count:
-            found.cut = Sealed(archive.last, archive.tick, archive.hash, b"")
+            found.cut = SealedRow(archive.last, archive.tick, archive.hash, b"")
 
     def _own(self, partition: int, epoch: int) -> "Partition":
         found = self._disk.partitions.get(partition)
@@ -95,18 +105,18 @@ class MemoryUpkeep:
         found = self._disk.partitions.get(partition)
         return found.cut.seq if found else 0
 
-    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+    async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         for one in self._disk.archives.values():
             if one.kind == JOURNAL and one.partition == partition and one.first <= seq <= one.last:
                 return one
         return None
 
-    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
         found = [one for one in self._disk.archives.values() if (one.kind, one.partition) == (kind, partition)]
         over = (one for one in found if one.first <= number <= one.last)
         return sorted(over, key=lambda one: (one.to_ms, one.object))
 
-    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         old = [one for one in self._disk.archives.values() if one.to_ms < before_ms]
         return sorted(old, key=lambda one: (one.to_ms, one.object))[: max(limit, 0)]
 
@@ -116,7 +126,7 @@ class MemoryUpkeep:
         for place in [place for place, run in disk.archived.items() if run.object == object_]:
             del disk.archived[place]
 
-    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
         every = chain.from_iterable(found.values() for found in self._disk.log_chunks.values())
         placed = {(one.task, one.attempt, one.chunk): one for one in every if one.task >> NUMBER_BITS == partition}
         return [placed[at] for at in islice((at for at in sorted(placed) if at > place), max(limit, 0))]
@@ -125,7 +135,7 @@ class MemoryUpkeep:
         every = chain.from_iterable(found.values() for found in self._disk.log_chunks.values())
         return frozenset(digests) & {one.digest for one in every if one.written_ms >= since_ms}
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+    async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
         if archive is not None and places:
             self._disk.archives[archive.object] = archive
         for task, attempt, chunk in places:
@@ -160,15 +170,15 @@ class MemoryUpkeep:
     # ---- taking it elsewhere
 
     async def export(self, take: Take) -> None:
-        moment = [Batch(table, list(rows)) for table, rows in _tables(self._disk)]
+        moment = [TableBatch(table, list(rows)) for table, rows in _tables(self._disk)]
         for batch in moment:
             if batch.rows:
                 await take(batch)
 
-    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
+    async def bring_in(self, batches: AsyncIterator[TableBatch]) -> None:
         disk = self._disk
         if any(rows for _, rows in ((table, list(rows)) for table, rows in _tables(disk))):
-            raise NotEmpty("the memory")
+            raise StoreNotEmpty("the memory")
         taken = [batch async for batch in batches]  # first all of it: what comes may break off
         for batch in sorted(taken, key=lambda one: one.table != "partitions"):
             for row in batch.rows:
@@ -253,17 +263,17 @@ def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
 
     match table:
         case "founded":
-            disk.founded = Founded(*row)
+            disk.founded = ClusterIdentity(*row)
         case "routes":
             disk.routes[row[0]] = Route(*row)
         case "partitions":
             number, epoch, owner, seq, tick, hash_, watermark, watermark_hash, settings, header, *cut = row
             head = Head(epoch, seq, tick, hash_, watermark)
             disk.partitions[number] = Partition(
-                settings, head, owner, header, watermark_hash, cut=Sealed(cut[0], cut[1], cut[2], b"")
+                settings, head, owner, header, watermark_hash, cut=SealedRow(cut[0], cut[1], cut[2], b"")
             )
         case "journal":
-            disk.partitions[row[0]].journal.append(Sealed(row[1], *row[3:]))
+            disk.partitions[row[0]].journal.append(SealedRow(row[1], *row[3:]))
             disk.partitions[row[0]].epochs.append(row[2])
         case "payloads":
             disk.put_payload(row[0], row[1])
@@ -288,7 +298,7 @@ def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
         case "log_chunks":
             disk.log_chunks[row[0], row[1]][row[2]] = LogChunk(*row)
         case "archives":
-            disk.archives[row[0]] = Archive(*row)
+            disk.archives[row[0]] = ArchiveObject(*row)
         case "archived":
             disk.archived[row[0], row[1]] = ArchivedRun(*row)
         case "inbox":

@@ -13,18 +13,18 @@ from itertools import islice
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, Unavailable
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import GENESIS, Sealed
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.ports.store import (
     PORTION,
     BackfillRow,
     CacheRow,
+    ClusterIdentity,
     DefinitionRow,
     Fenced,
-    Founded,
     Head,
     InboxRow,
-    Loaded,
+    LoadedPartition,
     LogChunk,
     Payload,
     Route,
@@ -32,8 +32,8 @@ from tickwork.ports.store import (
     RunFilter,
     RunRow,
 )
-from tickwork.ports.store_maintenance import Archive, ArchivedRun
-from tickwork.stores.memory.maintenance import MemoryUpkeep
+from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject
+from tickwork.stores.memory.maintenance import MemoryMaintenance
 
 
 class Partition(msgspec.Struct):
@@ -44,20 +44,20 @@ class Partition(msgspec.Struct):
     owner: str
     header: bytes = b""
     watermark_hash: bytes = GENESIS
-    journal: list[Sealed] = []
+    journal: list[SealedRow] = []
     epochs: list[int] = []  # of the journal's rows
     documents: dict[str, bytes] = {}
     live_runs: dict[int, bytes] = {}
     live_tasks: dict[int, bytes] = {}
     schedules: dict[int, bytes] = {}
-    cut: Sealed = Sealed(0, 0, GENESIS, b"")  # the last row that was taken away from the journal
+    cut: SealedRow = SealedRow(0, 0, GENESIS, b"")  # the last row that was taken away from the journal
 
 
 class MemoryDisk:
     """What survives a crash."""
 
     def __init__(self) -> None:
-        self.founded: Founded | None = None
+        self.founded: ClusterIdentity | None = None
         self.routes: dict[str, Route] = {}
         self.inbox: dict[int, dict[str, InboxRow]] = defaultdict(dict)
         self.partitions: dict[int, Partition] = {}
@@ -73,10 +73,10 @@ class MemoryDisk:
         self.attempts: dict[int, list[bytes]] = defaultdict(list)
         self.children: dict[tuple[int, int], dict[int, bytes]] = defaultdict(dict)
         self.cache: dict[str, CacheRow] = {}
-        self.fates: dict[tuple[str, str], dict[tuple[int, int, int], Range]] = defaultdict(dict)
+        self.fates: dict[tuple[str, str], dict[tuple[int, int, int], FateRange]] = defaultdict(dict)
         self.backfills: dict[int, BackfillRow] = {}
         self.log_chunks: dict[tuple[int, int], dict[int, LogChunk]] = defaultdict(dict)
-        self.archives: dict[str, Archive] = {}
+        self.archives: dict[str, ArchiveObject] = {}
         self.archived: dict[tuple[str, str], ArchivedRun] = {}
 
     def put_payload(self, digest: str, data: bytes) -> None:
@@ -100,7 +100,7 @@ class MemoryDisk:
         return row
 
 
-class MemoryStore(MemoryUpkeep):
+class MemoryStore(MemoryMaintenance):
     portion = PORTION
 
     def __init__(self, disk: MemoryDisk) -> None:
@@ -121,10 +121,10 @@ class MemoryStore(MemoryUpkeep):
 
     # ---- what all nodes share
 
-    async def found(self, *, cluster: str, partitions: int) -> Founded:
+    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         disk = self._disk
         if disk.founded is None:
-            disk.founded = Founded(cluster, partitions)
+            disk.founded = ClusterIdentity(cluster, partitions)
         return disk.founded
 
     async def read_routes(self) -> list[Route]:
@@ -163,7 +163,7 @@ class MemoryStore(MemoryUpkeep):
         found = self._disk.partitions.get(partition)
         return found.head if found else Head(0)
 
-    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+    async def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> None:
         disk = self._disk
         found = disk.partitions.get(partition)
         if found is None or (found.head.epoch, found.head.seq) != (epoch, row.seq - 1):
@@ -186,11 +186,11 @@ class MemoryStore(MemoryUpkeep):
         _write_live(found, rows)
         _write_ended(disk, rows)
 
-    async def load(self, partition: int) -> Loaded:
+    async def load(self, partition: int) -> LoadedPartition:
         found = self._disk.partitions.get(partition)
         if found is None:
-            return Loaded(Head(0), b"", b"", GENESIS, [], [], [], [], [])
-        return Loaded(
+            return LoadedPartition(Head(0), b"", b"", GENESIS, [], [], [], [], [])
+        return LoadedPartition(
             found.head,
             found.settings,
             found.header,
@@ -202,7 +202,7 @@ class MemoryStore(MemoryUpkeep):
             found.journal[found.head.watermark - found.cut.seq :],
         )
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         found = self._disk.partitions.get(partition)
         if found is None:
             return []
@@ -241,7 +241,7 @@ class MemoryStore(MemoryUpkeep):
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         return self._disk.definitions.get((tenant, digest))
 
-    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
         found = self._disk.fates.get((tenant, schedule), {})
         spans = (found[place] for place in sorted(found))
         return list(islice((one for one in spans if one.from_ms < to_ms and one.to_ms >= from_ms), max(limit, 0)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.ports.artifacts import Named, digest_of
-from tickwork.stores.postgres.connections import SCHEMA, Line, Lines, address
+from tickwork.stores.postgres.connections import SCHEMA, ConnectionPool, PostgresConnection, address
 
 MOVE_S = 120.0
 
@@ -17,7 +17,7 @@ class PostgresArtifacts:
 
     def __init__(self, dsn: str, *, schema: str = SCHEMA, pgbouncer: bool | None = None) -> None:
         where = address(dsn, schema=schema, pgbouncer=pgbouncer)
-        self._lines = Lines(lambda: Line(where, changes=True, timeout_s=MOVE_S), count=2)
+        self._lines = ConnectionPool(lambda: PostgresConnection(where, changes=True, timeout_s=MOVE_S), count=2)
 
     async def put(self, data: bytes) -> str:
         digest = digest_of(data)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork.ports.store_maintenance import COLUMNS
 from tickwork.stores import checksums
-from tickwork.stores.run_blocks import Outline
+from tickwork.stores.run_blocks import BlockHeader
 
 if TYPE_CHECKING:
     import asyncpg
@@ -28,7 +28,7 @@ _OTHERS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Callable[[Row], int]]]
     "run_blocks": (
         ("first", "held", "marks", "data"),
         {
-            "outline_checksum": lambda row: checksums.of_outline(Outline(row[0], row[1], row[2], 0)),
+            "outline_checksum": lambda row: checksums.of_outline(BlockHeader(row[0], row[1], row[2], 0)),
             "checksum": lambda row: checksums.of_bytes(row[0], row[3]),
         },
     ),

@@ -75,7 +75,7 @@ def client() -> Any:
     return asyncpg
 
 
-class Line:
+class PostgresConnection:
     """One connection. `changes`: what goes over it changes something, so a lost answer leaves the outcome unknown."""
 
     def __init__(
@@ -115,13 +115,13 @@ class Line:
             except BaseException as error:
                 raise self._sorted_out(error, name) from error
 
-    async def together(self, work: Callable[["Talk"], Awaitable[T]], what: str, *, mode: str = "") -> T:
+    async def together(self, work: Callable[["Transaction"], Awaitable[T]], what: str, *, mode: str = "") -> T:
         """Several statements in one transaction."""
         async with self._turn:
             connection = await self._connected()
             try:
                 await connection.execute(self._begin(mode), timeout=self._timeout_s)
-                result = await work(Talk(connection, self._sql, self._timeout_s))
+                result = await work(Transaction(connection, self._sql, self._timeout_s))
                 await connection.execute("commit", timeout=self._timeout_s)
                 return result
             except BaseException as error:
@@ -228,7 +228,7 @@ class Line:
                     connection.terminate()
 
 
-class Talk:
+class Transaction:
     """Inside a transaction."""
 
     def __init__(self, connection: "asyncpg.Connection[Any]", sql: dict[str, str], timeout_s: float) -> None:
@@ -255,10 +255,10 @@ class Talk:
         await self._connection.copy_records_to_table(table, records=records, columns=columns, timeout=self._timeout_s)
 
 
-class Lines:
+class ConnectionPool:
     """A few of them, for whoever comes: the one that was used last goes first."""
 
-    def __init__(self, make: Callable[[], Line], *, count: int) -> None:
+    def __init__(self, make: Callable[[], PostgresConnection], *, count: int) -> None:
         self._idle = [make() for _ in range(count)]
         self._all = tuple(self._idle)
         self._free = asyncio.Semaphore(count)
@@ -266,10 +266,10 @@ class Lines:
     async def fetch(self, name: str, *args: Any) -> list[Any]:
         return await self._with(lambda line: line.fetch(name, *args))
 
-    async def together(self, work: Callable[[Talk], Awaitable[T]], what: str, *, mode: str = "") -> T:
+    async def together(self, work: Callable[[Transaction], Awaitable[T]], what: str, *, mode: str = "") -> T:
         return await self._with(lambda line: line.together(work, what, mode=mode))
 
-    async def _with(self, deed: Callable[[Line], Awaitable[T]]) -> T:
+    async def _with(self, deed: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         async with self._free:
             line = self._idle.pop()
             try:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.leases import Holding, Member
-from tickwork.stores.postgres.connections import SCHEMA, Line, address
+from tickwork.ports.leases import HeldLease, Member
+from tickwork.stores.postgres.connections import SCHEMA, PostgresConnection, address
 from tickwork.stores.postgres.errors import RETRY_MS
 from tickwork.stores.postgres.open import bring_up
 
@@ -26,11 +26,11 @@ class PostgresLeases:
     def __init__(self, dsn: str, *, schema: str = SCHEMA, pgbouncer: bool | None = None, upgrade: bool = True) -> None:
         self._upgrade = upgrade
         self.address = address(dsn, schema=schema, pgbouncer=pgbouncer)
-        self._opened: Line | None = None
+        self._opened: PostgresConnection | None = None
 
     async def open(self) -> None:
         await bring_up(self.address, upgrade=self._upgrade)
-        self._opened = Line(self.address, changes=False, timeout_s=TIMEOUT_S, settings=UNSYNCED)
+        self._opened = PostgresConnection(self.address, changes=False, timeout_s=TIMEOUT_S, settings=UNSYNCED)
 
     async def close(self) -> None:
         line, self._opened = self._opened, None
@@ -38,7 +38,7 @@ class PostgresLeases:
             await line.close()
 
     @property
-    def _line(self) -> Line:
+    def _line(self) -> PostgresConnection:
         if self._opened is None:
             raise Unavailable("the leases are closed", retry_after_ms=RETRY_MS)
         return self._opened
@@ -65,5 +65,5 @@ class PostgresLeases:
     async def release(self, partition: int, session: str) -> None:
         await self._line.fetch("release_lease", partition, session)
 
-    async def holdings(self) -> list[Holding]:
-        return [Holding(*row) for row in await self._line.fetch("read_leases")]
+    async def holdings(self) -> list[HeldLease]:
+        return [HeldLease(*row) for row in await self._line.fetch("read_leases")]

@@ -12,12 +12,20 @@ from msgspec.structs import astuple
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
-from tickwork.ports.store_maintenance import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.ports.store_maintenance import (
+    COLUMNS,
+    ArchivedRun,
+    ArchiveObject,
+    LogAddress,
+    StoreNotEmpty,
+    TableBatch,
+    Take,
+)
 from tickwork.stores.checksums import SUMS, of_bytes, of_epoch, of_fields, of_row, require
 from tickwork.stores.postgres import run_blocks as shelf
-from tickwork.stores.postgres.connections import Address, Line, Talk
+from tickwork.stores.postgres.connections import Address, PostgresConnection, Transaction
 from tickwork.stores.postgres.rows import checked
-from tickwork.stores.run_blocks import Portion
+from tickwork.stores.run_blocks import PendingRuns
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.store import _Connections
@@ -39,7 +47,7 @@ _ORDER = {"attempts": "place", "archives": "object", "children": "1, 2, 3", "log
           "fates": "1, 2, 3, 4, 5"}  # fmt: skip
 
 
-class PostgresUpkeep:
+class PostgresMaintenance:
     address: Address
 
     @property
@@ -66,10 +74,12 @@ class PostgresUpkeep:
         rows = [checked("attempts", row) for row in await self._at.readers.fetch("attempts_between", first, last)]
         return [(run, data) for run, data in rows]
 
-    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+    async def move_runs(
+        self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], *, epoch: int
+    ) -> None:
         ends = {run.number: run.ended_ms for run in runs}
 
-        async def work(talk: Talk) -> None:
+        async def work(talk: Transaction) -> None:
             await _watermark(talk, partition, epoch)
             await talk.fetch("put_archive", *astuple(archive), of_row(archive))
             # Only as they were read: one that was brought back and ended again is another.
@@ -84,8 +94,8 @@ class PostgresUpkeep:
 
         await self._at.writers.together(work, "move_runs")
 
-    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
-        async def work(talk: Talk) -> None:
+    async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
+        async def work(talk: Transaction) -> None:
             watermark = await _watermark(talk, partition, epoch)
             if archive.last >= watermark:
                 raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
@@ -103,17 +113,17 @@ class PostgresUpkeep:
         found = await self._at.readers.fetch("read_journal_cut", partition)
         return int(found[0][0]) if found else 0
 
-    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+    async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         found = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]
         return found[0] if found and found[0].first <= seq else None
 
-    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         return [_archive(row) for row in await self._at.readers.fetch("read_old_archives", before_ms, max(limit, 0))]
 
     async def drop_archive(self, object_: str) -> None:
         await self._at.writers.fetch("drop_archive", object_)
 
-    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
         first, last = _span(partition)
         after = max(tuple(place), (first - 1, 0, 0))
         rows = await self._at.readers.fetch("log_chunks_after", *after, last, max(limit, 0))
@@ -123,8 +133,8 @@ class PostgresUpkeep:
         found = await self._at.readers.fetch("read_named_logs", list(digests), since_ms)
         return frozenset(digest for (digest,) in found)
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
-        async def work(talk: Talk) -> None:
+    async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
+        async def work(talk: Transaction) -> None:
             if archive is not None:
                 await talk.fetch("put_archive", *astuple(archive), of_row(archive))
             await talk.fetch("drop_log_chunks", *map(list, zip(*places, strict=True)))
@@ -132,7 +142,7 @@ class PostgresUpkeep:
         if places:
             await self._at.writers.together(work, "drop_log_chunks")
 
-    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
         return [_archive(row) for row in await self._at.readers.fetch("read_archives_over", partition, kind, number)]
 
     async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
@@ -147,7 +157,7 @@ class PostgresUpkeep:
         return frozenset(digest for (digest,) in found)
 
     async def note_renewal(self, partition: int, *, epoch: int) -> None:
-        async def work(talk: Talk) -> None:
+        async def work(talk: Transaction) -> None:
             await _watermark(talk, partition, epoch)
             ((day,),) = await talk.fetch("note_renewal", partition)
             await talk.fetch("sign_renewal", partition, of_fields(partition, day))
@@ -165,32 +175,32 @@ class PostgresUpkeep:
     # ---- taking it elsewhere
 
     async def export(self, take: Take) -> None:
-        async def work(talk: Talk) -> None:
+        async def work(talk: Transaction) -> None:
             odd = await talk.fetch("read_odd_days")
             require(not odd, f"the day of payload {odd[0][0] if odd else ''}")
             for table in COLUMNS:
                 async for rows in _runs(talk) if table == "runs" else talk.stream(_select(table), ROWS):
-                    batch = Batch(table, [_checked(table, row) for row in rows])
+                    batch = TableBatch(table, [_checked(table, row) for row in rows])
                     try:
                         await take(batch)
                     except Exception as error:
-                        raise _Theirs(error) from error
+                        raise _RemoteError(error) from error
 
         await self._apart(work, "export", changes=False, mode="isolation level repeatable read read only")
 
-    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
-        async def work(talk: Talk) -> None:
+    async def bring_in(self, batches: AsyncIterator[TableBatch]) -> None:
+        async def work(talk: Transaction) -> None:
             for table in COLUMNS:
                 held = "run_blocks" if table == "runs" else table
                 if await talk.plain(f"select 1 from {held} limit 1"):  # noqa: S608 - names of our own
-                    raise NotEmpty(f"the schema {self.address.schema}")
+                    raise StoreNotEmpty(f"the schema {self.address.schema}")
             async for batch in _given(batches):
                 if batch.table == "partitions":
                     await _add_partitions(talk, batch.rows)
                 elif batch.table == "payloads":  # a digest names its bytes: whoever comes second changes nothing
                     await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
                 elif batch.table == "runs":
-                    await shelf.put(talk, Portion([RunRow(*row) for row in batch.rows]))
+                    await shelf.put(talk, PendingRuns([RunRow(*row) for row in batch.rows]))
                 else:
                     sum_of = SUMS.get(batch.table)
                     rows = [tuple(row) for row in batch.rows]
@@ -206,16 +216,16 @@ class PostgresUpkeep:
         """Over a connection of its own, which may take its time."""
         assert self._at is not None, "it is open"
         patient = replace(self.address, idle_ms=round(PATIENCE_S * 1000))
-        line = Line(patient, changes=changes, timeout_s=PATIENCE_S)
+        line = PostgresConnection(patient, changes=changes, timeout_s=PATIENCE_S)
         try:
             await line.together(work, what, mode=mode)
-        except _Theirs as theirs:
+        except _RemoteError as theirs:
             raise theirs.error from None
         finally:
             await line.close()
 
 
-class _Theirs(TickworkError):
+class _RemoteError(TickworkError):
     """What the other side raised: no error of ours, so nobody explains it."""
 
     def __init__(self, error: Exception) -> None:
@@ -223,29 +233,29 @@ class _Theirs(TickworkError):
         self.error = error
 
 
-async def _given(batches: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
+async def _given(batches: AsyncIterator[TableBatch]) -> AsyncIterator[TableBatch]:
     try:
         async for batch in batches:
             yield batch
     except Exception as error:
-        raise _Theirs(error) from error
+        raise _RemoteError(error) from error
 
 
-async def _watermark(talk: Talk, partition: int, epoch: int) -> int:
+async def _watermark(talk: Transaction, partition: int, epoch: int) -> int:
     found = await talk.fetch("lock_owner", partition, epoch)
     if not found:
         raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
     return int(found[0][0])
 
 
-async def _add_partitions(talk: Talk, rows: Sequence[Sequence[Any]]) -> None:
+async def _add_partitions(talk: Transaction, rows: Sequence[Sequence[Any]]) -> None:
     for number, epoch, owner, _, _, _, watermark, watermark_hash, settings, header, *cut in rows:
         await talk.fetch("add_partition", number, epoch, owner, *cut, of_epoch(number, epoch, owner))
         await talk.fetch("add_watermark", number, epoch, watermark, watermark_hash)
         await talk.fetch("add_whole_machine", number, settings, of_bytes(0, settings), header, of_bytes(0, header))
 
 
-async def _runs(talk: Talk) -> AsyncIterator[list[Any]]:
+async def _runs(talk: Transaction) -> AsyncIterator[list[Any]]:
     async for rows in shelf.checked(talk):  # of a stretch: 256 at most
         yield [astuple(row) for row in rows]
 
@@ -272,8 +282,8 @@ def _checked(table: str, found: Any) -> tuple[Any, ...]:
     return checked(table, row) if table in SUMS else row
 
 
-def _archive(row: Any) -> Archive:
-    return Archive(*checked("archives", row))
+def _archive(row: Any) -> ArchiveObject:
+    return ArchiveObject(*checked("archives", row))
 
 
 def _span(partition: int) -> tuple[int, int]:

@@ -65,7 +65,7 @@ async def bring_up(address: Address, *, make: bool = True, upgrade: bool = True)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerInfo:
     """A server as it is found."""
 
     where: str
@@ -75,7 +75,7 @@ class Seen:
     notes: list[str]
 
 
-async def look(dsn: str) -> Seen:
+async def look(dsn: str) -> ServerInfo:
     """Nothing is changed. Raises as `bring_up` does."""
     at = address(dsn, schema=SCHEMA)
     connection = await _connect(at)
@@ -83,7 +83,7 @@ async def look(dsn: str) -> Seen:
         notes = await _check_server(connection)
         server = str(await connection.fetchval("show server_version", timeout=CONNECT_S))
         version = await _version(connection, at.schema)
-        return Seen(at.where, server.split()[0], version, len(FILES.migrations), notes)
+        return ServerInfo(at.where, server.split()[0], version, len(FILES.migrations), notes)
     except TickworkError:
         raise
     except Exception as error:

@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import GENESIS, Sealed
-from tickwork.ports.store import Head, Loaded
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import GENESIS, SealedRow
+from tickwork.ports.store import Head, LoadedPartition
 from tickwork.stores import checksums
-from tickwork.stores.postgres.connections import Talk
+from tickwork.stores.postgres.connections import Transaction
 
 NUMBER_BITS = 44  # of a number below its partition
 NUMBER_MAX = 2**63 - 1
 NOBODY = Head(0)
-decode_range = msgspec.msgpack.Decoder(Range).decode
+decode_range = msgspec.msgpack.Decoder(FateRange).decode
 
 
 def head_of(partition: int, found: list[Any]) -> Head:
@@ -27,18 +27,18 @@ def head_of(partition: int, found: list[Any]) -> Head:
     return Head(*tuple(row)[:5])
 
 
-def journal_of(partition: int, after: int, found: Iterable[Any]) -> list[Sealed]:
-    rows = [Sealed(*row) for row in found]
+def journal_of(partition: int, after: int, found: Iterable[Any]) -> list[SealedRow]:
+    rows = [SealedRow(*row) for row in found]
     if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
         raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
     return rows
 
 
-async def load(talk: Talk, partition: int) -> Loaded:
+async def load(talk: Transaction, partition: int) -> LoadedPartition:
     """Inside one snapshot."""
     found = await talk.fetch("read_head", partition)
     if not found:
-        return Loaded(NOBODY, b"", b"", GENESIS, [], [], [], [], [])
+        return LoadedPartition(NOBODY, b"", b"", GENESIS, [], [], [], [], [])
     head, watermark_hash = head_of(partition, found), found[0]["watermark_hash"]
     settings, settings_checksum, header, header_checksum = (await talk.fetch("read_machine", partition))[0]
     of = checksums.of_bytes
@@ -57,7 +57,7 @@ async def load(talk: Talk, partition: int) -> Loaded:
     ]
     rows = [checked("definitions", row) for row in await talk.fetch("read_documents", partition)]
     documents = [(row[1], row[4]) for row in rows]
-    return Loaded(head, settings, header, watermark_hash, documents, runs, tasks, schedules, tail)
+    return LoadedPartition(head, settings, header, watermark_hash, documents, runs, tasks, schedules, tail)
 
 
 def _live(table: str, number: int, data: bytes, checksum: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.stores import checksums
 from tickwork.stores import run_blocks as blocks
-from tickwork.stores.run_blocks import NUMBER_MAX, Block, Outline, Portion
+from tickwork.stores.run_blocks import NUMBER_MAX, Block, BlockHeader, PendingRuns
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
 BLOCKS = 16  # that a walk reads in one go
@@ -18,7 +18,7 @@ BLOCKS = 16  # that a walk reads in one go
 Fetch = Callable[..., Awaitable[Sequence[Any]]]  # the name of a query, and its arguments
 
 
-class Talk(Protocol):
+class Connection(Protocol):
     async def fetch(self, name: str, *args: Any) -> list[Any]: ...
 
 
@@ -86,12 +86,12 @@ async def walk(fetch: Fetch, first: int, last: int) -> AsyncIterator[RunRow]:
             yield row
 
 
-async def checked(talk: Talk) -> AsyncIterator[list[RunRow]]:
+async def checked(talk: Connection) -> AsyncIterator[list[RunRow]]:
     """All runs, a stretch at a time; blocks, outlines and what leads to them are compared with each other."""
-    at, waiting, counts = 0, list[tuple[Outline, list[RunRow]]](), blocks.Counts()
+    at, waiting, counts = 0, list[tuple[BlockHeader, list[RunRow]]](), blocks.Counts()
     while found := await talk.fetch("whole_blocks_after", at, NUMBER_MAX, BLOCKS):
         for first, held, marks, outline_checksum, data, checksum in found:
-            outline = Outline(first, held, marks, len(data))
+            outline = BlockHeader(first, held, marks, len(data))
             checksums.require(outline_checksum == checksums.of_outline(outline), f"the outline of block {first}")
             _, data = _checked((first, data, checksum))
             rows = blocks.rows_of(data)
@@ -107,7 +107,9 @@ async def checked(talk: Talk) -> AsyncIterator[list[RunRow]]:
     checksums.require(list(there) == list(counts.expected().values()), "what leads to runs")
 
 
-async def _led_to(talk: Talk, found: list[tuple[Outline, list[RunRow]]], counts: blocks.Counts) -> list[RunRow]:
+async def _led_to(
+    talk: Connection, found: list[tuple[BlockHeader, list[RunRow]]], counts: blocks.Counts
+) -> list[RunRow]:
     rows = sorted((row for _, rows in found for row in rows), key=lambda row: row.number)
     clues, groups = blocks.clues_of(rows), blocks.groups_of(rows)
     keys = [(row.tenant, row.key, row.number) for row in rows if row.key]
@@ -123,12 +125,12 @@ async def _led_to(talk: Talk, found: list[tuple[Outline, list[RunRow]]], counts:
 # ---- writing
 
 
-async def near(fetch: Fetch, portion: Portion) -> list[Outline]:
+async def near(fetch: Fetch, portion: PendingRuns) -> list[BlockHeader]:
     """Where these runs or their ids could be already."""
     return await _outlines(fetch, {clue for clue, _ in portion.clues}, portion.stretches)
 
 
-async def put(talk: Talk, portion: Portion) -> None:
+async def put(talk: Connection, portion: PendingRuns) -> None:
     """Inside a transaction. Runs that end are nearly always new; where some are there already, they go first."""
     found = await near(talk.fetch, portion)
     if not portion.is_new(found):
@@ -141,13 +143,13 @@ async def put(talk: Talk, portion: Portion) -> None:
     await talk.fetch("put_runs", *arguments(portion))
 
 
-async def _merge(talk: Talk, firsts: Sequence[int]) -> None:
+async def _merge(talk: Connection, firsts: Sequence[int]) -> None:
     rows = [row for _, rows in _unpacked(await talk.fetch("open_blocks", firsts)) for row in rows]
     await talk.fetch("drop_blocks", firsts)
     await talk.fetch("add_blocks", *_columns_of(blocks.blocks_of(blocks.latest_of(rows))))
 
 
-async def take_out(talk: Talk, numbers: Iterable[int], leaves: Callable[[RunRow], bool]) -> list[RunRow]:
+async def take_out(talk: Connection, numbers: Iterable[int], leaves: Callable[[RunRow], bool]) -> list[RunRow]:
     """Inside a transaction. Those that leave are the answer."""
     stretches = sorted({blocks.stretch_of(number) for number in numbers})
     leaving = blocks.leaving(_unpacked(await talk.fetch("open_stretches", stretches)), leaves)
@@ -161,7 +163,7 @@ async def take_out(talk: Talk, numbers: Iterable[int], leaves: Callable[[RunRow]
     return leaving.taken
 
 
-def arguments(portion: Portion) -> list[Any]:
+def arguments(portion: PendingRuns) -> list[Any]:
     """Of the function `put_runs`."""
     return [
         *_columns_of(portion.blocks),
@@ -181,10 +183,10 @@ def columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[An
     return list(zip(*rows, strict=True)) or [()] * width
 
 
-async def _outlines(fetch: Fetch, clues: Iterable[int], stretches: Iterable[int]) -> list[Outline]:
+async def _outlines(fetch: Fetch, clues: Iterable[int], stretches: Iterable[int]) -> list[BlockHeader]:
     found = []
     for *row, checksum in await fetch("find_blocks", list(clues), list(stretches)):
-        outline = Outline(*row)
+        outline = BlockHeader(*row)
         checksums.require(checksum == checksums.of_outline(outline), f"the outline of block {outline.first}")
         found.append(outline)
     return found

@@ -13,18 +13,18 @@ from typing import Any
 from msgspec.structs import astuple, replace
 
 from tickwork.core.base.errors import Corrupt, Unavailable
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import GENESIS, Sealed
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
+    ClusterIdentity,
     DefinitionRow,
     Fenced,
-    Founded,
     Head,
     InboxRow,
-    Loaded,
+    LoadedPartition,
     LogChunk,
     OutcomeUnknown,
     Payload,
@@ -38,12 +38,21 @@ from tickwork.stores.checksums import of_bytes, of_epoch, of_fields, of_row, req
 from tickwork.stores.postgres import rows as reading
 from tickwork.stores.postgres import run_blocks as shelf
 from tickwork.stores.postgres import writing
-from tickwork.stores.postgres.connections import GENERIC, SCHEMA, Address, Line, Lines, Talk, address, client
+from tickwork.stores.postgres.connections import (
+    GENERIC,
+    SCHEMA,
+    Address,
+    ConnectionPool,
+    PostgresConnection,
+    Transaction,
+    address,
+    client,
+)
 from tickwork.stores.postgres.eager_coroutine import begun
 from tickwork.stores.postgres.errors import RETRY_MS, UNIQUE, sqlstate
-from tickwork.stores.postgres.maintenance import PostgresUpkeep
+from tickwork.stores.postgres.maintenance import PostgresMaintenance
 from tickwork.stores.postgres.open import bring_up
-from tickwork.stores.run_blocks import Portion
+from tickwork.stores.run_blocks import PendingRuns
 
 COMMIT_S = 10.0
 ROWS_S = 30.0
@@ -52,7 +61,7 @@ _COMMIT = {False: "commit", True: "commit_with_payloads"}  # with payloads or wi
 PORTION = 1_024  # rows have a connection of their own; a round trip and a fence for each few would cost more than they
 
 
-class PostgresStore(PostgresUpkeep):
+class PostgresStore(PostgresMaintenance):
     """`pgbouncer`: a PgBouncer in transaction mode is between (`?pgbouncer=1` in the address says the same).
     `schema`: where several share a database (`?schema=NAME` in the address counts before it); `make` it where it is
     not there; `upgrade` it where it is older, else that is refused.
@@ -107,14 +116,14 @@ class PostgresStore(PostgresUpkeep):
 
     # ---- what all nodes share
 
-    async def found(self, *, cluster: str, partitions: int) -> Founded:
+    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         await self._at.writers.fetch("found", cluster, partitions, of_fields(cluster, partitions))
-        return Founded(*reading.checked("founded", (await self._at.readers.fetch("read_founded"))[0]))
+        return ClusterIdentity(*reading.checked("founded", (await self._at.readers.fetch("read_founded"))[0]))
 
-    async def founded(self) -> Founded | None:
+    async def founded(self) -> ClusterIdentity | None:
         """As it was founded, for whoever only looks; None: nobody has done so."""
         for row in await self._at.readers.fetch("read_founded"):
-            return Founded(*reading.checked("founded", row))
+            return ClusterIdentity(*reading.checked("founded", row))
         return None
 
     async def read_routes(self) -> list[Route]:
@@ -150,7 +159,7 @@ class PostgresStore(PostgresUpkeep):
     # ---- the truth
 
     async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
-        async def work(talk: Talk) -> list[Any]:
+        async def work(talk: Transaction) -> list[Any]:
             for before, by, checksum in await talk.fetch("lock_epoch", partition):
                 require(checksum == of_epoch(partition, before, by), f"the epoch of partition {partition}")
             ((epoch,),) = await talk.fetch("claim", partition, owner, GENESIS)
@@ -186,13 +195,13 @@ class PostgresStore(PostgresUpkeep):
                 "Bring back the server that has them, or restart all nodes to go on without them"
             )
 
-    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+    def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
         """On its way when this returns, where nothing stands before it and its statement is known there."""
         line = self._opened.commits(partition) if self._opened is not None else None
         deed = self._commit(partition, row, payloads, epoch)
         return begun(deed) if line is not None and line.is_ready(_COMMIT[bool(payloads)]) else deed
 
-    async def _commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
+    async def _commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
         line = self._at.commits(partition)
         place = (partition, epoch, row.seq, row.tick, row.hash, row.data)
         try:
@@ -215,7 +224,7 @@ class PostgresStore(PostgresUpkeep):
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         """Not synced by themselves: the server's log is one, so the next commit takes them to disk with it. Until
         then a crash takes back rows and watermark together, and the journal has everything behind it."""
-        portion = Portion(rows.runs)
+        portion = PendingRuns(rows.runs)
         near = await shelf.near(self._at.readers.fetch, portion) if rows.runs else []
         plain = not rows.reopened and portion.is_new(near) and not portion.crowded(near)
         count = await self._count(partition, epoch, rows)
@@ -234,18 +243,18 @@ class PostgresStore(PostgresUpkeep):
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
         self._writes[partition] = (epoch, count + 1, None)
 
-    async def _added(self, rows: Rows, fence: list[Any], portion: Portion) -> int:
+    async def _added(self, rows: Rows, fence: list[Any], portion: PendingRuns) -> int:
         name, args = writing.statement(rows, fence, portion)
         return int((await self._at.rows.fetch(name, *args))[0][0])
 
-    async def _replaced(self, rows: Rows, fence: list[Any], portion: Portion) -> int:
+    async def _replaced(self, rows: Rows, fence: list[Any], portion: PendingRuns) -> int:
         """Some ended runs are live again, or may be there already, as after a crash; or small blocks are to be one.
         Behind the fence it is certain."""
         reopened = frozenset(rows.reopened)
         others = replace(rows, runs=[], attempts=[])
-        name, args = writing.statement(others, fence, Portion([]))
+        name, args = writing.statement(others, fence, PendingRuns([]))
 
-        async def work(talk: Talk) -> int:
+        async def work(talk: Transaction) -> int:
             done = int((await talk.fetch(name, *args))[0][0])
             if done != writing.WRITTEN:
                 return done
@@ -268,13 +277,13 @@ class PostgresStore(PostgresUpkeep):
         found = await self._at.rows.fetch("read_writes", partition, epoch)
         return int(found[0][0]) if found else 0
 
-    async def load(self, partition: int) -> Loaded:
+    async def load(self, partition: int) -> LoadedPartition:
         await self._at.commits(partition).open()  # whoever loads it is to write it, and soon
         return await self._at.readers.together(
             lambda talk: reading.load(talk, partition), "load", mode="isolation level repeatable read read only"
         )
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         found = await self._at.readers.fetch("read_journal", partition, after, limit)
         return reading.journal_of(partition, after, found)
 
@@ -314,7 +323,7 @@ class PostgresStore(PostgresUpkeep):
         owner, hash_, _, name, document, put_ms = reading.checked("definitions", found[0])
         return DefinitionRow(hash_, owner, name, document, put_ms)
 
-    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
         found = await self._at.list("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
         return [reading.decode_range(reading.checked("fates", row)[-1]) for row in found]
 
@@ -350,13 +359,19 @@ class _Connections:
     ) -> None:
         self._primary = primary
         self._commit_s = commit_s
-        self._commits: dict[int, Line] = {}
-        self.rows = Lines(lambda: Line(primary, changes=True, timeout_s=ROWS_S, settings=GENERIC), count=rows_lines)
-        self.writers = Lines(lambda: Line(primary, changes=True, timeout_s=commit_s), count=1)
-        self.readers = Lines(lambda: Line(primary, changes=False, timeout_s=READ_S), count=readers)
-        self.replica: Lines | None = None
+        self._commits: dict[int, PostgresConnection] = {}
+        self.rows = ConnectionPool(
+            lambda: PostgresConnection(primary, changes=True, timeout_s=ROWS_S, settings=GENERIC), count=rows_lines
+        )
+        self.writers = ConnectionPool(lambda: PostgresConnection(primary, changes=True, timeout_s=commit_s), count=1)
+        self.readers = ConnectionPool(
+            lambda: PostgresConnection(primary, changes=False, timeout_s=READ_S), count=readers
+        )
+        self.replica: ConnectionPool | None = None
         if replica is not None:
-            self.replica = Lines(lambda: Line(replica, changes=False, timeout_s=READ_S), count=readers)
+            self.replica = ConnectionPool(
+                lambda: PostgresConnection(replica, changes=False, timeout_s=READ_S), count=readers
+            )
 
     async def list(self, name: str, *args: Any) -> Sequence[Any]:
         """For people: from a replica where there is one, and from the primary while it is away."""
@@ -365,10 +380,10 @@ class _Connections:
                 return await self.replica.fetch(name, *args)
         return await self.readers.fetch(name, *args)
 
-    def commits(self, partition: int) -> Line:
+    def commits(self, partition: int) -> PostgresConnection:
         line = self._commits.get(partition)
         if line is None:
-            line = Line(self._primary, changes=True, timeout_s=self._commit_s, settings=GENERIC)
+            line = PostgresConnection(self._primary, changes=True, timeout_s=self._commit_s, settings=GENERIC)
             self._commits[partition] = line
         return line
 

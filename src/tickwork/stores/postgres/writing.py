@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from tickwork.core.state.schedule import Range
+from tickwork.core.state.schedule import FateRange
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows
 from tickwork.stores.checksums import of_bytes, of_fields, of_row
 from tickwork.stores.postgres.run_blocks import arguments, columns
-from tickwork.stores.run_blocks import Portion
+from tickwork.stores.run_blocks import PendingRuns
 
 _encode = msgspec.msgpack.Encoder().encode
 WRITTEN = 1  # what `write_rows` answers
 
 
-def statement(rows: Rows, fence: list[Any], portion: Portion) -> tuple[str, list[Any]]:
+def statement(rows: Rows, fence: list[Any], portion: PendingRuns) -> tuple[str, list[Any]]:
     """Which query writes these rows with these ended runs, and its arguments."""
     if rows.fates or rows.backfills or rows.definitions or rows.children or rows.cache:
         return "write_all_rows", [*fence, *_hot(rows), *arguments(portion), *_rest(rows, fence[0])]
@@ -62,7 +62,7 @@ def _latest(rows: list[tuple[int, bytes]]) -> Iterable[tuple[int, bytes, int]]:
     return summed(rows if len(latest) == len(rows) else latest.items())
 
 
-def _fates(spans: list[Range]) -> Iterable[tuple[Any, ...]]:
+def _fates(spans: list[FateRange]) -> Iterable[tuple[Any, ...]]:
     latest = {(one.tenant, one.name, one.from_ms, one.schedule, one.backfill): one for one in spans}
     return map(_signed, [(*place, one.to_ms, _encode(one)) for place, one in latest.items()])
 

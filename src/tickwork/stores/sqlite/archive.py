@@ -9,28 +9,28 @@ from msgspec.structs import astuple
 
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
-from tickwork.ports.store_maintenance import Archive, ArchivedRun, LogPlace
+from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject, LogAddress
 from tickwork.stores import checksums
-from tickwork.stores.sqlite.run_blocks import Shelf
+from tickwork.stores.sqlite.run_blocks import RunBlocks
 
 T = TypeVar("T")
 
 
-class ArchiveWriting:
+class ArchiveWrites:
     """The writer's share; each method is one transaction."""
 
     connection: apsw.Connection
     _sql: dict[str, str]
-    _shelf: Shelf
+    _shelf: RunBlocks
     _transaction: Callable[[Callable[[], Any]], Any]
     hit: Callable[[str], None]
     _one: Callable[..., int]
     _many: Callable[[str, Iterable[tuple[Any, ...]]], None]
 
-    def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], epoch: int) -> None:
+    def move_runs(self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], epoch: int) -> None:
         self._transaction(lambda: self._move_runs(partition, archive, runs, epoch))
 
-    def _move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], epoch: int) -> None:
+    def _move_runs(self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], epoch: int) -> None:
         self._watermark(partition, epoch)
         self._put_archive(archive)
         self.hit("after_archive")
@@ -47,10 +47,10 @@ class ArchiveWriting:
             self._one("drop_children", run.number, run.number + run.steps)
         self.hit("after_moved")
 
-    def drop_journal(self, partition: int, archive: Archive, epoch: int) -> None:
+    def drop_journal(self, partition: int, archive: ArchiveObject, epoch: int) -> None:
         self._transaction(lambda: self._drop_journal(partition, archive, epoch))
 
-    def _drop_journal(self, partition: int, archive: Archive, epoch: int) -> None:
+    def _drop_journal(self, partition: int, archive: ArchiveObject, epoch: int) -> None:
         watermark = self._watermark(partition, epoch)
         if archive.last >= watermark:
             raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
@@ -65,7 +65,7 @@ class ArchiveWriting:
             raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
         return int(found[0])
 
-    def _put_archive(self, archive: Archive) -> None:
+    def _put_archive(self, archive: ArchiveObject) -> None:
         self._one("put_archive", *astuple(archive), checksums.of_row(archive))
 
     def drop_archive(self, object_: str) -> None:
@@ -75,7 +75,7 @@ class ArchiveWriting:
 
         self._transaction(work)
 
-    def drop_log_chunks(self, places: Sequence[LogPlace], archive: Archive | None = None) -> None:
+    def drop_log_chunks(self, places: Sequence[LogAddress], archive: ArchiveObject | None = None) -> None:
         def work() -> None:
             if archive is not None:
                 self._put_archive(archive)
@@ -106,11 +106,11 @@ class ArchiveWriting:
         self._transaction(work)
 
 
-class ArchiveReading:
+class ArchiveReads:
     """The reader's share."""
 
     _rows: Callable[..., list[Any]]
-    _shelf: Shelf
+    _shelf: RunBlocks
 
     def runs_after(self, partition: int, number: int, limit: int) -> list[RunRow]:
         first, last = _span(partition)
@@ -136,17 +136,17 @@ class ArchiveReading:
         found = [row for one in ids for row in self._rows("read_archived", tenant, one)]
         return [ArchivedRun(*checksums.checked("archived", row, checksum)) for *row, checksum in found]
 
-    def journal_archive(self, partition: int, seq: int) -> Archive | None:
+    def journal_archive(self, partition: int, seq: int) -> ArchiveObject | None:
         found = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
         return found[0] if found and found[0].first <= seq else None
 
-    def archives_over(self, partition: int, kind: str, number: int) -> list[Archive]:
+    def archives_over(self, partition: int, kind: str, number: int) -> list[ArchiveObject]:
         return [checked_archive(row) for row in self._rows("read_archives_over", partition, kind, number, number)]
 
-    def old_archives(self, before_ms: int, limit: int) -> list[Archive]:
+    def old_archives(self, before_ms: int, limit: int) -> list[ArchiveObject]:
         return [checked_archive(row) for row in self._rows("read_old_archives", before_ms, max(limit, 0))]
 
-    def log_chunks_after(self, partition: int, place: LogPlace, limit: int) -> list[LogChunk]:
+    def log_chunks_after(self, partition: int, place: LogAddress, limit: int) -> list[LogChunk]:
         first, last = _span(partition)
         after = max(tuple(place), (first - 1, 0, 0))
         rows = self._rows("log_chunks_after", *after, last, max(limit, 0))
@@ -171,7 +171,7 @@ def _span(partition: int) -> tuple[int, int]:
     return partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1
 
 
-def checked_archive(found: tuple[Any, ...]) -> Archive:
-    row = Archive(*found[:-1])
+def checked_archive(found: tuple[Any, ...]) -> ArchiveObject:
+    row = ArchiveObject(*found[:-1])
     checksums.require(found[-1] == checksums.of_row(row), f"the archive {row.object}")
     return row

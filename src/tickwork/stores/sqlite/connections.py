@@ -16,12 +16,12 @@ from tickwork.core.base.errors import Unavailable
 from tickwork.stores.sqlite import open as opening
 from tickwork.stores.sqlite.file_lock import FileLock
 from tickwork.stores.sqlite.reader import Reader
-from tickwork.stores.sqlite.threads import Answers, JobThread
-from tickwork.stores.sqlite.writer.runtime import Hand
+from tickwork.stores.sqlite.threads import JobThread, ResultDispatcher
+from tickwork.stores.sqlite.writer.runtime import WriterRuntime
 from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints, explained
 
 
-class Writing(Protocol):
+class WriterHandle(Protocol):
     """Where the hand is. Jobs are done in the order in which they were asked."""
 
     @property
@@ -40,15 +40,15 @@ class Writing(Protocol):
         """A method of the writer, with its answer or its error."""
 
 
-class WritingThread:
+class WriterThread:
     """The hand in this process."""
 
     def __init__(
-        self, path: Path, answers: Answers, *, synchronous: str, failpoints: Failpoints, upgrade: bool = True
+        self, path: Path, answers: ResultDispatcher, *, synchronous: str, failpoints: Failpoints, upgrade: bool = True
     ) -> None:
         self._thread = JobThread("sqlite writer", answers)
         self._copying = JobThread("sqlite checkpointer", answers)
-        self.hand = Hand(
+        self.hand = WriterRuntime(
             path, synchronous, failpoints, beside=self._copying.post, here=self._thread.post, upgrade=upgrade
         )
 
@@ -75,7 +75,9 @@ class WritingThread:
 
 
 class Connections:
-    def __init__(self, path: Path, lock: FileLock, writing: Writing, answers: Answers, *, synchronous: str) -> None:
+    def __init__(
+        self, path: Path, lock: FileLock, writing: WriterHandle, answers: ResultDispatcher, *, synchronous: str
+    ) -> None:
         self._path = path
         self._lock = lock
         self._synchronous = synchronous

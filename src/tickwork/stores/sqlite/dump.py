@@ -17,11 +17,11 @@ from msgspec.structs import astuple
 from tickwork.core.base.errors import Corrupt
 from tickwork.journal.record import GENESIS
 from tickwork.ports.store import RunRow, StoreUnusable
-from tickwork.ports.store_maintenance import COLUMNS, Batch, NotEmpty
+from tickwork.ports.store_maintenance import COLUMNS, StoreNotEmpty, TableBatch
 from tickwork.stores import checksums
 from tickwork.stores.run_blocks import NUMBER_MAX, Counts, require_outline, stretch_of
 from tickwork.stores.sqlite import open as opening
-from tickwork.stores.sqlite.run_blocks import Shelf
+from tickwork.stores.sqlite.run_blocks import RunBlocks
 from tickwork.stores.sqlite.writer.transactions import explained
 from tickwork.system.private_files import private_file
 
@@ -43,11 +43,11 @@ class Dump:
     def __init__(self, path: Path) -> None:
         self._connection = opening.connect_reader(path, "OFF")
         self._connection.execute("begin")
-        self._shelf = Shelf(self._connection)
+        self._shelf = RunBlocks(self._connection)
         self._own = {"partitions": self._partitions, "runs": self._runs}
         self._batches = self._all()
 
-    def next(self) -> Batch | None:
+    def next(self) -> TableBatch | None:
         try:
             return next(self._batches, None)
         except UnicodeDecodeError:
@@ -58,17 +58,17 @@ class Dump:
     def close(self) -> None:
         self._connection.close()
 
-    def _all(self) -> Iterator[Batch]:
+    def _all(self) -> Iterator[TableBatch]:
         for table in COLUMNS:
             rows = self._own[table]() if table in self._own else self._plain(table)
             portion: list[Row] = []
             for row in rows:
                 portion.append(row)
                 if len(portion) == ROWS:
-                    yield Batch(table, portion)
+                    yield TableBatch(table, portion)
                     portion = []
             if portion:
-                yield Batch(table, portion)
+                yield TableBatch(table, portion)
 
     def _plain(self, table: str) -> Iterator[Row]:
         if table == "payloads":
@@ -124,23 +124,23 @@ class Dump:
         return self._connection.execute(sql, (partition,)).fetchone() or (0, 0, GENESIS)
 
 
-class Arrival:
+class Load:
     """All or nothing, on one thread."""
 
     def __init__(self, path: Path) -> None:
         self._connection = opening.connect(path, "FULL")
         try:
-            self._shelf = Shelf(self._connection)
+            self._shelf = RunBlocks(self._connection)
             self._connection.execute("begin immediate")
             for table in COLUMNS:
                 held = "run_blocks" if table == "runs" else table
                 if self._connection.execute(f"select 1 from {held} limit 1").fetchone():  # noqa: S608
-                    raise NotEmpty(str(path))
+                    raise StoreNotEmpty(str(path))
         except BaseException:
             self._connection.close()
             raise
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: TableBatch) -> None:
         try:
             if batch.table == "partitions":
                 for row in batch.rows:
@@ -152,7 +152,7 @@ class Arrival:
         except apsw.Error as error:
             raise explained(error, system_errno=self._connection.system_errno) from error
 
-    def _plain(self, batch: Batch) -> None:
+    def _plain(self, batch: TableBatch) -> None:
         columns, summed = COLUMNS[batch.table], SUMS.get(batch.table)
         names = [*columns, *(["checksum"] if summed is not None else [])]
         if batch.table == "founded":

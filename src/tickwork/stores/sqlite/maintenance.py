@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import cast
 
 from tickwork.ports.store import ChildRow, LogChunk, RunRow
-from tickwork.ports.store_maintenance import Archive, ArchivedRun, Batch, LogPlace, Take
+from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject, LogAddress, TableBatch, Take
 from tickwork.stores.sqlite.connections import Connections
-from tickwork.stores.sqlite.dump import Arrival, Dump
-from tickwork.stores.sqlite.threads import Answers, JobThread
+from tickwork.stores.sqlite.dump import Dump, Load
+from tickwork.stores.sqlite.threads import JobThread, ResultDispatcher
 
 
-class SqliteUpkeep:
+class SqliteMaintenance:
     path: Path
 
     @property
@@ -30,10 +30,12 @@ class SqliteUpkeep:
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
         return cast("list[tuple[int, bytes]]", await self._connections.read("attempts_between", first, last))
 
-    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+    async def move_runs(
+        self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], *, epoch: int
+    ) -> None:
         await self._connections.write("move_runs", partition, archive, list(runs), epoch)
 
-    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+    async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
         await self._connections.write("drop_journal", partition, archive, epoch)
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
@@ -42,26 +44,26 @@ class SqliteUpkeep:
     async def journal_cut(self, partition: int) -> int:
         return cast("int", await self._connections.read("journal_cut", partition))
 
-    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
-        return cast("Archive | None", await self._connections.read("journal_archive", partition, seq))
+    async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
+        return cast("ArchiveObject | None", await self._connections.read("journal_archive", partition, seq))
 
-    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
-        return cast("list[Archive]", await self._connections.read("old_archives", before_ms, limit))
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
+        return cast("list[ArchiveObject]", await self._connections.read("old_archives", before_ms, limit))
 
     async def drop_archive(self, object_: str) -> None:
         await self._connections.write("drop_archive", object_)
 
-    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
         return cast("list[LogChunk]", await self._connections.read("log_chunks_after", partition, place, limit))
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         return cast("frozenset[str]", await self._connections.read("named_logs", digests, since_ms))
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+    async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
         await self._connections.write("drop_log_chunks", list(places), archive)
 
-    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
-        return cast("list[Archive]", await self._connections.read("archives_over", partition, kind, number))
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
+        return cast("list[ArchiveObject]", await self._connections.read("archives_over", partition, kind, number))
 
     async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
         return frozenset(cast("list[str]", await self._connections.write("renew_payloads", list(digests))))
@@ -83,7 +85,7 @@ class SqliteUpkeep:
     async def export(self, take: Take) -> None:
         """On a thread and a connection of its own, so that nobody waits for it."""
         assert self._connections is not None, "it is open"
-        thread = JobThread("sqlite export", Answers(asyncio.get_running_loop()))
+        thread = JobThread("sqlite export", ResultDispatcher(asyncio.get_running_loop()))
         dump: Dump | None = None
         try:
             dump = await thread.ask(Dump, self.path)
@@ -94,12 +96,12 @@ class SqliteUpkeep:
                 await thread.ask(dump.close)
             await thread.stop()
 
-    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
+    async def bring_in(self, batches: AsyncIterator[TableBatch]) -> None:
         assert self._connections is not None, "it is open"
-        thread = JobThread("sqlite import", Answers(asyncio.get_running_loop()))
-        arrival: Arrival | None = None
+        thread = JobThread("sqlite import", ResultDispatcher(asyncio.get_running_loop()))
+        arrival: Load | None = None
         try:
-            arrival = await thread.ask(Arrival, self.path)
+            arrival = await thread.ask(Load, self.path)
             async for batch in batches:
                 await thread.ask(arrival.take, batch)
             await thread.ask(arrival.finish)

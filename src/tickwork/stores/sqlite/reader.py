@@ -11,40 +11,40 @@ import apsw
 import msgspec
 
 from tickwork.core.base.errors import Corrupt
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import Sealed
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
+    ClusterIdentity,
     DefinitionRow,
-    Founded,
     Head,
     InboxRow,
-    Loaded,
+    LoadedPartition,
     LogChunk,
     Route,
     RunFilter,
     RunRow,
 )
 from tickwork.stores import checksums
-from tickwork.stores.sqlite.archive import ArchiveReading
-from tickwork.stores.sqlite.run_blocks import Shelf
+from tickwork.stores.sqlite.archive import ArchiveReads
+from tickwork.stores.sqlite.run_blocks import RunBlocks
 from tickwork.stores.sqlite.statements import queries
 from tickwork.stores.sqlite.writer.transactions import explained
 
 LIMIT_MAX = 2**63 - 1
 NUMBER_BITS = 44  # of a number below its partition
 _NO_PARTITION = Head(0)
-_decode_range = msgspec.msgpack.Decoder(Range).decode
+_decode_range = msgspec.msgpack.Decoder(FateRange).decode
 
 
-class Reader(ArchiveReading):
+class Reader(ArchiveReads):
     """Each method sees one moment: several statements are inside one read transaction."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self._sql = queries()
-        self._shelf = Shelf(connection)
+        self._shelf = RunBlocks(connection)
 
     def read(self, name: str, *args: Any) -> Any:
         """Runs a method of this class. The way in for the thread, so that errors are translated in one place."""
@@ -65,9 +65,9 @@ class Reader(ArchiveReading):
 
     # ---- what all nodes share
 
-    def founded(self) -> Founded:
+    def founded(self) -> ClusterIdentity:
         *row, checksum = self._rows("read_founded")[0]
-        return Founded(*checksums.checked("founded", row, checksum))
+        return ClusterIdentity(*checksums.checked("founded", row, checksum))
 
     def routes(self) -> list[Route]:
         return [Route(*checksums.checked("routes", row, checksum)) for *row, checksum in self._rows("read_routes")]
@@ -94,12 +94,12 @@ class Reader(ArchiveReading):
         checksums.require(checksum == known, f"the epoch of partition {partition}")
         return Head(epoch, seq, tick, hash_, watermark), watermark_hash
 
-    def load(self, partition: int) -> Loaded:
+    def load(self, partition: int) -> LoadedPartition:
         head, watermark_hash = self._head(partition)
         settings, header = self._machine(partition)
         tail = self.journal(partition, head.watermark, LIMIT_MAX)
         self._vouch(partition, head, watermark_hash, tail)
-        return Loaded(
+        return LoadedPartition(
             head,
             settings,
             header,
@@ -121,7 +121,7 @@ class Reader(ArchiveReading):
         checksums.require(header_checksum == of(0, header), f"the header of partition {partition}")
         return settings, header
 
-    def _vouch(self, partition: int, head: Head, watermark_hash: bytes, tail: list[Sealed]) -> None:
+    def _vouch(self, partition: int, head: Head, watermark_hash: bytes, tail: list[SealedRow]) -> None:
         """The head is what the journal ends with, the tail reaches from the watermark to it."""
         found = self._rows("read_last_row", partition)
         seq, tick, hash_, epoch = found[0] if found else (0, 0, Head(0).hash, 0)
@@ -146,13 +146,13 @@ class Reader(ArchiveReading):
             documents[digest] = document
         return list(documents.items())
 
-    def journal(self, partition: int, after: int, limit: int) -> list[Sealed]:
-        rows = [Sealed(*found) for found in self._rows("read_journal", partition, after, limit)]
+    def journal(self, partition: int, after: int, limit: int) -> list[SealedRow]:
+        rows = [SealedRow(*found) for found in self._rows("read_journal", partition, after, limit)]
         if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
             raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
         return rows
 
-    def fates(self, tenant: str, schedule: str, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+    def fates(self, tenant: str, schedule: str, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
         rows = self._rows("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
         return [_decode_range(checksums.checked("fates", row, checksum)[-1]) for *row, checksum in rows]
 

@@ -12,13 +12,13 @@ import apsw
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.stores import checksums
 from tickwork.stores import run_blocks as blocks
-from tickwork.stores.run_blocks import NUMBER_MAX, Block, Outline, Portion
+from tickwork.stores.run_blocks import NUMBER_MAX, Block, BlockHeader, PendingRuns
 from tickwork.stores.sqlite.statements import queries
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
 
 
-class Shelf:
+class RunBlocks:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._sql = queries()
@@ -83,13 +83,13 @@ class Shelf:
         found = self._blocks(blocks.reach_of(blocks.stretch_of(first))[0], last)
         return (row for row in blocks.in_order(found) if first <= row.number <= last)
 
-    def checked(self, first: int, last: int) -> Iterator[tuple[Outline, list[RunRow]]]:
+    def checked(self, first: int, last: int) -> Iterator[tuple[BlockHeader, list[RunRow]]]:
         """Blocks with their outlines, in order; each is compared with its checksum."""
         sql = "select first, held, marks, outline_checksum, data, checksum from run_blocks where first between ? and ?"
         for name, held, marks, outline_checksum, data, checksum in self._connection.execute(
             f"{sql} order by first", (first, last)
         ):
-            outline = Outline(name, held, marks, len(data))
+            outline = BlockHeader(name, held, marks, len(data))
             checksums.require(outline_checksum == checksums.of_outline(outline), f"the outline of block {name}")
             checksums.require(checksum == checksums.of_bytes(name, data), f"a row of runs (block {name})")
             yield outline, blocks.rows_of(data)
@@ -107,7 +107,7 @@ class Shelf:
 
     def put(self, runs: Sequence[RunRow]) -> None:
         """Runs that end are nearly always new. After a crash some are there already: then they go first."""
-        portion = Portion(runs)
+        portion = PendingRuns(runs)
         near = self._near(portion)
         if not portion.is_new(near):
             portion.refuse_mixed(self._picked({one.first: portion.suspects(one) for one in near}))
@@ -137,7 +137,7 @@ class Shelf:
         self._many("drop_block", [(first,) for first in firsts])
         self._add_blocks(blocks.blocks_of(blocks.latest_of(rows)))
 
-    def _near(self, portion: Portion) -> list[Outline]:
+    def _near(self, portion: PendingRuns) -> list[BlockHeader]:
         """Where these runs or their ids could be already."""
         stretches = portion.stretches
         for clue in {clue for clue, _ in portion.clues}:
@@ -156,11 +156,11 @@ class Shelf:
 
     # ---- statements
 
-    def _outlines(self, stretches: Iterable[int]) -> list[Outline]:
+    def _outlines(self, stretches: Iterable[int]) -> list[BlockHeader]:
         found = []
         reaches = [blocks.reach_of(stretch) for stretch in set(stretches)]
         for *row, checksum in (row for reach in reaches for row in self._rows("read_outlines", *reach)):
-            outline = Outline(*row)
+            outline = BlockHeader(*row)
             checksums.require(checksum == checksums.of_outline(outline), f"the outline of block {outline.first}")
             found.append(outline)
         return found

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Literal, cast
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import Sealed
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
+    ClusterIdentity,
     DefinitionRow,
-    Founded,
     Head,
     InboxRow,
-    Loaded,
+    LoadedPartition,
     LogChunk,
     Payload,
     Route,
@@ -28,16 +28,16 @@ from tickwork.ports.store import (
     RunRow,
 )
 from tickwork.stores.sqlite import open as opening
-from tickwork.stores.sqlite.connections import Connections, Writing, WritingThread
-from tickwork.stores.sqlite.maintenance import SqliteUpkeep
-from tickwork.stores.sqlite.threads import Answers
-from tickwork.stores.sqlite.writer.client import Desk
+from tickwork.stores.sqlite.connections import Connections, WriterHandle, WriterThread
+from tickwork.stores.sqlite.maintenance import SqliteMaintenance
+from tickwork.stores.sqlite.threads import ResultDispatcher
+from tickwork.stores.sqlite.writer.client import WriterClient
 from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints
 
 PORTION = 256  # a millisecond's work, for which a commit may have to wait
 
 
-class SqliteStore(SqliteUpkeep):
+class SqliteStore(SqliteMaintenance):
     """`network_allowed` lets the file lie on a network file system. `synchronous` below FULL loses acknowledged
     commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
     `failpoints` are called at named steps of what this process does; crash tests end it in them. `apart` writes in a
@@ -68,7 +68,7 @@ class SqliteStore(SqliteUpkeep):
         assert self._opened is None, "a store is opened once"
         opening.require_version()
         lock = opening.prepare_place(self.path, network_allowed=self._network_allowed)
-        answers = Answers(asyncio.get_running_loop())
+        answers = ResultDispatcher(asyncio.get_running_loop())
         connections = Connections(self.path, lock, self._writing(answers), answers, synchronous=self._synchronous)
         try:
             await connections.connect()
@@ -77,11 +77,11 @@ class SqliteStore(SqliteUpkeep):
             raise
         self._opened = connections
 
-    def _writing(self, answers: Answers) -> Writing:
+    def _writing(self, answers: ResultDispatcher) -> WriterHandle:
         if self._apart:
             assert self._upgrade, "who only reads needs no process of its own for writing"
-            return Desk(self.path, synchronous=self._synchronous, failpoints=self._failpoints)
-        return WritingThread(
+            return WriterClient(self.path, synchronous=self._synchronous, failpoints=self._failpoints)
+        return WriterThread(
             self.path, answers, synchronous=self._synchronous, failpoints=self._failpoints, upgrade=self._upgrade
         )
 
@@ -98,9 +98,9 @@ class SqliteStore(SqliteUpkeep):
 
     # ---- what all nodes share
 
-    async def found(self, *, cluster: str, partitions: int) -> Founded:
+    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         await self._connections.write("found", cluster, partitions)
-        return cast("Founded", await self._connections.read("founded"))
+        return cast("ClusterIdentity", await self._connections.read("founded"))
 
     async def read_routes(self) -> list[Route]:
         return cast("list[Route]", await self._connections.read("routes"))
@@ -125,17 +125,17 @@ class SqliteStore(SqliteUpkeep):
     async def read_head(self, partition: int) -> Head:
         return cast("Head", await self._connections.read("head", partition))
 
-    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+    def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
         return self._connections.begin("commit", partition, row, payloads, epoch)
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         await self._connections.write("write_rows", partition, rows, epoch, through, head)
 
-    async def load(self, partition: int) -> Loaded:
-        return cast("Loaded", await self._connections.read("load", partition))
+    async def load(self, partition: int) -> LoadedPartition:
+        return cast("LoadedPartition", await self._connections.read("load", partition))
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
-        return cast("list[Sealed]", await self._connections.read("journal", partition, after, limit))
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
+        return cast("list[SealedRow]", await self._connections.read("journal", partition, after, limit))
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
         return cast("dict[str, bytes]", await self._connections.read("payloads", digests))
@@ -160,8 +160,8 @@ class SqliteStore(SqliteUpkeep):
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         return cast("DefinitionRow | None", await self._connections.read("definition", tenant, digest))
 
-    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
-        return cast("list[Range]", await self._connections.read("fates", tenant, schedule, from_ms, to_ms, limit))
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
+        return cast("list[FateRange]", await self._connections.read("fates", tenant, schedule, from_ms, to_ms, limit))
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
         return cast("list[BackfillRow]", await self._connections.read("backfills", tenant, limit))

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
 
 
-class Answers:
+class ResultDispatcher:
     """Results on their way back to one loop, from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,7 +46,7 @@ class Answers:
 
 
 class JobThread:
-    def __init__(self, name: str, answers: Answers) -> None:
+    def __init__(self, name: str, answers: ResultDispatcher) -> None:
         self._answers = answers
         self._jobs: SimpleQueue[_Job | Callable[[], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name=name, daemon=True)

@@ -19,14 +19,14 @@ from typing import Any, cast
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import OutcomeUnknown, StoreUnusable
-from tickwork.stores.sqlite.writer.inline import Pen
+from tickwork.stores.sqlite.writer.inline import InlineWriter
 from tickwork.stores.sqlite.writer.messages import (
     SIZE,
     WRITES,
-    Answered,
-    BringUp,
+    Close,
     Commit,
-    PutDown,
+    JobResult,
+    Open,
     Reopen,
     answer_decoder,
     error_of,
@@ -39,11 +39,11 @@ SOURCE = str(Path(__file__).resolve().parents[4])
 STOP_S = 60.0  # to finish what it was asked
 
 
-class Desk(asyncio.Protocol):
+class WriterClient(asyncio.Protocol):
     def __init__(self, path: Path, *, synchronous: str, failpoints: Failpoints) -> None:
         self._path = path
         self._synchronous = synchronous
-        self._pen = Pen(path, synchronous, failpoints)
+        self._pen = InlineWriter(path, synchronous, failpoints)
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._asked: deque[asyncio.Future[Any]] = deque()
@@ -54,7 +54,7 @@ class Desk(asyncio.Protocol):
 
     async def bring_up(self) -> None:
         await self._start()
-        await self._ask(BringUp())
+        await self._ask(Open())
         self._pen.take_up()
         self.sound = True
 
@@ -71,7 +71,7 @@ class Desk(asyncio.Protocol):
         self._pen.put_down()
         if self._transport is not None:
             with suppress(OutcomeUnknown):
-                await self._ask(PutDown(whole))
+                await self._ask(Close(whole))
 
     async def stop(self) -> None:
         if self._transport is not None:
@@ -139,7 +139,7 @@ class Desk(asyncio.Protocol):
             at = after
         self._rest = data[at:]
 
-    def _answered(self, answered: Answered) -> None:
+    def _answered(self, answered: JobResult) -> None:
         future = self._asked.popleft()
         failed = error_of(answered) if answered.message else None
         if isinstance(failed, OutcomeUnknown):

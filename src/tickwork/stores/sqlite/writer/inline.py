@@ -13,11 +13,11 @@ from pathlib import Path
 
 import apsw
 
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import Payload
 from tickwork.stores.sqlite import open as opening
 from tickwork.stores.sqlite.writer.checkpointer import FULL_PAGES
-from tickwork.stores.sqlite.writer.transactions import Failpoints, Writer, explained
+from tickwork.stores.sqlite.writer.transactions import Failpoints, WriterTransactions, explained
 
 SMALL_BYTES = 2_048  # of a row and its payloads
 SLOW_S = 0.005  # a commit that takes longer
@@ -25,12 +25,12 @@ REST_COMMITS, REST_COMMITS_MAX = 4, 256  # is followed by so many of the scribe'
 CACHE_KIB = 1_024  # the end of the journal, and the head
 
 
-class Pen:
+class InlineWriter:
     def __init__(self, path: Path, synchronous: str, failpoints: Failpoints) -> None:
         self._path = path
         self._synchronous = synchronous
         self._failpoints = failpoints
-        self._writer: Writer | None = None
+        self._writer: WriterTransactions | None = None
         self._resting = 0
         self._rest = REST_COMMITS  # the next one
 
@@ -41,7 +41,7 @@ class Pen:
         except apsw.Error as error:
             raise explained(error) from error
         connection.set_wal_hook(self._committed)
-        self._writer = Writer(connection, self._failpoints, synchronous=self._synchronous)
+        self._writer = WriterTransactions(connection, self._failpoints, synchronous=self._synchronous)
 
     def put_down(self) -> None:
         writer, self._writer = self._writer, None
@@ -53,14 +53,14 @@ class Pen:
             self._resting = REST_COMMITS
         return apsw.SQLITE_OK
 
-    def fits(self, row: Sealed, payloads: Sequence[Payload]) -> bool:
+    def fits(self, row: SealedRow, payloads: Sequence[Payload]) -> bool:
         if self._resting:
             self._resting -= 1
             return False
         size = len(row.data) + sum(len(payload.data) for payload in payloads)
         return self._writer is not None and size <= SMALL_BYTES
 
-    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
+    def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
         assert self._writer is not None
         began = time.perf_counter()
         self._writer.commit(partition, row, payloads, epoch)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import SealedRow
 from tickwork.ports.store import (
     Fenced,
     Head,
@@ -21,7 +21,7 @@ from tickwork.ports.store import (
     StoreUnusable,
     SyncFailed,
 )
-from tickwork.ports.store_maintenance import Archive, ArchivedRun, LogPlace
+from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject, LogAddress
 
 SIZE = struct.Struct("<I")
 
@@ -30,7 +30,7 @@ class _Job(msgspec.Struct, array_like=True, tag=True):
     pass
 
 
-class BringUp(_Job):
+class Open(_Job):
     pass
 
 
@@ -38,11 +38,11 @@ class Reopen(_Job):
     pass
 
 
-class PutDown(_Job):
+class Close(_Job):
     whole: bool
 
 
-class Found(_Job):
+class EstablishIdentity(_Job):
     cluster: str
     partitions: int
 
@@ -69,7 +69,7 @@ class Claim(_Job):
 
 class Commit(_Job):
     partition: int
-    row: Sealed
+    row: SealedRow
     payloads: list[Payload]
     epoch: int
 
@@ -88,14 +88,14 @@ class AddLogChunks(_Job):
 
 class MoveRuns(_Job):
     partition: int
-    archive: Archive
+    archive: ArchiveObject
     runs: list[ArchivedRun]
     epoch: int
 
 
 class DropJournal(_Job):
     partition: int
-    archive: Archive
+    archive: ArchiveObject
     epoch: int
 
 
@@ -104,8 +104,8 @@ class DropArchive(_Job):
 
 
 class DropLogChunks(_Job):
-    places: list[LogPlace]
-    archive: Archive | None = None
+    places: list[LogAddress]
+    archive: ArchiveObject | None = None
 
 
 class RenewPayloads(_Job):
@@ -123,11 +123,12 @@ class NoteRenewal(_Job):
 
 
 Job = (
-    BringUp | Reopen | PutDown | Found | PutRoute | AddInbox | DropInbox | Claim | Commit | WriteRows | AddLogChunks
+    Open | Reopen | Close | EstablishIdentity | PutRoute | AddInbox | DropInbox | Claim | Commit | WriteRows
+    | AddLogChunks
     | MoveRuns | DropJournal | DropArchive | DropLogChunks | RenewPayloads | DropPayloads | NoteRenewal
 )  # fmt: skip
 WRITES: dict[str, type[Any]] = {
-    "found": Found,
+    "found": EstablishIdentity,
     "put_route": PutRoute,
     "add_inbox": AddInbox,
     "drop_inbox": DropInbox,
@@ -145,7 +146,7 @@ WRITES: dict[str, type[Any]] = {
 }
 
 
-class Answered(msgspec.Struct, array_like=True):
+class JobResult(msgspec.Struct, array_like=True):
     """`error` is the name of its class; what broke otherwise is told as `Unavailable`."""
 
     result: Head | list[str] | bool | int | None = None
@@ -160,7 +161,7 @@ ERRORS: dict[str, type[TickworkError]] = {
 }
 encoder = msgspec.msgpack.Encoder()
 job_decoder: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
-answer_decoder = msgspec.msgpack.Decoder(Answered)
+answer_decoder = msgspec.msgpack.Decoder(JobResult)
 
 
 def framed(message: Any) -> bytes:
@@ -168,7 +169,7 @@ def framed(message: Any) -> bytes:
     return SIZE.pack(len(data)) + data
 
 
-def error_of(answered: Answered) -> TickworkError:
+def error_of(answered: JobResult) -> TickworkError:
     kind = ERRORS.get(answered.error, Unavailable)
     if issubclass(kind, Unavailable):
         return kind(answered.message, retry_after_ms=answered.retry_after_ms)

@@ -23,25 +23,25 @@ from tickwork.ports.store import Head
 from tickwork.stores.sqlite.writer.messages import (
     SIZE,
     WRITES,
-    Answered,
-    BringUp,
+    Close,
     Job,
-    PutDown,
+    JobResult,
+    Open,
     Reopen,
     framed,
     job_decoder,
 )
-from tickwork.stores.sqlite.writer.runtime import Hand
+from tickwork.stores.sqlite.writer.runtime import WriterRuntime
 
 READ_BYTES = 1024 * 1024
 _NAMES = {kind: name for name, kind in WRITES.items()}
 
 
-class Scribe:
+class WriterProcess:
     def __init__(self, path: Path, synchronous: str) -> None:
         self._between: deque[Callable[[], None]] = deque()  # jobs of our own
         self._copies: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._hand = Hand(path, synchronous, {}, beside=self._copies.put, here=self._between.append)
+        self._hand = WriterRuntime(path, synchronous, {}, beside=self._copies.put, here=self._between.append)
         Thread(target=self._copy, name="sqlite checkpointer", daemon=True).start()
 
     def serve(self, connection: socket.socket) -> None:
@@ -55,21 +55,21 @@ class Scribe:
                     self._between.popleft()()
         self._hand.put_down(whole=False)
 
-    def _answer(self, job: Job) -> Answered:
+    def _answer(self, job: Job) -> JobResult:
         try:
-            return Answered(self._do(job))
+            return JobResult(self._do(job))
         except TickworkError as error:
-            return Answered(None, type(error).__name__, str(error), getattr(error, "retry_after_ms", 0))
+            return JobResult(None, type(error).__name__, str(error), getattr(error, "retry_after_ms", 0))
         except Exception as error:
-            return Answered(None, "", f"{type(error).__name__}: {error}", 1_000)
+            return JobResult(None, "", f"{type(error).__name__}: {error}", 1_000)
 
     def _do(self, job: Job) -> Head | bool | None:
         match job:
-            case BringUp():
+            case Open():
                 self._hand.bring_up()
             case Reopen():
                 self._hand.reopen()
-            case PutDown():
+            case Close():
                 self._hand.put_down(job.whole)
             case _:
                 found: Head | bool | None = self._hand.do(_NAMES[type(job)], *astuple(job))
@@ -84,7 +84,7 @@ class Scribe:
 def main(handle: str, path: str, synchronous: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; ours is to end with the socket
         signal.signal(number, signal.SIG_IGN)
-    scribe = Scribe(Path(path), synchronous)
+    scribe = WriterProcess(Path(path), synchronous)
     gc.freeze()
     gc.disable()  # jobs are trees
     with socket.socket(fileno=int(handle)) as connection:

@@ -13,12 +13,12 @@ import apsw
 
 from tickwork.stores.sqlite import open as opening
 from tickwork.stores.sqlite.writer.checkpointer import Checkpointer
-from tickwork.stores.sqlite.writer.transactions import Failpoints, Writer, explained, is_sync, sync_failed
+from tickwork.stores.sqlite.writer.transactions import Failpoints, WriterTransactions, explained, is_sync, sync_failed
 
 Post = Callable[[Callable[[], None]], None]
 
 
-class Hand:
+class WriterRuntime:
     def __init__(
         self, path: Path, synchronous: str, failpoints: Failpoints, *, beside: Post, here: Post, upgrade: bool = True
     ) -> None:
@@ -28,7 +28,7 @@ class Hand:
         self._failpoints = failpoints
         self._beside = beside
         self._here = here
-        self.writer: Writer | None = None
+        self.writer: WriterTransactions | None = None
         self._checkpointer: Checkpointer | None = None
 
     def do(self, name: str, *args: Any) -> Any:
@@ -57,7 +57,7 @@ class Hand:
         self._take_up(connection)
 
     def _take_up(self, connection: apsw.Connection) -> None:
-        writer = Writer(connection, self._failpoints, synchronous=self._synchronous)
+        writer = WriterTransactions(connection, self._failpoints, synchronous=self._synchronous)
         try:
             copying = opening.connect(self._path, self._synchronous)
         except apsw.Error as error:

@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import astuple
 
 from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
-from tickwork.core.state.schedule import Range
-from tickwork.journal.record import GENESIS, Sealed
+from tickwork.core.state.schedule import FateRange
+from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.ports.store import (
     Fenced,
     Head,
@@ -30,8 +30,8 @@ from tickwork.ports.store import (
     SyncFailed,
 )
 from tickwork.stores import checksums
-from tickwork.stores.sqlite.archive import ArchiveWriting
-from tickwork.stores.sqlite.run_blocks import Shelf
+from tickwork.stores.sqlite.archive import ArchiveWrites
+from tickwork.stores.sqlite.run_blocks import RunBlocks
 from tickwork.stores.sqlite.statements import queries
 
 T = TypeVar("T")
@@ -41,14 +41,14 @@ _SYNCS = frozenset([apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC])
 Failpoints = Mapping[str, Callable[[], object]]
 
 
-class Writer(ArchiveWriting):
+class WriterTransactions(ArchiveWrites):
     def __init__(self, connection: apsw.Connection, failpoints: Failpoints, *, synchronous: str) -> None:
         self.connection = connection
         self._synchronous = synchronous
         self.suspect = False  # a commit's outcome is not known: to be opened anew before anybody reads
         self._failpoints = failpoints
         self._sql = queries()
-        self._shelf = Shelf(connection)
+        self._shelf = RunBlocks(connection)
 
     def found(self, cluster: str, partitions: int) -> None:
         self._transaction(lambda: self._one("found", cluster, partitions, checksums.of_fields(cluster, partitions)))
@@ -71,7 +71,7 @@ class Writer(ArchiveWriting):
 
         return self._transaction(work)
 
-    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
+    def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
         self.hit("before_commit")
         self._transaction(lambda: self._commit(partition, row, payloads, epoch))
 
@@ -172,7 +172,7 @@ class Writer(ArchiveWriting):
         self.connection.execute(self._sql["claim_again"], fields)
         return Head(epoch + 1, seq, tick, hash_, watermark)
 
-    def _commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
+    def _commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
         if not self._one("advance_head", row.seq, row.tick, row.hash, partition, epoch, row.seq - 1):
             raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
         self.hit("after_head")
@@ -229,7 +229,7 @@ class Writer(ArchiveWriting):
         self._many("put_cache", [(c.key, c.value, c.kept_ms, of_row(c)) for c in rows.cache])
 
 
-def _fate_bindings(span: Range) -> tuple[Any, ...]:
+def _fate_bindings(span: FateRange) -> tuple[Any, ...]:
     row = (span.tenant, span.name, span.from_ms, span.schedule, span.backfill, span.to_ms, _encode(span))
     return (*row, checksums.of_fields(*row))
 
