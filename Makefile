@@ -7,7 +7,11 @@ UV := .tools/bin/uv --system-certs
 # Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := .venv/bin/pytest -n 2 --dist worksteal
+<<<<<<< HEAD
 .PHONY: setup servers lock check test long chaos failover soak demo bench requirements changelog clean
+=======
+.PHONY: setup servers lock check test long sim chaos failover soak demo bench requirements clean
+>>>>>>> 41566e4 (sim: move the simulator out of the wheel)
 
 setup: .venv/.ready
 
@@ -44,6 +48,9 @@ test: setup servers  ## everything
 
 long: setup servers  ## the tests with all the seeds and examples that nobody waits for; half an hour
 	TICKWORK_LONG=1 $(PYTEST)
+
+sim: setup  ## a hundred seeds of the simulated cluster. SIM="--seed 7 --seeds 1"
+	PYTHONPATH=tests $(PY) -m sim $(or $(SIM),--seed 0 --seeds 100)
 
 chaos: setup  ## 100,000 tasks on real nodes under every kind of fault; a quarter of an hour. CHAOS="--seed 7 --minutes 30"
 	$(PY) tools/chaos.py $(CHAOS)

@@ -37,9 +37,9 @@ from tickwork.protocol.worker_messages import (
 )
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.workers.sessions import LOST_AFTER_MS
-from tickwork.sim.loop import VirtualLoop
-from tickwork.sim.net import MemoryArtifacts
+from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
+from tickwork.testing.virtual_loop import VirtualLoop
 from tickwork.worker.exchange import BEAT_MS
 from tickwork.worker.http1 import PostClient
 from tickwork.worker.http_link import MSGPACK

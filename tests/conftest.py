@@ -56,7 +56,7 @@ SERVERS = frozenset(["etcd", "kafka_server", "nats_server", "postgres_server", "
 # Begun first, in this order, so that no core waits for the other at the end.
 LONGEST_PLACES = (
     "tests/chaos/test_chaos.py",
-    "tests/sim/test_schedulecheck.py",
+    "tests/sim/test_schedule_oracle.py",
     "tests/e2e/test_kills.py",
     "tests/core/test_validation.py",
     "tests/conformance/test_store_sequences.py",

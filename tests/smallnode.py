@@ -8,6 +8,9 @@ import asyncio
 import json
 from dataclasses import replace
 
+from sim.cluster import Alive, ClientSeat, Cluster, NodeSeat, Options, Programs, WorkerSeat
+from sim.executor import Handler, SimExecutor
+from sim.hosts import ORIGIN_MS
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.base.values import pack
 from tickwork.core.machine import Machine
@@ -20,9 +23,6 @@ from tickwork.journal.replay import Recorder, fold
 from tickwork.ports.store import Fenced, OutcomeUnknown
 from tickwork.protocol.http_models import Owners
 from tickwork.protocol.worker_messages import AttemptJob, Call, NodeSpec, Reply, Succeeded, WorkerProfile
-from tickwork.sim.cluster import Alive, ClientSeat, Cluster, NodeSeat, Options, Programs, WorkerSeat
-from tickwork.sim.executor import Handler, SimExecutor
-from tickwork.sim.world import ORIGIN_MS
 
 SETTINGS = Settings(clock=LogicalClock(origin_ms=ORIGIN_MS - 86_400_000))
 TENANT, WORKFLOW = "acme", "pair"

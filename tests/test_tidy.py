@@ -230,6 +230,21 @@ def test_no_stored_data_can_become_code():
     assert check(unsafe_code, MODULES) == []
 
 
+def imports_of_tests(tree: ast.AST) -> list[str]:
+    """Tests have `tests/` on their path, and users do not."""
+    own = {path.stem for path in (ROOT / "tests").iterdir()}
+    return [f"line {line}: imports {module}" for line, module in imports(tree) if module.split(".")[0] in own]
+
+
+def test_the_package_imports_nothing_of_its_tests():
+    assert check(imports_of_tests, MODULES) == []
+
+
+@pytest.mark.parametrize("text", ["from sim.links import SimLink", "import driver"])
+def test_a_planted_import_of_tests_is_found(text):
+    assert imports_of_tests(ast.parse(text))
+
+
 def test_every_module_says_what_it_is_for():
     assert [name_of(path) for path in MODULES if not ast.get_docstring(tree_of(path))] == []
 

@@ -18,8 +18,8 @@ from tickwork.core.base.errors import Unavailable
 from tickwork.core.base.values import pack
 from tickwork.protocol.worker_messages import Catalog, Succeeded
 from tickwork.runtime.engine import Engine
-from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent

@@ -11,8 +11,8 @@ import pytest
 from tickwork.cluster.ownership import Ownership, OwnershipCallbacks
 from tickwork.core.base.errors import Conflict, Unavailable
 from tickwork.ports.leases import Member
-from tickwork.sim.loop import VirtualLoop
 from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.testing.virtual_loop import VirtualLoop
 
 PARTITIONS, TTL_MS = 6, 9_000
 

@@ -8,8 +8,8 @@ import pytest
 from tickwork.cluster.ownership import MARGIN, Ownership, OwnershipCallbacks
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
-from tickwork.sim.loop import VirtualLoop
 from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.testing.virtual_loop import VirtualLoop
 
 TTL_MS = 3_000
 

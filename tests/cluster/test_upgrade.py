@@ -13,7 +13,7 @@ from tickwork.core.machine import MACHINE
 from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, WorkerProfile, protocol_mismatch
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import check_rules, recover
-from tickwork.sim.net import MemoryArtifacts
+from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent

@@ -9,7 +9,7 @@ import pytest
 from lanes.line import Line
 from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
 from tickwork.core.base.errors import Unavailable
-from tickwork.sim.loop import VirtualLoop
+from tickwork.testing.virtual_loop import VirtualLoop
 from worker.scripted import Puppet
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sim.store import at_once
 from tickwork.core.base.values import pack
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import (
@@ -21,8 +22,7 @@ from tickwork.protocol.worker_messages import (
     WorkerProfile,
 )
 from tickwork.runtime.engine import Engine
-from tickwork.sim.net import MemoryArtifacts
-from tickwork.sim.store import at_once
+from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 
 TOKENS = itertools.count(1)

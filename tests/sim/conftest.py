@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.sim.cluster import silent_deaths
+from sim.cluster import silent_deaths
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,11 +6,11 @@ import asyncio
 import pytest
 
 from campaign import seeds
+from sim import checkers, scenario
+from sim.cluster import BELIEF_NS, Cluster
+from sim.recorder import Belief
+from sim.report import Violated
 from tickwork.cluster.ownership import Ownership
-from tickwork.sim import checkers, scenario
-from tickwork.sim.cluster import BELIEF_NS, Cluster
-from tickwork.sim.journals import Belief
-from tickwork.sim.report import Violated
 
 S = 1_000_000_000
 CUTS = {"faults": "store_cuts=90", "nodes": "3", "partitions": "3", "safety_s": "300", "tasks": "20"}

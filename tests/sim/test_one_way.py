@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from campaign import seeds
+from sim import node, scenario
+from sim.cluster import Cluster, Options, WorkerSeat
+from sim.executor import SimExecutor
+from sim.links import SimLink
+from sim.report import Violated
+from sim.workload import HANDLERS
 from tickwork.core.base.errors import Unavailable
 from tickwork.protocol.worker_messages import Call, Catalog, Reply, WorkerProfile
-from tickwork.sim import node, scenario
-from tickwork.sim.cluster import Cluster, Options, WorkerSeat
-from tickwork.sim.executor import SimExecutor
-from tickwork.sim.net import SimLink
-from tickwork.sim.report import Violated
-from tickwork.sim.workload import HANDLERS
 from tickwork.worker.agent import Agent
 
 PERIOD_S, DEAF_S = 90.0, 60.0  # longer than the silence after which a worker is lost

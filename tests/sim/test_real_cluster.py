@@ -3,10 +3,10 @@
 import pytest
 
 from campaign import seeds
-from tickwork.sim import scenario
-from tickwork.sim.checkers import lives_of
-from tickwork.sim.cluster import Options
-from tickwork.sim.report import Violated
+from sim import scenario
+from sim.checkers import lives_of
+from sim.cluster import Options
+from sim.report import Violated
 
 # Seeds that once failed, and what they found. All faults that the seed had then are on.
 FOUND = {

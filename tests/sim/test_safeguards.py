@@ -9,6 +9,9 @@ import shlex
 import msgspec
 import pytest
 
+from sim import checkers, scenario
+from sim import links as net
+from sim.__main__ import _options
 from tickwork.api import forwarding as ways
 from tickwork.cluster import node
 from tickwork.cluster import owner_session as line
@@ -23,8 +26,6 @@ from tickwork.runtime.partition import partition
 from tickwork.runtime.workers import reports as reporting
 from tickwork.runtime.workers import seat
 from tickwork.runtime.workers import sessions as floor
-from tickwork.sim import checkers, net, scenario
-from tickwork.sim.__main__ import _options
 from tickwork.stores.memory import store as memory
 from tickwork.worker import exchange as caller
 
@@ -298,7 +299,7 @@ def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, fo
     assert {violation.invariant for violation in report.violations} & found_by, str(report)
     words = shlex.split(report.command())
     told = _options(words[words.index("--seed") + 2 :])
-    assert told.pop("scenario") == "tickwork.sim.scenario:run"
+    assert told.pop("scenario") == "sim.scenario:run"
     again = scenario.run(report.seed, told)
     assert (again.trace.hash, again.violations) == (report.trace.hash, report.violations)
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from driver import BY, Driver, T, task
+from sim import checkers
+from sim.executor import EffectLedger, Write
+from sim.recorder import Commit, Grant, Journals, RowsWritten
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.journal.record import GENESIS, Row, seal, unseal
 from tickwork.journal.replay import Recorder
-from tickwork.sim import checkers
-from tickwork.sim.executor import EffectLedger, Write
-from tickwork.sim.journals import Commit, Grant, Journals, RowsWritten
 
 WAIT = {"kind": "wait", "id": "rest", "duration": "1h"}
 

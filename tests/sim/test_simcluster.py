@@ -10,12 +10,12 @@ import pytest
 
 import smallnode
 from campaign import seeds
-from tickwork.sim.__main__ import main
-from tickwork.sim.checkers import OVER, lives_of
-from tickwork.sim.cluster import Cluster, Options
-from tickwork.sim.executor import EffectLedger, Write
-from tickwork.sim.faults import Faults
-from tickwork.sim.report import Violated
+from sim.__main__ import main
+from sim.checkers import OVER, lives_of
+from sim.cluster import Cluster, Options
+from sim.executor import EffectLedger, Write
+from sim.faults import Faults
+from sim.report import Violated
 from tickwork.stores.memory.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +104,7 @@ def test_a_violation_is_reported_with_all_it_takes_to_see_it_again():
 
     for part in ("VIOLATED I25", "first offending event", "last 60 events", "node1:", "options:"):
         assert part in text
-    assert "replay: .venv/bin/python -m tickwork.sim --seed" in text
+    assert "replay: env PYTHONPATH=tests .venv/bin/python -m sim --seed" in text
     assert text.count("\n  #") == 60
 
 
@@ -139,7 +139,7 @@ class UnfencedStore(MemoryStore):
 
 
 def test_a_store_without_a_fence_is_caught(monkeypatch):
-    monkeypatch.setattr("tickwork.sim.cluster.MemoryStore", UnfencedStore)
+    monkeypatch.setattr("sim.cluster.MemoryStore", UnfencedStore)
     _, report = first_caught()
 
     assert {violation.invariant for violation in report.violations} & {"I1", "I2"}
@@ -159,7 +159,7 @@ class ForgetfulStore(MemoryStore):
 
 
 def test_a_store_that_forgets_what_it_acknowledged_is_caught(monkeypatch):
-    monkeypatch.setattr("tickwork.sim.cluster.MemoryStore", ForgetfulStore)
+    monkeypatch.setattr("sim.cluster.MemoryStore", ForgetfulStore)
     _, report = first_caught()
 
     assert {violation.invariant for violation in report.violations} & {"I1", "I12"}

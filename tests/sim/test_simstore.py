@@ -2,13 +2,13 @@
 
 import pytest
 
+from sim.faults import Faults
+from sim.hosts import World
+from sim.recorder import Journals
+from sim.store import SimStore, StoreTroubles
 from tickwork.core.base.errors import Unavailable
 from tickwork.journal.record import GENESIS, Row, seal
 from tickwork.ports.store import Fenced, OutcomeUnknown, Store, StoreFull
-from tickwork.sim.faults import Faults
-from tickwork.sim.journals import Journals
-from tickwork.sim.store import SimStore, StoreTroubles
-from tickwork.sim.world import World
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 
 

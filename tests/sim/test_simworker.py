@@ -4,6 +4,11 @@ import asyncio
 
 import pytest
 
+from sim.executor import EffectLedger, Handler, SimExecutor
+from sim.faults import Faults
+from sim.hosts import World
+from sim.links import ServerService, SimLink
+from sim.network import Net
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.base.values import pack
 from tickwork.ports.artifacts import Artifacts
@@ -19,11 +24,7 @@ from tickwork.protocol.worker_messages import (
     Reply,
     Succeeded,
 )
-from tickwork.sim.executor import EffectLedger, Handler, SimExecutor
-from tickwork.sim.faults import Faults
-from tickwork.sim.net import MemoryArtifacts, ServerService, SimLink
-from tickwork.sim.network import Net
-from tickwork.sim.world import World
+from tickwork.stores.memory.artifacts import MemoryArtifacts
 
 
 class Desk:

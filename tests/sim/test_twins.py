@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from campaign import seeds
+from sim import scenario
+from sim.report import Violated
 from tickwork.cluster import node as real
-from tickwork.sim import scenario
-from tickwork.sim.report import Violated
 
 FAULTS = "node_crashes=60,pauses=60,store_cuts=60,store_late=0.02"
 

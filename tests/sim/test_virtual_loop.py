@@ -5,8 +5,16 @@ import time
 
 import pytest
 
-from tickwork.sim.chance import Chance
-from tickwork.sim.loop import Deadlock, NotSimulated, OutOfTime, Process, SimulationError, Unhandled, VirtualLoop
+from tickwork.testing.seeded_random import Chance
+from tickwork.testing.virtual_loop import (
+    Deadlock,
+    NotSimulated,
+    OutOfTime,
+    Process,
+    SimulationError,
+    Unhandled,
+    VirtualLoop,
+)
 
 
 @pytest.fixture
@@ -141,7 +149,7 @@ def test_a_result_that_nobody_asked_for_fails_the_run(loop):
 
 
 def test_spinning_without_waiting_is_an_error(loop, monkeypatch):
-    monkeypatch.setattr("tickwork.sim.loop.STEPS_PER_INSTANT_MAX", 1_000)
+    monkeypatch.setattr("tickwork.testing.virtual_loop.STEPS_PER_INSTANT_MAX", 1_000)
 
     async def spin():
         while loop.time() < 1:

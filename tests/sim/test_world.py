@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from sim.faults import Faults
+from sim.hosts import ORIGIN_MS, World
+from sim.network import Net
 from tickwork.core.base.errors import Unavailable
-from tickwork.sim.chance import Chance
-from tickwork.sim.faults import Faults
-from tickwork.sim.network import Net
-from tickwork.sim.world import ORIGIN_MS, World
+from tickwork.testing.seeded_random import Chance
 
 
 class Counter:

@@ -31,7 +31,7 @@ from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import running
 from tickwork.sdk.runner.attempt import AttemptContext, failed, items_in
 from tickwork.sdk.values.encode import NULL, encode
-from tickwork.sim.loop import VirtualLoop
+from tickwork.testing.virtual_loop import VirtualLoop
 
 SLOTS = 10_000
 ALL_KINDS = frozenset({"task", "http", "shell", "send"})

@@ -28,12 +28,12 @@ from tickwork.sdk.authoring.app_loader import app_with
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.values.encode import plain
-from tickwork.sim.loop import OutOfTime
-from tickwork.sim.net import MemoryArtifacts
+from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.zone_data import load_zones
 from tickwork.testing.local_executor import HandlerPlan, HandlerPlans, LocalExecutor, TestLoop
 from tickwork.testing.runs import Run
+from tickwork.testing.virtual_loop import OutOfTime
 from tickwork.worker.agent import Agent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Run seeds of a scenario: `python -m tickwork.sim --scenario module:function --seed 7`.
+"""Run seeds of a scenario: `PYTHONPATH=tests python -m sim --scenario module:function --seed 7`.
 
 A scenario is a function (seed, options) -> Report. Options of the command line that are not listed here are handed to
 it as they are, so that the command in a report runs the same run again.
@@ -9,16 +9,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 
-from tickwork.sim.faults import BadOption
-from tickwork.sim.report import Report
+from sim.faults import BadOption
+from sim.report import Report
 
-DEFAULT = "tickwork.sim.scenario:run"
+DEFAULT = "sim.scenario:run"
 TOLD_SEEDS = 50  # after so many it says where it stands
 Scenario = Callable[[int, dict[str, str]], Report]
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tickwork.sim", description="Run seeds of the deterministic world.")
+    parser = argparse.ArgumentParser(prog="sim", description="Run seeds of the deterministic world.")
     parser.add_argument("--scenario", default=DEFAULT, help="module:function that runs one seed")
     parser.add_argument("--seed", type=int, required=True, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, one after the other")

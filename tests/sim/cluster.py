@@ -16,6 +16,16 @@ from typing import Any, Self
 
 from msgspec.structs import replace as replace_settings
 
+from sim import checkers
+from sim.executor import EffectLedger
+from sim.faults import NONE, BadOption, Faults
+from sim.hosts import MS, ORIGIN_MS, Host, World
+from sim.io_guard import Guard
+from sim.links import ForeignStore, Server, ServerService, SimLink
+from sim.network import Net
+from sim.recorder import Journals
+from sim.report import Report, Violation
+from sim.store import SimStore, StoreTroubles
 from tickwork.cluster.ownership import TTL_MS
 from tickwork.cluster.placement import home_of
 from tickwork.core.base.errors import TickworkError
@@ -26,20 +36,11 @@ from tickwork.journal.record import SealedRow
 from tickwork.ports.store import Route
 from tickwork.runtime.context import TENANT
 from tickwork.runtime.partition.logical_clock import STEP_MS
-from tickwork.sim import checkers
-from tickwork.sim.chance import Chance
-from tickwork.sim.executor import EffectLedger
-from tickwork.sim.faults import NONE, BadOption, Faults
-from tickwork.sim.guard import Guard
-from tickwork.sim.journals import Journals
-from tickwork.sim.loop import OutOfTime, SimulationError
-from tickwork.sim.net import ForeignStore, MemoryArtifacts, Server, ServerService, SimLink
-from tickwork.sim.network import Net
-from tickwork.sim.report import Report, Violation
-from tickwork.sim.store import SimStore, StoreTroubles
-from tickwork.sim.world import MS, ORIGIN_MS, Host, World
 from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
+from tickwork.testing.seeded_random import Chance
+from tickwork.testing.virtual_loop import OutOfTime, SimulationError
 
 SLICES = 20  # of the safety phase: so often is looked at what must always hold
 FOLD_SLICES = 5  # every so many of them, and at each crash of a node, its state is compared with its journal

@@ -22,9 +22,9 @@ from datetime import datetime as _real_datetime
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
-from tickwork.sim.loop import NotSimulated
+from tickwork.testing.virtual_loop import NotSimulated
 
-CODE_UNDER_TEST = ("tickwork",)
+CODE_UNDER_TEST = ("sim", "tickwork")
 # Tools that stamp or read for people, never for a decision.
 _TRUSTED = ("logging", "importlib", "linecache", "tokenize", "traceback", "warnings", "_pytest", "pytest", "gc")
 

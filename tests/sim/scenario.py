@@ -1,4 +1,4 @@
-"""The scenario of `python -m tickwork.sim`: the real engine, API and agent as a small cluster under every fault.
+"""The scenario of `python -m sim`: the real engine, API and agent as a small cluster under every fault.
 
 Two nodes and three workers unless the options say otherwise. Only what touches the operating system is simulated:
 loop, clocks, network, disk, and the code that the workers run.
@@ -7,16 +7,16 @@ loop, clocks, network, disk, and the code that the workers run.
 import asyncio
 from collections.abc import Mapping
 
+from sim.child_pool import SharedExecutor
+from sim.cluster import Cluster, Options, Programs, WorkerSeat
+from sim.executor import SimExecutor
+from sim.links import SimReach
+from sim.node import SETTINGS, Node, no_foreign_results, recovers_as_it_lives, unserved
+from sim.report import Report
+from sim.workload import HANDLERS, Client
 from tickwork.cluster.direct_link import OwnerLink
 from tickwork.protocol.worker_messages import Catalog, WorkerProfile
-from tickwork.sim.chance import Chance
-from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat
-from tickwork.sim.executor import SimExecutor
-from tickwork.sim.net import SimReach
-from tickwork.sim.node import SETTINGS, Node, no_foreign_results, recovers_as_it_lives, unserved
-from tickwork.sim.report import Report
-from tickwork.sim.threads import SharedExecutor
-from tickwork.sim.workload import HANDLERS, Client
+from tickwork.testing.seeded_random import Chance
 from tickwork.worker.agent import Agent
 
 SLOTS = 4
@@ -64,7 +64,7 @@ def programs() -> Programs:
 
 def cluster(seed: int, words: Mapping[str, str]) -> Cluster:
     shape = SHAPE | {"tasks": str(Chance(seed, "tasks").between(8, 24))}
-    return Cluster(seed, programs(), Options.of(seed, shape | dict(words)), scenario="tickwork.sim.scenario:run")
+    return Cluster(seed, programs(), Options.of(seed, shape | dict(words)), scenario="sim.scenario:run")
 
 
 def run(seed: int, words: Mapping[str, str]) -> Report:

@@ -17,7 +17,7 @@ from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
 
-from tickwork.sim.chance import Chance
+from tickwork.testing.seeded_random import Chance
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

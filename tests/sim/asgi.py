@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Message
 
+from sim.hosts import Host
+from sim.network import Net
 from tickwork.core.base.errors import Unavailable
-from tickwork.sim.network import Net
-from tickwork.sim.world import Host
 
 PORT = "api"
 PATIENCE_S = 20.0

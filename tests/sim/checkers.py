@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim.executor import EffectLedger, Write
+from sim.recorder import Belief, Commit, Grant, Journals
+from sim.report import Violation
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.explain.blockers import BlockKind
@@ -21,9 +24,6 @@ from tickwork.core.state.lifecycle import RUN_MOVES, RunState, RunTrigger
 from tickwork.core.state.state import Run, Settings, State
 from tickwork.journal.record import GENESIS, Row, SealedRow, unseal
 from tickwork.journal.replay import fold
-from tickwork.sim.executor import EffectLedger, Write
-from tickwork.sim.journals import Belief, Commit, Grant, Journals
-from tickwork.sim.report import Violation
 
 Found = Iterator[Violation]
 OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)

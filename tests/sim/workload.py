@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tickwork.sim.asgi import HttpClient
-from tickwork.sim.chance import Chance
-from tickwork.sim.cluster import ClientSeat
-from tickwork.sim.executor import Handler
-from tickwork.sim.report import Violation
+from sim.asgi import HttpClient
+from sim.cluster import ClientSeat
+from sim.executor import Handler
+from sim.report import Violation
+from tickwork.testing.seeded_random import Chance
 
 TENANT = "default"
 OVER = ("completed", "failed", "cancelled")

@@ -1,4 +1,4 @@
-"""A worker's way to its server through the simulated network, and artifacts in memory.
+"""A worker's way to its server through the simulated network.
 
 `SimLink` is `ports.exchange.Link`. It keeps connections as an HTTP client does: one request at a time on each, idle
 ones are used again, and giving up on a request closes its connection, which the server hears of.
@@ -10,9 +10,10 @@ from typing import Protocol
 
 import msgspec
 
+from sim.hosts import Host
+from sim.network import Connection, Net
 from tickwork.cluster.direct_link import OwnerUnreachable
 from tickwork.core.base.errors import Corrupt, Refused, TickworkError, Unavailable
-from tickwork.ports.artifacts import Named, digest_of
 from tickwork.protocol.http_models import Owners
 from tickwork.protocol.worker_messages import (
     AttemptJob,
@@ -26,8 +27,6 @@ from tickwork.protocol.worker_messages import (
     of_other_store,
     reply_decoder,
 )
-from tickwork.sim.network import Connection, Net
-from tickwork.sim.world import Host
 
 SCHEME = "http://"
 FOREIGN = "foreign"  # identity of another store, and the handler of its tasks
@@ -258,41 +257,3 @@ class SimReach:
 
     def close(self) -> None:
         self.keep_only(())
-
-
-class MemoryArtifacts:
-    """`ports.artifacts.Artifacts` that outlives its hosts. `damage` is for tests of what readers do about it."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
-        self.day = 0  # today, as whoever made it says
-        self.days: dict[str, int] = {}
-
-    async def put(self, data: bytes) -> str:
-        digest = digest_of(data)
-        self.kept[digest], self.days[digest] = bytes(data), self.day
-        return digest
-
-    async def get(self, digest: str) -> bytes | None:
-        data = self.kept.get(digest)
-        if data is not None and digest_of(data) != digest:
-            raise Corrupt(f"artifact {digest} is not what was put")
-        return data
-
-    async def delete(self, digest: str) -> None:
-        self.kept.pop(digest, None)
-
-    async def renew(self, digests: Sequence[str]) -> frozenset[str]:
-        self.days.update({one: self.day for one in digests if one in self.kept})
-        return frozenset(digests) & self.kept.keys()
-
-    async def sweep(self, *, before: int, named: Named) -> int:
-        old = [one for one in sorted(self.kept) if self.days.get(one, 0) < before]
-        gone = [one for one in old if one not in await named(old)]
-        for one in gone:
-            await self.delete(one)
-        return len(gone)
-
-    def damage(self, digest: str) -> None:
-        data = self.kept[digest]
-        self.kept[digest] = bytes([data[0] ^ 1]) + data[1:] if data else b"\0"

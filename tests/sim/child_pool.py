@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import msgspec
 
+from sim.executor import Cut, SimExecutor
+from sim.hosts import MS
 from tickwork.executors.child_process import ChildProcess, ChildSettings, Key
 from tickwork.executors.packet_queue import PacketQueue, QueuedAttempt
 from tickwork.executors.process_pool import ProcessPool
@@ -41,8 +43,6 @@ from tickwork.protocol.worker_messages import (
     Report,
     Succeeded,
 )
-from tickwork.sim.executor import Cut, SimExecutor
-from tickwork.sim.world import MS
 
 SWEEP_S = 0.1
 LIMIT_MS = (500, 8_000)  # what a struck attempt is allowed

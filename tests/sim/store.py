@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
 
+from sim.hosts import MS, ORIGIN_MS, Host, World
+from sim.recorder import Commit, Grant, Journals, RowsWritten
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.state.schedule import FateRange
 from tickwork.journal.record import SealedRow
@@ -33,9 +35,7 @@ from tickwork.ports.store import (
     StoreFull,
 )
 from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject, LogAddress, TableBatch, Take
-from tickwork.sim.journals import Commit, Grant, Journals, RowsWritten
-from tickwork.sim.loop import NS, SimulationError
-from tickwork.sim.world import MS, ORIGIN_MS, Host, World
+from tickwork.testing.virtual_loop import NS, SimulationError
 
 T = TypeVar("T")
 LATENCY_NS = MS

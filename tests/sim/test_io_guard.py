@@ -14,8 +14,8 @@ import uuid
 
 import pytest
 
-from tickwork.sim.guard import Guard
-from tickwork.sim.loop import NotSimulated
+from sim.io_guard import Guard
+from tickwork.testing.virtual_loop import NotSimulated
 
 CALLS = {
     "time.time": lambda: time.time(),

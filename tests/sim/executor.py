@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from sim.hosts import MS, Host
 from tickwork.core.base.values import pack
 from tickwork.ports.executor import ReportSink
 from tickwork.protocol.worker_messages import (
@@ -25,8 +26,7 @@ from tickwork.protocol.worker_messages import (
     Started,
     Succeeded,
 )
-from tickwork.sim.loop import NS
-from tickwork.sim.world import MS, Host
+from tickwork.testing.virtual_loop import NS
 
 BACK_S_MAX = 60
 POISON_BACK_S_MAX = 5  # sooner than anybody misses them

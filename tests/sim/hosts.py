@@ -10,10 +10,10 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 from uuid import UUID
 
-from tickwork.sim.chance import Chance
-from tickwork.sim.faults import NONE, Faults
-from tickwork.sim.loop import NS, PROCESS, Process, VirtualLoop
-from tickwork.sim.report import Trace
+from sim.faults import NONE, Faults
+from sim.report import Trace
+from tickwork.testing.seeded_random import Chance
+from tickwork.testing.virtual_loop import NS, PROCESS, Process, VirtualLoop
 
 T = TypeVar("T")
 ORIGIN_MS = 1_767_225_600_000  # 2026-01-01, UTC

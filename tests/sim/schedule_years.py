@@ -1,9 +1,9 @@
 """Years of schedules in minutes: thousands of them in many zones, with edits, pauses, backfills, stops and crashes.
 
-`python -m tickwork.sim.years --seed 1 --size 10000 --days 731` drives one machine through virtual time as fast as it
-goes. Workers answer in the next tick. The ledger watches every tick; at the end the schedule checker says what became
-of each schedule. Commands and stops come half a minute past, where no schedule is due: what happens at the same instant
-is for tests of single cases.
+`PYTHONPATH=tests python -m sim.schedule_years --seed 1 --size 10000 --days 731` drives one machine through virtual time
+as fast as it goes. Workers answer in the next tick. The ledger watches every tick; at the end the schedule checker
+says what became of each schedule. Commands and stops come half a minute past, where no schedule is due: what happens
+at the same instant is for tests of single cases.
 """
 
 import argparse
@@ -13,18 +13,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.calendar.zones import Zones
-from tickwork.core.explain.occurrence_ledger import Ledger
-from tickwork.core.machine import Machine
-from tickwork.core.snapshot.snapshot import capture, restore
-from tickwork.core.state import inputs as ask
-from tickwork.core.state.effects import CommandResult, Dispatch, FindRuns
-from tickwork.core.state.lifecycle import RunState
-from tickwork.core.state.schedule import CATCH_UPS, CatchUp, Fate, FateRange, SchedulePolicy
-from tickwork.core.state.state import LogicalClock, Settings
-from tickwork.sim.chance import Chance
-from tickwork.sim.schedulecheck import (
+from sim.schedule_oracle import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
@@ -38,7 +27,18 @@ from tickwork.sim.schedulecheck import (
     check,
     nominal_of,
 )
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.calendar.zones import Zones
+from tickwork.core.explain.occurrence_ledger import Ledger
+from tickwork.core.machine import Machine
+from tickwork.core.snapshot.snapshot import capture, restore
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import CommandResult, Dispatch, FindRuns
+from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.schedule import CATCH_UPS, CatchUp, Fate, FateRange, SchedulePolicy
+from tickwork.core.state.state import LogicalClock, Settings
 from tickwork.system.zone_data import load_zones
+from tickwork.testing.seeded_random import Chance
 
 BY, TENANT = "years", "acme"
 ORIGIN_MS = 1_798_761_600_000  # 2027-01-01T00:00:00Z
@@ -351,7 +351,7 @@ def _put(name: str, rule: Rule, policy: Policy) -> ask.PutSchedule:
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tickwork.sim.years", description="Years of schedules against their checker.")
+    parser = argparse.ArgumentParser(prog="sim.schedule_years", description="Years of schedules against their checker.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=10_000, help="how many schedules")
     parser.add_argument("--days", type=int, default=731, help="how much virtual time")

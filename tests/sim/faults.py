@@ -7,7 +7,7 @@ the blue. Each class is off in half of the seeds, so that no fault hides what an
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
-from tickwork.sim.chance import Chance
+from tickwork.testing.seeded_random import Chance
 
 
 class BadOption(ValueError):

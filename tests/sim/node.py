@@ -9,6 +9,14 @@ import asyncio
 import msgspec
 from starlette.types import ASGIApp
 
+from sim.asgi import PORT, HttpService, Request
+from sim.cluster import Alive, Cluster, NodeSeat
+from sim.hosts import ORIGIN_MS
+from sim.peers import MSGPACK, SimCarrier, SimLeases, SimPeers, address_of
+from sim.recorder import Belief
+from sim.report import Violation
+from sim.store import at_once
+from sim.workload import ForeignResult
 from tickwork.api.app import make_app
 from tickwork.api.forwarding import ClusterRouter
 from tickwork.api.http.request import ShutdownSignal
@@ -25,14 +33,6 @@ from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, en
 from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import recover
-from tickwork.sim.asgi import PORT, HttpService, Request
-from tickwork.sim.cluster import Alive, Cluster, NodeSeat
-from tickwork.sim.journals import Belief
-from tickwork.sim.peers import MSGPACK, SimCarrier, SimLeases, SimPeers, address_of
-from tickwork.sim.report import Violation
-from tickwork.sim.store import at_once
-from tickwork.sim.workload import ForeignResult
-from tickwork.sim.world import ORIGIN_MS
 from tickwork.stores.memory.store import MemoryStore
 from tickwork.system.time_reference import StoreTime
 

@@ -6,6 +6,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sim.asgi import PORT, Answer, Request
+from sim.hosts import Host
+from sim.network import Net
+from sim.store import SimStore
 from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
 from tickwork.cluster.node_credentials import HEADER
 from tickwork.cluster.request_forwarder import SAFE, ForwardedResponse, Header, no_answer
@@ -13,10 +17,6 @@ from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.leases import HeldLease, Member
 from tickwork.protocol.http_models import Publication, Publications
 from tickwork.protocol.worker_messages import Call, Heartbeats, Reply, encoder, reply_decoder
-from tickwork.sim.asgi import PORT, Answer, Request
-from tickwork.sim.network import Net
-from tickwork.sim.store import SimStore
-from tickwork.sim.world import Host
 from tickwork.stores.leases.memory import MemoryLeases
 
 MSGPACK = "application/msgpack"

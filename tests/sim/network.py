@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from sim.hosts import MS, Host, World
 from tickwork.core.base.errors import Unavailable
-from tickwork.sim.loop import NS
-from tickwork.sim.world import MS, Host, World
+from tickwork.testing.virtual_loop import NS
 
 DELAY_NS = MS // 2  # the usual way of a message
 STALL_NS_MAX = 20 * NS  # how long a connection may hang before one side finds out

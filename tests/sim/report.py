@@ -75,9 +75,7 @@ class Report:
 
     def command(self) -> str:
         """From the root of the repository, as it is."""
-        of_tests = not self.options.get("scenario", "tickwork.").startswith("tickwork.")
-        words = ["env", "PYTHONPATH=tests"] if of_tests else []
-        words += [".venv/bin/python", "-m", "tickwork.sim", "--seed", str(self.seed)]
+        words = ["env", "PYTHONPATH=tests", ".venv/bin/python", "-m", "sim", "--seed", str(self.seed)]
         for name, value in sorted(self.options.items()):
             words += [f"--{name.replace('_', '-')}", value]
         return shlex.join(words)

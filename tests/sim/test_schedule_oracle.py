@@ -2,15 +2,15 @@
 
 import pytest
 
+from sim import schedule_oracle as checker
+from sim.schedule_oracle import DAY_MS, HOUR_MS, MINUTE_MS, Life, Policy, Rule, Seen, Span, Told, Verdict
+from sim.schedule_years import Years
 from tickwork.core.calendar import local_time as zoned
 from tickwork.core.calendar.zones import Zones
 from tickwork.core.decide import schedule_firing as occurrences
 from tickwork.core.decide.schedule_firing import _run as run_as_it_is
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state.state import Schedule
-from tickwork.sim import schedulecheck as checker
-from tickwork.sim.schedulecheck import DAY_MS, HOUR_MS, MINUTE_MS, Life, Policy, Rule, Seen, Span, Told, Verdict
-from tickwork.sim.years import Years
 from tickwork.system.zone_data import load_zones
 
 NOON = 1_800_014_400_000  # 2027-01-15T12:00:00Z

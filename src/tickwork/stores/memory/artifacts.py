@@ -1,0 +1,44 @@
+"""Artifacts in memory, for tests and for applications that keep nothing."""
+
+from collections.abc import Sequence
+
+from tickwork.core.base.errors import Corrupt
+from tickwork.ports.artifacts import Named, digest_of
+
+
+class MemoryArtifacts:
+    """`ports.artifacts.Artifacts` that outlives its engine. `damage` is for tests of what readers do about it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.day = 0  # today, as whoever made it says
+        self.days: dict[str, int] = {}
+
+    async def put(self, data: bytes) -> str:
+        digest = digest_of(data)
+        self.kept[digest], self.days[digest] = bytes(data), self.day
+        return digest
+
+    async def get(self, digest: str) -> bytes | None:
+        data = self.kept.get(digest)
+        if data is not None and digest_of(data) != digest:
+            raise Corrupt(f"artifact {digest} is not what was put")
+        return data
+
+    async def delete(self, digest: str) -> None:
+        self.kept.pop(digest, None)
+
+    async def renew(self, digests: Sequence[str]) -> frozenset[str]:
+        self.days.update({one: self.day for one in digests if one in self.kept})
+        return frozenset(digests) & self.kept.keys()
+
+    async def sweep(self, *, before: int, named: Named) -> int:
+        old = [one for one in sorted(self.kept) if self.days.get(one, 0) < before]
+        gone = [one for one in old if one not in await named(old)]
+        for one in gone:
+            await self.delete(one)
+        return len(gone)
+
+    def damage(self, digest: str) -> None:
+        data = self.kept[digest]
+        self.kept[digest] = bytes([data[0] ^ 1]) + data[1:] if data else b"\0"
