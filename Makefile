@@ -7,11 +7,7 @@ UV := .tools/bin/uv --system-certs
 # Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := .venv/bin/pytest -n 2 --dist worksteal
-<<<<<<< HEAD
-.PHONY: setup servers lock check test long chaos failover soak demo bench requirements changelog clean
-=======
-.PHONY: setup servers lock check test long sim chaos failover soak demo bench requirements clean
->>>>>>> 41566e4 (sim: move the simulator out of the wheel)
+.PHONY: setup servers lock check test long sim chaos failover soak demo bench requirements changelog clean
 
 setup: .venv/.ready
 
