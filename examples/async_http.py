@@ -1,9 +1,9 @@
-"""Asynchronous tasks: many of them wait in one process.
+"""Asynchronous tasks: one process handles many of them at the same time.
 
     tickwork run examples/async_http.py:survey
 
-`load` asks a small server that this file brings along: put your own client and address there. Every answer takes a
-fifth of a second; forty of them take hardly longer than one.
+`load` calls a small server that is part of this file; use your own client and address instead. Each response takes a
+fifth of a second, and forty of them take little longer than one.
 """
 
 import asyncio
@@ -26,22 +26,22 @@ async def slow_server() -> asyncio.Server:
 async def get(port: int, path: str) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    answer = await reader.read()
+    response = await reader.read()
     writer.close()
-    return answer.decode().rpartition("\r\n")[2]
+    return response.decode().rpartition("\r\n")[2]
 
 
 @tw.task(timeout="10s")
 async def load(page: int) -> float:
-    began = time.time()
+    start = time.time()
     async with await slow_server() as server:
         assert await get(server.sockets[0].getsockname()[1], f"/{page}") == "hello"
-    return began
+    return start
 
 
 @tw.task
-def summary(began: list[float]) -> str:
-    return f"{len(began)} answers of 0.2 s each in {time.time() - min(began):.1f} s"
+def summary(starts: list[float]) -> str:
+    return f"{len(starts)} responses of 0.2 s each in {time.time() - min(starts):.1f} s"
 
 
 @tw.workflow

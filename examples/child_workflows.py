@@ -1,4 +1,4 @@
-"""A workflow calls another one, once for each region: every call is a run of its own, with its own history.
+"""A workflow calls another workflow once for each region. Each call is a run of its own, with its own history.
 
 tickwork run examples/child_workflows.py:company
 """

@@ -23,7 +23,7 @@ def heartbeat(scheduled_time: datetime) -> int:
     return read_sensor(scheduled_time)
 
 
-# ---- list -> score each -> best, beside a check of its own
+# ---- list -> score each -> best, in parallel with a disk check
 
 
 @tw.task
@@ -42,7 +42,7 @@ def score(ctx: tw.Context, path: str) -> int:
 
 @tw.task
 def check_disk() -> str:
-    return "enough room"
+    return "enough space"
 
 
 @tw.task
@@ -52,39 +52,39 @@ def best(scores: list[int], room: str) -> str:
 
 @tw.workflow(schedule=tw.every("10s"))
 def fan_out(count: int = 12) -> str:
-    """A graph: list files, score each side by side, take the best."""
+    """A graph: list files, score them in parallel, take the best."""
     room = check_disk()
     return best(score.map(list_files(count)), room)
 
 
-# ---- fails twice, then succeeds; and one that never does
+# ---- a task that fails twice and then succeeds, and a task that always fails
 
 
 @tw.task(retries=4, retry_delay="500ms")
 def call_bank(ctx: tw.Context) -> str:
     if ctx.attempt <= 2:
-        raise ConnectionError(f"the bank hung up (attempt {ctx.attempt})")
+        raise ConnectionError(f"the bank closed the connection (attempt {ctx.attempt})")
     return f"paid in attempt {ctx.attempt}"
 
 
 @tw.workflow(schedule=tw.every("8s"))
 def payments() -> str:
-    """A task that fails twice and is tried again."""
+    """A task that fails twice and is retried."""
     return call_bank()
 
 
 @tw.task(retries=1, retry_delay="1s")
 def call_nobody() -> str:
-    raise TimeoutError("nobody ever answers here")
+    raise TimeoutError("no answer from this host")
 
 
 @tw.workflow(schedule=tw.every("20s"))
 def hopeless() -> str:
-    """A task that uses up its attempts. `tickwork why` tells the story."""
+    """A task that uses up its attempts. `tickwork why` explains each of them."""
     return call_nobody()
 
 
-# ---- a wait, then a person
+# ---- a wait, then an approval
 
 
 @tw.task
@@ -102,5 +102,5 @@ def release(version: str = "1.0") -> str:
     """Draft, wait two seconds, ask a person, publish."""
     notes = draft(version)
     tw.wait("2s")
-    tw.approval("sign_off", message="May the notes go out?", timeout="1h")
+    tw.approval("sign_off", message="Publish the release notes?", timeout="1h")
     return publish(notes)

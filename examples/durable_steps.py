@@ -1,8 +1,8 @@
-"""One long function in steps. After a failure it goes on behind the last step that finished.
+"""One long function in durable steps. After a failure it continues after the last step that finished.
 
     tickwork run examples/durable_steps.py:move
 
-The output lists what was really called: `book_hotel` fails once, and `book_flight` is not called again.
+The output lists the calls that were made: `book_hotel` fails once, and `book_flight` is not called again.
 """
 
 import tickwork as tw
@@ -22,7 +22,7 @@ def book_hotel(city: str, attempt: int) -> str:
 def trip(ctx: tw.Context, city: str) -> list[str]:
     done = []
     for number, (name, book) in enumerate([("flight", book_flight), ("hotel", book_hotel)], start=1):
-        done.append(ctx.step(name, book, city, ctx.attempt))  # recorded before the next one begins
+        done.append(ctx.step(name, book, city, ctx.attempt))  # recorded before the next step starts
         ctx.progress(number, 2, name)
     return done
 

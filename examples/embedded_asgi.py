@@ -1,6 +1,6 @@
-"""The engine inside an ASGI application: it lives as long as the application does.
+"""The engine inside an ASGI application. It starts and stops with the application.
 
-Run it with any ASGI server, for example `uvicorn examples.embedded_asgi:app`, and ask for /greet?name=you.
+Run it with any ASGI server, for example `uvicorn examples.embedded_asgi:app`, and open /greet?name=you.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
 
 
-async def ask(request: Request) -> JSONResponse:
+async def greet_user(request: Request) -> JSONResponse:
     client: tw.AsyncClient = request.app.state.tickwork
     run = await client.submit(greeting, name=request.query_params.get("name", "you"))
     return JSONResponse({"run": run.id, "answer": await client.result(run)})
 
 
-app = Starlette(routes=[Route("/greet", ask)], lifespan=lifespan)
+app = Starlette(routes=[Route("/greet", greet_user)], lifespan=lifespan)

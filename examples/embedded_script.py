@@ -1,4 +1,4 @@
-"""The engine inside a script: no server to start, nothing to install; what was submitted survives the script."""
+"""The engine inside a script. There is no server to start, and submitted runs survive the end of the script."""
 
 import tickwork as tw
 

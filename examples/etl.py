@@ -1,9 +1,9 @@
-"""Extract, transform, load, against a source that fails twice before it answers.
+"""Extract, transform, load, from a source that fails twice before it answers.
 
     tickwork run examples/etl.py:nightly
 
-A failed attempt is tried again after `retry_delay`, then after twice that, and so on up to `retry_max`.
-`load` hands its idempotency key on: it is the same in every attempt, so a second insert can be recognised.
+A failed attempt is retried after `retry_delay`, then after twice that time, and so on up to `retry_max`.
+`load` passes its idempotency key on. The key is the same in each attempt, so a repeated insert can be recognised.
 """
 
 import tickwork as tw
@@ -12,7 +12,7 @@ import tickwork as tw
 @tw.task(retries=5, retry_delay="100ms", retry_max="2s", timeout="30s")
 def extract(source: str) -> list[dict[str, int]]:
     attempt = tw.context().attempt
-    print(f"asking {source}, attempt {attempt}")
+    print(f"reading {source}, attempt {attempt}")
     if attempt <= 2:
         raise ConnectionError(f"{source} did not answer")
     return [{"amount": 120}, {"amount": -20}, {"amount": 75}]

@@ -1,8 +1,8 @@
-"""Fan out and in: list files, look at each of them side by side, put the answers together.
+"""Fan out and fan in: list files, measure them in parallel, combine the results.
 
     tickwork run examples/fan_out.py:largest --input folder=src
 
-The list is a result, so nobody has to know beforehand how many calls there will be.
+The list is the result of a task, so the number of calls need not be known in advance.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import tickwork as tw
 
 
 @dataclass
-class Found:
+class Measurement:
     path: Path
     lines: int
 
@@ -23,16 +23,16 @@ def python_files(folder: Path) -> list[Path]:
 
 
 @tw.task
-def measure(path: Path) -> Found:
-    return Found(path, len(path.read_text().splitlines()))
+def measure(path: Path) -> Measurement:
+    return Measurement(path, len(path.read_text().splitlines()))
 
 
 @tw.task
-def longest(found: list[Found]) -> str:
-    best = max(found, key=lambda one: one.lines)
-    return f"{best.path.name} is the longest of {len(found)} files"
+def longest(files: list[Measurement]) -> str:
+    best = max(files, key=lambda file: file.lines)
+    return f"{best.path.name} is the longest of {len(files)} files"
 
 
 @tw.workflow
 def largest(folder: Path = Path(__file__).parent) -> str:
-    return longest(measure.map(python_files(folder), max_parallel=4))  # at most four at a time
+    return longest(measure.map(python_files(folder), max_parallel=4))  # at most four at the same time

@@ -1,4 +1,4 @@
-"""Count the words of three pages side by side. One call fails at first and is tried again."""
+"""Count the words of three pages in parallel. One call fails at first and is retried."""
 
 import tickwork as tw
 
@@ -8,7 +8,7 @@ PAGES = {"one": "to be or not to be", "two": "that is the question", "three": "w
 @tw.task(retries=3, retry_delay="200ms")
 def count(page: str) -> int:
     if page == "two" and tw.context().attempt == 1:
-        raise ConnectionError("the line went dead")
+        raise ConnectionError("connection lost")
     return len(PAGES[page].split())
 
 

@@ -1,8 +1,8 @@
-"""Large results: above 64 KiB they go to the artifact store by themselves, and only their address travels.
+"""Large results: values above 64 KiB go to the artifact store automatically, and only a reference is sent.
 
     tickwork run examples/large_values.py:report
 
-`rows` gives some megabytes. Nothing in this file says so, and nothing has to.
+`rows` returns several megabytes. No code in this file has to handle that.
 """
 
 import tickwork as tw
@@ -10,7 +10,7 @@ import tickwork as tw
 
 @tw.task
 def rows(count: int) -> list[str]:
-    return [f"row {number} of a table that nobody wants to see in a terminal" for number in range(count)]
+    return [f"row {number} of a table that is too long for a terminal" for number in range(count)]
 
 
 @tw.task

@@ -1,8 +1,8 @@
-"""Methods as tasks: of a class, and of an object that workers know by a name.
+"""Methods as tasks: those of a class, and those of an object that workers know by name.
 
     tickwork run examples/methods.py:invoice
 
-Workers load this file themselves, so the object they call is the one that is made here, under the same name.
+Workers load this file themselves, so they call the object that is created here, under the same name.
 """
 
 import tickwork as tw

@@ -1,10 +1,10 @@
-"""An order waits for its payment: an event from outside, told apart by its key, with a time limit.
+"""An order waits for its payment: an event from outside, identified by its key, with a time limit.
 
     tickwork dev examples/order.py
     tickwork run examples/order.py:order --input number=A-17 --input total=250 --detach
     tickwork signal paid --key A-17 --payload '{"amount": 250}'
 
-Large orders take another way than small ones; an order that nobody pays is called off.
+Large orders are reviewed first. An order that is not paid in time is cancelled.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ import tickwork as tw
 
 @tw.task
 def review(number: str) -> str:
-    return f"{number} was looked at by a person"
+    return f"{number} was reviewed by a person"
 
 
 @tw.task
@@ -25,7 +25,7 @@ def accept(number: str) -> str:
 @tw.task
 def ship(number: str, payment: dict[str, Any] | None, checked: str) -> str:
     if payment is None:
-        return f"{number} called off: not paid in time"
+        return f"{number} cancelled: not paid in time"
     return f"{number} shipped for {payment['amount']} ({checked})"
 
 

@@ -1,9 +1,9 @@
-"""A schedule in a time zone, with a context, that makes up for what it missed; and a backfill of days long past:
+"""A schedule in a time zone, with a context, that runs what it missed; and a backfill of past days:
 
     tickwork dev examples/reports.py
     python examples/reports.py
 
-The time at which a run was due comes first, on the clock of the schedule's zone; the context second.
+The first argument is the time at which the run was due, in the zone of the schedule; the second is the context.
 """
 
 from datetime import date, datetime
@@ -32,8 +32,8 @@ def opening(day: datetime, settings: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     with tw.Client() as client:
-        # In this week of 2026 the clocks of New York are put forward; nine o'clock stays nine o'clock.
-        begun = client.backfill_schedule("opening", date(2026, 3, 6), date(2026, 3, 11))
-        client.wait_backfill(begun.number, timeout=30)
-        for run_id in begun.run_ids:
+        # In this week of 2026 daylight saving time starts in New York; nine o'clock stays nine o'clock.
+        backfill = client.backfill_schedule("opening", date(2026, 3, 6), date(2026, 3, 11))
+        client.wait_backfill(backfill.number, timeout=30)
+        for run_id in backfill.run_ids:
             print(client.result(run_id))

@@ -1,9 +1,9 @@
-"""Workflows that start by themselves. Schedules are served for as long as a server runs:
+"""Workflows that start automatically while a server is running:
 
     tickwork dev examples/schedule.py
     tickwork schedules
 
-Times are in UTC unless a zone is named. A run knows when it was due, also where it starts later than that.
+Times are in UTC unless a zone is given. A run knows when it was due, even if it starts later.
 """
 
 from datetime import datetime
@@ -28,5 +28,5 @@ def pulse(scheduled_time: datetime) -> str:
 
 @tw.workflow(schedule=tw.cron("30 7 * * 1-5"), overlap="forbid")
 def workdays(scheduled_time: datetime) -> str:
-    """At half past seven from Monday to Friday, and never two at a time."""
+    """At half past seven from Monday to Friday, with at most one run at a time."""
     return summarise(scheduled_time)

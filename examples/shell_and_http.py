@@ -1,10 +1,10 @@
-"""Work without a Python function: a program, and a call to a URL.
+"""Tasks without a Python function: a program, and a call to a URL.
 
     tickwork dev examples/shell_and_http.py
     tickwork run examples/shell_and_http.py:check --input text="some words here"
 
-A program is a list of words that no shell reads. What it needs of the run comes as JSON on its standard input.
-The URL here is the server's own.
+A program is a list of arguments, without a shell. It receives its inputs as JSON on standard input. The URL in this
+example is that of the server itself.
 """
 
 from typing import Any

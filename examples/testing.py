@@ -1,9 +1,9 @@
-"""Tests of an application, with the fixture `world` that comes with tickwork.
+"""Tests of an application, with the `world` fixture that tickwork installs.
 
     pytest examples/testing.py
 
-A task is still a function, so a test may just call it. `world` has a server and a worker of its own in virtual time:
-retries, waits and schedules happen at once. More in docs/testing.md.
+A task is still a function, so a test can call it. `world` has its own server and worker in virtual time, so retries,
+waits and schedules take no real time. See docs/testing.md.
 """
 
 from etl import extract, nightly, transform
@@ -16,18 +16,18 @@ def test_a_task_is_called_like_any_function():
     assert transform([{"amount": 3}, {"amount": -1}]) == [3]
 
 
-def test_a_map_outside_of_a_workflow_is_a_loop():
+def test_a_map_outside_a_workflow_is_a_loop():
     assert report(count.map(["one", "three"])) == "9 words on 2 pages"
 
 
-def test_a_source_that_fails_is_asked_again(world):
+def test_a_source_that_fails_is_retried(world):
     run = world.run(nightly)
 
     run.assert_completed()
     assert run.tasks["extract"].attempts == 3
 
 
-def test_an_empty_source_is_no_failure(world):
+def test_an_empty_source_is_not_a_failure(world):
     world.replace(extract, [])
 
     assert world.run(nightly).output["rows"] == 0
@@ -43,7 +43,7 @@ def test_a_release_waits_for_a_person(world):
     run.assert_completed(output="notes of 3.0: published")
 
 
-def test_the_summary_comes_on_workdays_only(world):
+def test_the_summary_runs_on_workdays_only(world):
     world.publish(workdays)
 
     world.advance(days=7)

@@ -2,9 +2,9 @@
 
     tickwork dev examples/wait_and_approve.py
     tickwork run examples/wait_and_approve.py:release --detach       # prints the id of the run
-    tickwork approve ID sign_off                                     # or the button on the page
+    tickwork approve ID sign_off                                     # or use the button on the page
 
-While it waits, nothing is held: no process, no thread, no connection. A restart changes nothing.
+While the run waits, it uses no process, thread or connection, and it survives restarts.
 """
 
 import tickwork as tw
@@ -24,5 +24,5 @@ def publish(notes: str) -> str:
 def release(version: str = "1.0") -> str:
     notes = draft(version)
     tw.wait("1s")  # or "3d"
-    tw.approval("sign_off", message="May the notes go out?", timeout="7d")
+    tw.approval("sign_off", message="Publish the release notes?", timeout="7d")
     return publish(notes)

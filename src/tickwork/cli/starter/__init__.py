@@ -1,1 +1,1 @@
-"""The files of a starter project, as `tickwork init` puts them down."""
+"""The starter project that `tickwork init` writes."""

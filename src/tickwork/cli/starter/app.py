@@ -1,17 +1,17 @@
-"""A first application: three tasks, and a workflow that fans out."""
+"""A first application: three tasks and a workflow that fans out."""
 
 import tickwork as tw
 
 
 @tw.task(retries=3, timeout="1m")
 def fetch(topic: str) -> list[str]:
-    """Anything that may fail: it is tried again up to three times."""
+    """Code that may fail: it is retried up to three times."""
     return [f"{topic} {number}" for number in range(1, 4)]
 
 
 @tw.task
 def score(item: str) -> int:
-    print("scoring", item)  # lands in the log of the run: tickwork logs RUN
+    print("scoring", item)  # goes to the log of the run: tickwork logs RUN
     return sum(map(ord, item)) % 100
 
 
@@ -26,7 +26,7 @@ def choose(topic: str = "idea") -> str:
     return best(items, score.map(items))
 
 
-# A workflow may also have times at which it runs by itself, in UTC unless tz="Europe/Berlin" says where:
+# A workflow can also have a schedule. Times are in UTC unless you set a zone, such as tz="Europe/Berlin":
 #
 #     @tw.workflow(schedule=tw.cron("0 9 * * 1-5"))
 #     def every_morning() -> str: ...
