@@ -162,6 +162,11 @@ def test_every_file_that_the_architecture_names_exists():
     assert missing_files(text) == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda path: path.name)
+def test_every_file_that_a_decision_names_exists(path):
+    assert missing_files(path.read_text()) == []
+
+
 def test_a_file_that_does_not_exist_is_noticed():
     assert missing_files("see `core/machine.py`, `core/nowhere.py`, `tests/` and `nowhere/`") == [
         "core/nowhere.py",
