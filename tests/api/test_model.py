@@ -19,7 +19,7 @@ async def test_a_workflow_has_its_tenant_name_document_versions_and_the_time_of_
     await publish(http, flow("greet", task("goodbye")))
     found = (await http.get("/v1/workflows/greet")).json()
     async with asyncio.timeout(5):
-        while (kept := await engine._store.read_definition("default", found["definition"])) is None:
+        while (kept := await engine.store.read_definition("default", found["definition"])) is None:
             await asyncio.sleep(0.01)  # rows follow behind
 
     assert (found["name"], found["versions"]) == ("greet", 2)

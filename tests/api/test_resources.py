@@ -368,7 +368,7 @@ async def test_what_a_worker_returns_is_shown_whatever_it_is(http):
 
 
 async def test_a_held_step_of_the_clock_is_shown_and_can_be_confirmed(http, engine, monkeypatch):
-    clock, now_ms = engine._clock, engine._clock.wall_ms
+    clock, now_ms = engine.clock, engine.clock.wall_ms
     monkeypatch.setattr(clock, "wall_ms", lambda: now_ms() + 3_600_000)
     status = (await http.get("/v1/status")).json()["clock"]
     assert (status["state"], round(status["step_ms"], -4)) == ("held", 3_600_000)

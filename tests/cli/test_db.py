@@ -67,7 +67,7 @@ async def lived_in(folder, *, archived=True):
             await engine.pause("queue", "default", by="test")
             await engine.resume("queue", "default", by="test")
             async with asyncio.timeout(5):
-                while engine._live.writer.watermark < engine._live.durable_seq:
+                while engine.live.writer.watermark < engine.live.durable_seq:
                     await asyncio.sleep(0.01)
             await engine.retention.look_through()
     task_id = int((await engine.run("newer")).tasks[0].id)

@@ -93,7 +93,7 @@ class House:
     async def crash(self) -> None:
         """As if the process ended here: nothing is finished, nothing is written."""
         engine = self.engine
-        tasks = [*engine._live._tasks, *engine._jobs, *engine.floor._jobs]
+        tasks = [*engine.live._tasks, *engine._jobs, *engine.floor._jobs]
         for task in tasks:
             task.cancel()
         for seat in engine.floor.seats.values():

@@ -49,5 +49,5 @@ class Keeping(House):
         await self.engine.pause("queue", "default", by="test")
         await self.engine.resume("queue", "default", by="test")
         async with asyncio.timeout(5):
-            while self.engine._live.writer.watermark < self.engine._live.durable_seq:
+            while self.engine.live.writer.watermark < self.engine.live.durable_seq:
                 await asyncio.sleep(0.01)

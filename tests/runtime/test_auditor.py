@@ -272,7 +272,7 @@ async def test_dispatch_of_a_house_stops_says_why_and_goes_on_when_it_is_release
 
     tape.journal = lying
     auditor = Auditor(
-        tape, 0, place, zones=UTC_ONLY, clock=house.clock, hold=hold, keep=desk.keep, on_alarm=engine._alarm
+        tape, 0, place, zones=UTC_ONLY, clock=house.clock, hold=hold, keep=desk.keep, on_alarm=engine.alarm
     )
     await house.submit("flow", id="before")
     await house.submit("flow", id="then")

@@ -478,14 +478,14 @@ async def test_of_two_servers_that_both_see_it_due_only_one_calls_it():
         old = house.engine
         await house.open()
         house.pass_ms(MINUTE)
-        old._live.look_again()
-        await house.until_true(lambda: house.one().fired == 1 and old._live.failed is not None)
+        old.live.look_again()
+        await house.until_true(lambda: house.one().fired == 1 and old.live.failed is not None)
         new, house.engine = house.engine, old
         await house.crash()  # the worker waited for its word
         house.engine = new
         await house.rest()
 
-        assert isinstance(old._live.failed, Fenced)
+        assert isinstance(old.live.failed, Fenced)
         assert len(house.server.asked_ms) == 1 and len(await house.runs()) == 1
 
 
@@ -623,10 +623,10 @@ async def test_an_edit_during_a_call_counts_when_that_has_ended():
 async def test_what_is_put_again_just_so_is_left_alone():
     async with calling() as house:
         await house.put(every="10m")
-        before, seq = house.one().next_ms, house.engine._live.decided_seq
+        before, seq = house.one().next_ms, house.engine.live.decided_seq
         await house.put(every="10m")
 
-        assert (house.one().next_ms, house.engine._live.decided_seq) == (before, seq)
+        assert (house.one().next_ms, house.engine.live.decided_seq) == (before, seq)
 
 
 @pytest.mark.parametrize(

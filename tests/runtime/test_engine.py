@@ -74,7 +74,7 @@ async def test_a_defect_behind_a_commit_stops_the_partition_and_whoever_waits_is
     def broken(_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(house.engine._live, "_on_durable", broken)
+    monkeypatch.setattr(house.engine.live, "_on_durable", broken)
     with pytest.raises(Unavailable, match="not known"):
         async with asyncio.timeout(5):
             await house.submit("w")
@@ -92,7 +92,7 @@ async def test_one_key_is_one_run_while_it_runs_after_it_left_and_when_it_is_sto
         await house.until(first, "completed")
         assert await house.submit("w", key="k1") == first
         await asyncio.sleep(0.15)  # rows are written
-        assert house.engine._live.books.find_left("default", first) is None
+        assert house.engine.live.books.find_left("default", first) is None
         assert await house.submit("w", key="k1") == first
 
     await house.engine.stop()
@@ -375,7 +375,7 @@ async def delayed(house, count):
     wanted = wire.Submission(workflow="w", delay_ms=5_000)
     await house.engine.submit([wanted] * count, by="test")
     house.clock.pass_ms(5_000)
-    house.engine._live.look_again()
+    house.engine.live.look_again()
 
 
 async def test_what_a_burst_of_timers_began_goes_out_although_reports_of_its_worker_are_not_durable_yet(house):
@@ -406,7 +406,7 @@ async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_
         kept.append(InputBatch(inputs, asyncio.get_running_loop().create_future()))
         return kept[-1]
 
-    monkeypatch.setattr(house.engine._live, "ask", keep)
+    monkeypatch.setattr(house.engine.live, "ask", keep)
     reporting = asyncio.create_task(hand.call(worker_messages.Succeeded(first.task, first.attempt, None)))
     await asyncio.sleep(0.01)
     monkeypatch.undo()
@@ -942,7 +942,7 @@ async def test_work_goes_on_and_timers_wait_while_logical_time_is_ahead_of_real_
         assert (await house.engine.status()).clock.state == "ahead"
 
         house.clock.pass_ms(10_000)
-        house.engine._live.look_again()
+        house.engine.live.look_again()
         await house.submit("w")
         assert (await house.engine.run(due)).state == "pending"
 
@@ -997,7 +997,7 @@ async def test_a_delayed_run_starts_when_its_time_has_come(house):
         await asyncio.sleep(0.05)
         assert (await house.engine.run(run_id)).state == "pending"
         house.clock.pass_ms(86_400_000)
-        house.engine._live._wake.set()
+        house.engine.live._wake.set()
 
         await house.until(run_id, "completed")
 

@@ -31,12 +31,12 @@ class ZonedHouse(House):
     async def later(self, ms):
         """Time passes, and everything that is due by then has happened and is stored."""
         self.clock.pass_ms(ms)
-        self.engine._live.look_again()
+        self.engine.live.look_again()
         await self.rest()
 
     async def rest(self):
         async with asyncio.timeout(20):
-            while not self.engine.idle or self.engine._live.books.unwritten:
+            while not self.engine.idle or self.engine.live.books.unwritten:
                 await asyncio.sleep(0.005)
 
 
@@ -72,14 +72,14 @@ async def test_the_balance_is_in_the_status_and_comes_back_after_a_crash():
 @pytest.mark.proves("I20")
 async def test_a_difference_is_an_alarm_and_stops_nothing():
     house, engine = await furnished()
-    true = engine._live.books.ledger.observe
+    true = engine.live.books.ledger.observe
 
     def forgetful(inputs, events):
         true(inputs, [event for event in events if not isinstance(event, ev.RunScheduled)])
 
-    engine._live.books.ledger.observe = forgetful
+    engine.live.books.ledger.observe = forgetful
     await house.later(24 * HOUR)
-    engine._live.books.ledger.observe = true
+    engine.live.books.ledger.observe = true
     await house.later(24 * HOUR)
     status = await engine.status()
     await engine.stop()
@@ -92,7 +92,7 @@ async def test_a_difference_is_an_alarm_and_stops_nothing():
 
 async def ran(engine):
     """The ids of all runs, stored or live, with repetitions."""
-    stored = [row.id for row in await engine._store.list_runs(RunFilter(tenant="default", limit=1_000))]
+    stored = [row.id for row in await engine.store.list_runs(RunFilter(tenant="default", limit=1_000))]
     return sorted(stored + [run.id for run in engine.state.runs.values()])
 
 
@@ -107,7 +107,7 @@ async def test_two_owners_at_once_make_one_run_of_each_occurrence():
     for _ in range(3):
         house.clock.pass_ms(24 * HOUR)
         for engine in (old, new):
-            engine._live.look_again()
+            engine.live.look_again()
         await house.rest()
     runs = await ran(new)
     status = await new.status()
@@ -116,7 +116,7 @@ async def test_two_owners_at_once_make_one_run_of_each_occurrence():
     await new.stop()
 
     assert runs == [f"sched-noon-2027-01-{day}T12:00:00Z" for day in (15, 16, 17, 18)]
-    assert old._live.failed is not None and old._live.failed.code == "fenced"
+    assert old.live.failed is not None and old.live.failed.code == "fenced"
     assert (status.occurrences, status.ledger_differences) == ({"expected": 4, "ran": 4}, 0)
 
 
@@ -171,10 +171,10 @@ async def test_an_owner_with_other_zone_data_tells_next_times_anew(crash):
     [after] = [one.next_ms for one in engine.state.schedules.values()]
     fates, noted = engine.state.schedules.values()[0].fates, engine.state.zones_version
     await engine.stop()
-    seq = engine._live.durable_seq
+    seq = engine.live.durable_seq
     engine = await house.open()
     await house.rest()
-    again = engine._live.durable_seq
+    again = engine.live.durable_seq
     await engine.stop()
 
     assert (before // HOUR % 24, after // HOUR % 24) == (11, 3)
@@ -184,7 +184,7 @@ async def test_an_owner_with_other_zone_data_tells_next_times_anew(crash):
 
 async def test_the_version_of_the_zones_is_part_of_what_is_stored():
     house, engine = await furnished()
-    await engine._command(inp.NewZones("2050a"))
+    await engine.command(inp.NewZones("2050a"))
     await house.rest()
     await house.crash()
     house.zones = altered()

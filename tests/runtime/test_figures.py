@@ -42,7 +42,7 @@ async def within(house, of: str, seconds: str) -> tuple[float, float]:
 
 
 async def until_fired(house) -> None:
-    house.engine._live.look_again()
+    house.engine.live.look_again()
     async with asyncio.timeout(5):
         while not house.engine.state.schedules.values()[0].fired:
             await asyncio.sleep(0.002)
@@ -177,11 +177,11 @@ async def test_ready_tasks_that_nobody_has_are_told_by_tenant_queue_and_priority
     engine = house.engine
     await house.define("flow", task("a"))
     await house.define("bulk", task("a", queue="bulk", priority=2))
-    await engine._command(inp.PutQueue("test", "bulk"))
+    await engine.command(inp.PutQueue("test", "bulk"))
     for _ in range(3):
         await house.submit("flow", priority=7)
     await house.submit("bulk")
-    await engine._command(inp.PutTenant("test", "acme"))
+    await engine.command(inp.PutTenant("test", "acme"))
     document = {"name": "flow", "format": 1, "nodes": [task("a", queue="bulk")]}
     await engine.publish(wire.Publication(documents=(document,)), by="test", tenant="acme")
     await engine.submit([wire.Submission(workflow="flow")] * 2, by="test", tenant="acme")
@@ -247,7 +247,7 @@ async def test_broken_promises_are_counted_by_workflow(house):
         await house.submit(name)
     assert ("tickwork_sla_breaches_total", "slow") not in await figures(house)
     house.clock.pass_ms(5_000)
-    house.engine._live.look_again()
+    house.engine.live.look_again()
     async with asyncio.timeout(5):
         while house.engine.alarm_counts.get("sla_breach", 0) < 3:
             await asyncio.sleep(0.002)

@@ -27,7 +27,7 @@ async def test_who_read_ahead_goes_on_as_who_reads_afterwards(stays):
     await first.leave_rows()
     left = first.partition.writer.watermark
     second = next_owner(house)
-    await second._store.open()
+    await second.store.open()
     await second.read_ahead()
     await house.submit("flow", id="after")
     if stays:
@@ -39,13 +39,13 @@ async def test_who_read_ahead_goes_on_as_who_reads_afterwards(stays):
     try:
         assert sorted(run.id for run in second.state.runs.values()) == ["after", "before"]
         assert second.partition.writer.watermark == (first.partition.writer.watermark if stays else left)
-        again = await recover(second._store, second.number)
+        again = await recover(second.store, second.number)
         assert digest(again.machine.state) == digest(second.state)
         assert second.partition.books.unwritten is not stays
     finally:
         await second.stop()
-    await second._store.open()
-    rows = await recover(second._store, second.number)
+    await second.store.open()
+    rows = await recover(second.store, second.number)
     assert digest(rows.machine.state) == digest(second.state)
 
 

@@ -122,7 +122,7 @@ async def test_the_journal_verifies_across_the_border_and_replays_from_its_piece
     assert cut > 8 and house.engine.retention.rows == cut
 
     machine, head, seq = Machine(settings=engine.state.settings), None, 0
-    last = engine._live.durable_seq
+    last = engine.live.durable_seq
     rows = []
     while seq < last:
         found = await engine.journal(after=seq, limit=7)
@@ -199,7 +199,7 @@ async def test_a_backfill_of_what_is_missing_knows_archived_occurrences(house):
         began_ms = house.clock.wall_ms()
         for hour in range(3):
             house.clock.pass_ms(3_600_000)
-            engine._live.look_again()
+            engine.live.look_again()
             async with asyncio.timeout(5):
                 while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
                     await asyncio.sleep(0.01)
@@ -236,7 +236,7 @@ async def test_a_backfill_knows_what_ran_by_fates_alone_also_after_an_edit(house
         began_ms = house.clock.wall_ms() // 3_600_000 * 3_600_000 + 1
         for hour in range(4):
             house.clock.pass_ms(3_600_000)
-            engine._live.look_again()
+            engine.live.look_again()
             async with asyncio.timeout(5):
                 while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
                     await asyncio.sleep(0.01)

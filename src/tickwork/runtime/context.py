@@ -54,8 +54,6 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class EngineContext:
-    floor: WorkerSessions  # from `start` on
-
     def __init__(
         self,
         *,
@@ -78,26 +76,24 @@ class EngineContext:
     ) -> None:
         self.number = number
         self.store_id = ""  # identity of the store, known once it is open; where nodes share it, the node says it
-        self._shared = shared
+        self.shared = shared
         self._keep = keep
         self.retention: Retention | None = None
         self._beside: list[asyncio.Task[None]] = []  # jobs that never end by themselves
-        self._store = store
-        self._clock = clock
+        self.store = store
+        self.clock = clock
         self._reference = reference
         self._clock_hold_ms = clock_hold_ms
         self.clock_monitor: ClockMonitor | None = None
-        self._ids = ids
+        self.ids = ids
         self._owner = owner
         self._settings = settings
         self._own_process = own_process
-        self._zones = zones
-        self._lost_after_ms = lost_after_ms
-        self._processes = processes
+        self.zones = zones
         self._choice = read_policy(catch_up, path="catch_up") if catch_up else None
         self._jobs: set[asyncio.Task[None]] = set()
         self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
-        self._draining = False
+        self.draining = False
         self.partition: Partition | None = None
         self.artifacts = artifacts
         self.archives = ArchiveReader(store, artifacts)
@@ -109,30 +105,33 @@ class EngineContext:
         self.auditors: list[Auditor] = []  # that run beside it
         self._auditing: list[asyncio.Task[Difference]] = []
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
+        self.floor = WorkerSessions(
+            clock=clock, vault=self.vault, on_alarm=self.alarm, lost_after_ms=lost_after_ms, processes=processes
+        )
 
     @property
-    def _live(self) -> Partition:
+    def live(self) -> Partition:
         assert self.partition is not None, "the engine is started"
         return self.partition
 
     @property
     def state(self) -> State:
-        return self._live.machine.state
+        return self.live.machine.state
 
     @property
     def backlog(self) -> int:
         """Inputs that wait for their tick."""
-        return self._live.backlog
+        return self.live.backlog
 
     @property
     def accepting(self) -> bool:
         live = self.partition
-        return live is not None and not self._draining and live.failed is None and not live.writer.full
+        return live is not None and not self.draining and live.failed is None and not live.writer.full
 
     @property
     def idle(self) -> bool:
         """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
-        return not self._jobs and self._live.idle
+        return not self._jobs and self.live.idle
 
     @property
     def why_not_accepting(self) -> str:
@@ -140,7 +139,7 @@ class EngineContext:
         live = self.partition
         if live is None:
             return "the engine has not started yet"
-        if self._draining:
+        if self.draining:
             return "the engine is shutting down"
         if live.failed is not None:
             return f"the partition has stopped: {live.failed}"
@@ -148,46 +147,42 @@ class EngineContext:
 
     def now_ms(self) -> int:
         """Real time, as far as it is believed."""
-        return self._clock.wall_ms() if self.partition is None else self.partition.keeper.real.peek()
+        return self.clock.wall_ms() if self.partition is None else self.partition.keeper.real.peek()
 
     def new_id(self) -> str:
         """An id that nobody has had: of a run, or of a request in the log."""
-        return self._ids.new()
+        return self.ids.new()
 
     def new_token(self) -> str:
         """What must not be guessed."""
-        return self._ids.token()
+        return self.ids.token()
 
-    def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         return task
 
     def alarm(self, kind: str, text: str) -> None:
-        """For whoever stands above the engine."""
-        self._alarm(kind, text)
-
-    def _alarm(self, kind: str, text: str) -> None:
-        alarm = Alarm(self._clock.wall_ms(), kind, text)
+        alarm = Alarm(self.clock.wall_ms(), kind, text)
         self.alarms.append(alarm)
         self.alarm_counts[kind] = self.alarm_counts.get(kind, 0) + 1
         self.on_alarm(alarm)
 
-    async def _command(
+    async def command(
         self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False
     ) -> CommandResult:
         check_writable(asked)
-        letter = self._post([asked], payloads or [], facts=facts)
+        letter = self.post([asked], payloads or [], facts=facts)
         await letter.done
         answer = letter.answers.get(0) or CommandResult(0)
         if answer.code:
             raise refusal_of(answer)
         return answer
 
-    def _post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
-        live = self._live
-        if self._draining:
+    def post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
+        live = self.live
+        if self.draining:
             raise Unavailable(
                 "the server is shutting down; ask another node, or again in a moment", retry_after_ms=1_000
             )
@@ -202,22 +197,22 @@ class EngineContext:
             )
         return live.ask(asked, payloads, facts=facts)
 
-    async def _durable(self) -> None:
+    async def until_durable(self) -> None:
         """Until everything that a view was built from is durable."""
-        live, seq = self._live, self._live.decided_seq
+        live, seq = self.live, self.live.decided_seq
         while live.durable_seq < seq and live.failed is None:
             await live.next_commit()
         if live.durable_seq < seq:
             raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
 
-    def _tenant(self, tenant: str) -> Tenant:
+    def tenant(self, tenant: str) -> Tenant:
         found = self.state.tenants.get(tenant)
         if found is None:
             raise Refused("unknown_tenant", f"there is no tenant {shortened(tenant, 128)!r}", path="tenant")
         return found
 
-    def _plan(self, tenant: str, workflow: str, definition: str = "") -> Plan:
-        owner = self._tenant(tenant)
+    def plan(self, tenant: str, workflow: str, definition: str = "") -> Plan:
+        owner = self.tenant(tenant)
         plan = owner.versions.get(definition) if definition else owner.plans.get(workflow)
         if plan is None or plan.name != workflow:
             which = f" with the definition {definition}" if definition else ""
@@ -226,8 +221,8 @@ class EngineContext:
             )
         return plan
 
-    async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:
-        left = self._live.books.find_left(tenant, run_id)
+    async def ended_row(self, tenant: str, run_id: str) -> RunRow | None:
+        left = self.live.books.find_left(tenant, run_id)
         if left is not None:
             return left
         if not is_run_id(run_id):

@@ -49,7 +49,6 @@ from tickwork.runtime.services.runs import RunService
 from tickwork.runtime.services.workflows import stranded_words
 from tickwork.runtime.storage.payloads import ARGUMENTS_STEP, NIL, decode_value
 from tickwork.runtime.storage.store_retry import retry_until_available
-from tickwork.runtime.workers.sessions import WorkerSessions
 
 TIDY_S = 5.0
 BURST = 16  # timers of one tick: what they began does not wait for anybody
@@ -62,18 +61,18 @@ class Engine(RunService):
 
     async def read_ahead(self) -> None:
         """Somebody else owns the partition and is about to let go: what can be done before is done."""
-        self._ahead = await read_ahead(self._store, self.number, self._zones, known=self.rules_known)
+        self._ahead = await read_ahead(self.store, self.number, self.zones, known=self.rules_known)
 
     async def start(self) -> None:
         """Own the partition, rebuild its machine, and begin to tick."""
-        if not self._shared:
-            await self._store.open()
-            self.store_id = (await self._store.found(cluster=self._ids.token(), partitions=ALONE)).cluster
-        wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
+        if not self.shared:
+            await self.store.open()
+            self.store_id = (await self.store.found(cluster=self.ids.token(), partitions=ALONE)).cluster
+        wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self.clock.wall_ms()))
         settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=self.number))
         if self._ahead is None:
-            await check_rules(self._store, self.number, known=self.rules_known)
-        head = await self._store.claim(self.number, owner=self._owner, settings=settings)
+            await check_rules(self.store, self.number, known=self.rules_known)
+        head = await self.store.claim(self.number, owner=self._owner, settings=settings)
         self.partition = self._assemble(head, await self._caught_up(head), await self._reference_ms())
         self.partition.start()
         self._watch_clock(self.partition)
@@ -81,26 +80,26 @@ class Engine(RunService):
         chosen = self._choice and self.partition.ask([ask.ChooseCatchUp("engine", *self._choice)])
         self.floor.start()
         if self._own_process:
-            self._spawn(self._tidy())
+            self.spawn(self._tidy())
         if self._keep is not None:
             self._begin_retention(self._keep)
         self._take_up()
         if chosen is not None:
             await chosen.done
-        if self.state.schedules.blocks and self.state.zones_version != self._zones.version:
+        if self.state.schedules.blocks and self.state.zones_version != self.zones.version:
             # Their next times may be by other data. Told anew once too often, they stay as they are.
-            self._live.ask([ask.NewZones(self._zones.version)])
+            self.live.ask([ask.NewZones(self.zones.version)])
         if TENANT not in self.state.tenants:
-            await self._command(ask.PutTenant("engine", TENANT))
+            await self.command(ask.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:
-            await self._command(ask.PutQueue("engine", "default"))
+            await self.command(ask.PutQueue("engine", "default"))
 
     async def look(self) -> None:
         """Rebuild the machine as it is stored, to be asked and nothing else: nothing is owned, ticks or is accepted."""
-        await self._store.open()
-        await check_rules(self._store, self.number, known=self.rules_known)
-        self.partition = self._assemble(await self._store.read_head(self.number), await self._recover(), None)
-        self._draining = True
+        await self.store.open()
+        await check_rules(self.store, self.number, known=self.rules_known)
+        self.partition = self._assemble(await self.store.read_head(self.number), await self._recover(), None)
+        self.draining = True
 
     async def _reference_ms(self) -> int | None:
         with contextlib.suppress(TickworkError):
@@ -109,7 +108,7 @@ class Engine(RunService):
 
     def _watch_clock(self, partition: Partition) -> None:
         if self._clock_hold_ms is not None:
-            monitor = ClockMonitor(partition, self._clock, self._reference, on_alarm=self._alarm)
+            monitor = ClockMonitor(partition, self.clock, self._reference, on_alarm=self.alarm)
             monitor.hold_timers()  # before the first tick: inputs come before timers
             self._beside.append(asyncio.get_running_loop().create_task(monitor.run()))
             self.clock_monitor = monitor
@@ -118,53 +117,43 @@ class Engine(RunService):
         machine, books, watermark_head = recovered
         logical, last_tick = machine.state.settings.clock, machine.state.tick
         real = RealTime(
-            self._clock,
+            self.clock,
             hold_ms=self._clock_hold_ms or 0,
             reference_ms=reference_ms,
             independent=self._reference is not None and self._reference.independent,
             closest_to_ms=logical.ms_of(last_tick) if last_tick else 0,
         )
-        self._assigner = AssignmentBuilder(self.vault, logical)
         partition = Partition(
             number=self.number,
-            store=self._store,
+            store=self.store,
             machine=machine,
             head=head,
             watermark_head=watermark_head,
             keeper=TickClock(real, logical, last_tick=last_tick),
             books=books,
-            assigner=self._assigner,
+            assigner=AssignmentBuilder(self.vault, logical),
             facts=FactLookup(self.archives, books, self.number),
             on_durable=self._on_durable,
-            on_alarm=self._alarm,
+            on_alarm=self.alarm,
             rebuild=self._recover,
             own_process=self._own_process,
         )
-        self.vault.unwritten_children = lambda run, step: self._live.books.children_of(run, step)
-        self.floor = WorkerSessions(
-            partition=lambda: self._live,
-            clock=self._clock,
-            vault=self.vault,
-            assigner=self._assigner,
-            on_alarm=self._alarm,
-            lost_after_ms=self._lost_after_ms,
-            store=self.store_id,
-            processes=self._processes,
-        )
+        self.vault.unwritten_children = partition.unwritten_children
+        self.floor.attach(partition, store=self.store_id)
         return partition
 
     def _begin_retention(self, keep: HowLong) -> None:
         self.retention = Retention(
-            store=self._store,
+            store=self.store,
             artifacts=self.artifacts,
             archives=self.archives,
-            clock=CorrectedClock(self._live.keeper.real, self._clock),  # a wrong wall clock must delete nothing
+            clock=CorrectedClock(self.live.keeper.real, self.clock),  # a wrong wall clock must delete nothing
             partition=self.number,
-            epoch=self._live.epoch,
+            epoch=self.live.epoch,
             settings=self.state.settings,
             keep=keep,
             state=lambda: self.state,
-            on_alarm=self._alarm,
+            on_alarm=self.alarm,
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
 
@@ -173,17 +162,17 @@ class Engine(RunService):
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead.watermark != head.watermark:
             return await self._recover()
-        await ahead.follow(self._store, head.seq)
+        await ahead.follow(self.store, head.seq)
         return ahead.at(head)
 
     async def _recover(self) -> RecoveredPartition:
-        return await recover(self._store, self.number, self._zones, known=self.rules_known)
+        return await recover(self.store, self.number, self.zones, known=self.rules_known)
 
     async def _tidy(self) -> None:
         """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""
         gc.disable()
-        while not self._draining:
-            self._live.collect()
+        while not self.draining:
+            self.live.collect()
             await asyncio.sleep(TIDY_S)
 
     def _take_up(self) -> None:
@@ -191,17 +180,17 @@ class Engine(RunService):
         for task in self.state.tasks.values():
             if task.phase == Phase.CHECKING:
                 cache = getattr(task.step.node, "cache", None)
-                self._spawn(self._look_up(LookUpCache(task.number, task.cache_key, cache.ttl_ms if cache else None)))
+                self.spawn(self._look_up(LookUpCache(task.number, task.cache_key, cache.ttl_ms if cache else None)))
         for walk in self.state.backfills.values():
             if walk.asked:
                 schedule = walk.schedule
-                self._spawn(self._find_runs(FindRuns(walk.number, schedule.tenant.id, schedule.name, walk.asked)))
+                self.spawn(self._find_runs(FindRuns(walk.number, schedule.tenant.id, schedule.name, walk.asked)))
         for run in self.state.runs.values():
             if isinstance(run.inputs, Ref) and run.inputs.place == "arguments":
                 self._keep_arguments(run.parent, run.child)
             for (source, key), kept in (run.extracts or {}).items():
                 if kept is None:
-                    self._spawn(self._read_extract(ReadExtract(run.number, source, key)))
+                    self.spawn(self._read_extract(ReadExtract(run.number, source, key)))
 
     async def audit(self, keep: Leave) -> Auditor:
         """Decide every tick a second time, from the rows on, and hold dispatch where something differs."""
@@ -209,10 +198,10 @@ class Engine(RunService):
         async def hold(partition: int, reason: str) -> None:
             await self.pause("partition", str(partition), by="auditor", reason=reason)
 
-        place = await at_the_watermark(self._store, self.number, self._zones)
+        place = await at_the_watermark(self.store, self.number, self.zones)
         auditor = Auditor(
-            self._store, self.number, place, zones=self._zones, clock=self._clock, hold=hold, keep=keep,
-            on_alarm=self._alarm,
+            self.store, self.number, place, zones=self.zones, clock=self.clock, hold=hold, keep=keep,
+            on_alarm=self.alarm,
         )  # fmt: skip
         self.auditors.append(auditor)
         self._auditing.append(asyncio.get_running_loop().create_task(auditor.follow()))
@@ -220,7 +209,7 @@ class Engine(RunService):
 
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, write the rows, let the store go."""
-        self._draining = True
+        self.draining = True
         await self._end_beside()
         if self.partition is not None:
             await self.floor.close()
@@ -228,12 +217,12 @@ class Engine(RunService):
         for job in list(self._jobs):
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
-        if not self._shared:
-            await self._store.close()
+        if not self.shared:
+            await self.store.close()
 
     async def abandon(self, reason: str) -> None:
         """As `stop`, but nothing is finished: the partition is another's, or may be."""
-        self._draining = True
+        self.draining = True
         if self.partition is not None:
             await self.partition.abandon(reason)
             await self.floor.close()
@@ -241,8 +230,8 @@ class Engine(RunService):
         for job in list(self._jobs):
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
-        if not self._shared:
-            await self._store.close()
+        if not self.shared:
+            await self.store.close()
 
     async def _end_beside(self) -> None:
         for beside in (*self._auditing, *self._beside):
@@ -252,17 +241,17 @@ class Engine(RunService):
     async def leave_rows(self) -> None:
         """Rows are written as they stand, and then no more: the next owner reads ahead from here, and writes the rest.
         Until `write_rows` is said, should it stay."""
-        await self._live.leave_rows()
+        await self.live.leave_rows()
 
     def write_rows(self) -> None:
-        self._live.write_rows()
+        self.live.write_rows()
 
     # ---- after each commit
 
     def _on_durable(self, decided: DecidedTick) -> None:
         self.floor.deliver(decided.orders, burst=decided.fired >= BURST)
         if decided.orders:  # counted a turn later, when they are on their way
-            loop, now_ms = asyncio.get_running_loop(), self._live.keeper.reading_ms()
+            loop, now_ms = asyncio.get_running_loop(), self.live.keeper.reading_ms()
             loop.call_soon(loop.call_soon, self.figures.dispatched, self.state, decided.orders, now_ms)
         if self.floor.deals:
             self.floor.look_for_room()
@@ -271,17 +260,17 @@ class Engine(RunService):
                 case CancelAttempt() | ReleaseAttempt():
                     self.floor.stop(effect)
                 case LookUpCache():
-                    self._spawn(self._look_up(effect))
+                    self.spawn(self._look_up(effect))
                 case ReadExtract():
-                    self._spawn(self._read_extract(effect))
+                    self.spawn(self._read_extract(effect))
                 case FindRuns():
-                    self._spawn(self._find_runs(effect))
+                    self.spawn(self._find_runs(effect))
                 case StoreCached():
                     asked: Any = decided.inputs[effect.input]
-                    self._live.books.keep_cached(effect.key, asked.value, self.now_ms())
+                    self.live.books.keep_cached(effect.key, asked.value, self.now_ms())
                 case Alert():
                     subject = f"{effect.tenant}/{effect.subject}" if effect.tenant else effect.subject
-                    self._alarm(effect.kind, f"{subject}: {effect.detail}")
+                    self.alarm(effect.kind, f"{subject}: {effect.detail}")
                     if effect.kind == "sla_breach":
                         self.figures.breaches[self._workflow_of(effect.tenant, effect.subject)] += 1
                 case _:
@@ -315,7 +304,7 @@ class Engine(RunService):
             run = self.state.tenants[tenant].runs.get(run_id)
             if run is not None:
                 return run.plan.name
-            left = self._live.books.find_left(tenant, run_id)  # it ended while this tick became durable
+            left = self.live.books.find_left(tenant, run_id)  # it ended while this tick became durable
             if left is not None:
                 return left.workflow
         return ""
@@ -325,23 +314,23 @@ class Engine(RunService):
         words = stranded_words(self.state)
         for one in words:
             if one not in self._stranded:
-                self._alarm("stranded", one.removeprefix("stranded: "))
+                self.alarm("stranded", one.removeprefix("stranded: "))
         self._stranded = frozenset(words)
 
     async def _look_up(self, effect: LookUpCache) -> None:
         try:
             fresh, value = await self._cached(effect)
         except Exception as error:  # a value that cannot be read counts as none: the task runs
-            self._alarm("lookup_failed", f"a cached value cannot be read: {type(error).__name__}: {error}")
+            self.alarm("lookup_failed", f"a cached value cannot be read: {type(error).__name__}: {error}")
             fresh, value = False, None
         answer = ask.CacheAnswered(effect.task, fresh, value)
         with contextlib.suppress(TickworkError):
-            await self._live.ask([answer]).done
+            await self.live.ask([answer]).done
 
     async def _cached(self, effect: LookUpCache) -> tuple[bool, Value]:
-        row = self._live.books.find_cached(effect.key)
+        row = self.live.books.find_cached(effect.key)
         if row is None:
-            row = (await retry_until_available(lambda: self._store.read_cache([effect.key]))).get(effect.key)
+            row = (await retry_until_available(lambda: self.store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self.now_ms())
         value = decode_value(row.value) if row is not None and fresh else None
         if not await retry_until_available(lambda: self.vault.renewed(value)):
@@ -368,7 +357,7 @@ class Engine(RunService):
             message = str(error) or type(error).__name__
         answer = ask.Extracted(effect.run, effect.source, effect.key, packed, code, message)
         with contextlib.suppress(TickworkError):
-            await self._live.ask([answer]).done
+            await self.live.ask([answer]).done
 
     async def _given_inputs(self, run: Run) -> bytes:
         """The inputs that a parent gives to a child run. Raises `Refused` where they cannot be made."""
@@ -378,34 +367,34 @@ class Engine(RunService):
             parent = self.state.tasks.get(run.parent)
             if parent is None:
                 raise
-            sources = self._assigner.child_inputs(parent, run.child)  # making them again tells what is wrong
-            return await retry_until_available(lambda: self._assigner.inputs(sources))
+            sources = self.live.assigner.child_inputs(parent, run.child)  # making them again tells what is wrong
+            return await retry_until_available(lambda: self.live.assigner.inputs(sources))
 
     async def _find_runs(self, effect: FindRuns) -> None:
         try:
             known = await retry_until_available(lambda: self.find_known(effect))
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            self._alarm("lookup_failed", f"the backfill of {effect.schedule} waits for runs it cannot read: {reason}")
+            self.alarm("lookup_failed", f"the backfill of {effect.schedule} waits for runs it cannot read: {reason}")
             return
         with contextlib.suppress(TickworkError):
-            await self._live.ask([known]).done
+            await self.live.ask([known]).done
 
     def _keep_arguments(self, task: int, child: int) -> None:
         """A child run whose inputs are its parent's large arguments: they are kept apart, for its tasks and readers."""
         parent = self.state.tasks.get(task)
         if parent is not None:
             name, keeping = (task, child), self.vault.keeping
-            keeping[name] = self._spawn(self._keep_inputs(task, child, self._assigner.child_inputs(parent, child)))
+            keeping[name] = self.spawn(self._keep_inputs(task, child, self.live.assigner.child_inputs(parent, child)))
             keeping[name].add_done_callback(lambda _: keeping.pop(name, None))
 
     async def _keep_inputs(self, task: int, child: int, sources: list[Any]) -> None:
         try:
-            data = await retry_until_available(lambda: self._assigner.inputs(sources))
+            data = await retry_until_available(lambda: self.live.assigner.inputs(sources))
         except Refused:
             return  # the check of the child run meets the same error and fails the run with it
         value = Ref(await retry_until_available(lambda: self.artifacts.put(data)), len(data), None, "artifact")
-        self._live.books.keep_child(task, ARGUMENTS_STEP, child, value)
+        self.live.books.keep_child(task, ARGUMENTS_STEP, child, value)
 
     # ---- workers
 

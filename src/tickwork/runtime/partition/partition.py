@@ -16,6 +16,7 @@ import msgspec
 
 from tickwork.core.base.errors import OutcomeUnknown, TickworkError, Unavailable
 from tickwork.core.base.shortened import shortened
+from tickwork.core.base.values import Value
 from tickwork.core.decide.worker_reports import stand_in
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.snapshot.dirty_rows import DirtyRows
@@ -103,7 +104,7 @@ class Partition:
         self.failed: TickworkError | None = None
         self.inputs_taken = self.dispatches = self.tasks_ended = 0  # since the start
         self._facts = facts
-        self._assigner = assigner
+        self.assigner = assigner
         self._recorder = Recorder(seq=head.seq, head=head.hash, rules=machine.rules)
         self._inbox = InputQueue()
         self._pace = TickPacer()
@@ -195,6 +196,10 @@ class Partition:
     @property
     def backlog(self) -> int:
         return self._inbox.waiting
+
+    def unwritten_children(self, run: int, step: int) -> dict[int, Value]:
+        """Results of a map's children that are not in the store yet."""
+        return self.books.children_of(run, step)
 
     @property
     def decided_seq(self) -> int:
@@ -348,7 +353,7 @@ class Partition:
             self._on_alarm("ledger_gap", difference)
         effects = [effect for effect in outcome.effects if type(effect) is not Dispatch]
         _sort_answers(parts, effects, gaps)
-        orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
+        orders = self.assigner.orders(self.machine.state.tasks, outcome.effects)
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
         self.tasks_ended += len(self.machine.state.ended)

@@ -53,7 +53,7 @@ class EndpointService(ScheduleService, QueryService):
     async def _put_endpoints(
         self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str, path: str = ""
     ) -> None:
-        owner = self._tenant(tenant)
+        owner = self.tenant(tenant)
         asked: list[ask.Input] = []
         for name, one in sorted(wanted.items()):
             try:
@@ -63,12 +63,12 @@ class EndpointService(ScheduleService, QueryService):
         for each in asked:
             check_writable(each)
         if asked:
-            letter = self._post(asked, [], facts=False)
+            letter = self.post(asked, [], facts=False)
             await letter.done
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
-        await self._durable()  # also where nothing is new: whoever put it first may not have been told yet
+        await self.until_durable()  # also where nothing is new: whoever put it first may not have been told yet
 
     def _endpoint_inputs(self, owner: Tenant, name: str, wanted: wire.EndpointRequest, by: str) -> list[ask.Input]:
         """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
@@ -92,7 +92,7 @@ class EndpointService(ScheduleService, QueryService):
     def _endpoint_preview(self, name: str, wanted: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:
         one = self._endpoint_of(name, tenant)
         told = self._told(name, words.schedule_request(name, wanted), one, tenant, owner="")
-        view = words.endpoint_view(one, self._plan(tenant, one.workflow))
+        view = words.endpoint_view(one, self.plan(tenant, one.workflow))
         times = told.next
         if one.when.every_ms is not None and view.next_at is not None:
             # The intervals of an endpoint count from the start of its runs: these are the times if each is shorter.
@@ -112,7 +112,7 @@ class EndpointService(ScheduleService, QueryService):
         """It begins no more runs and keeps its history; putting it again brings it back."""
         if not self._endpoint_of(name, tenant).archived:
             await self.steer_schedule(name, "archive", by=by, tenant=tenant)
-        await self._durable()
+        await self.until_durable()
 
     def check_endpoint(self, name: str, *, tenant: str = TENANT) -> None:
         """Raises `Refused` where there is none of this name."""
@@ -123,21 +123,21 @@ class EndpointService(ScheduleService, QueryService):
     async def endpoint(self, name: str, *, tenant: str = TENANT) -> wire.Endpoint:
         one = self._endpoint_of(name, tenant)
         last = await self._last_run(name, tenant)
-        view = words.endpoint_view(one, self._plan(tenant, one.workflow), last=last)
-        await self._durable()
+        view = words.endpoint_view(one, self.plan(tenant, one.workflow), last=last)
+        await self.until_durable()
         return view
 
     async def endpoints(
         self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
     ) -> wire.EndpointPage:
         """A page by name, those after `after`."""
-        owner = self._tenant(tenant)
+        owner = self.tenant(tenant)
         found = [
             one for name, one in owner.schedules.items()
             if name > after and one.archived is archived and group in ("", one.terms.group) and words.is_endpoint(one)
         ][: limit + 1]  # fmt: skip
         shown_ones = tuple(words.endpoint_view(one, owner.plans[one.workflow]) for one in found[:limit])
-        await self._durable()
+        await self.until_durable()
         return wire.EndpointPage(endpoints=shown_ones, next=found[limit - 1].name if len(found) > limit else None)
 
     async def endpoint_runs(
@@ -209,7 +209,7 @@ class EndpointService(ScheduleService, QueryService):
         if attempt is None:
             return {}
         found: dict[str, Any] = {"status": attempt.exit_code, "duration_ms": _lasted_ms(attempt)}
-        plan = self._tenant(tenant).versions.get(head.definition)
+        plan = self.tenant(tenant).versions.get(head.definition)
         node = plan.steps[0].node if plan is not None else None
         if isinstance(node, HttpNode) and attempt.error == "HttpStatus":
             said = f"{node.method} {node.url} answered {attempt.exit_code}: "
@@ -217,7 +217,7 @@ class EndpointService(ScheduleService, QueryService):
         return found
 
     def _endpoint_of(self, name: str, tenant: str) -> Schedule:
-        found = self._tenant(tenant).schedules.get(name)
+        found = self.tenant(tenant).schedules.get(name)
         if found is None or not words.is_endpoint(found):
             raise Refused("unknown_endpoint", f"there is no endpoint {shortened(name, 128)!r}", path="endpoint")
         return found

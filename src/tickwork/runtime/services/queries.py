@@ -41,7 +41,7 @@ class QueryService(EngineContext):
         draft = await self._draft(tenant, run_id)
         if draft is None:
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
-        await self._durable()
+        await self.until_durable()
         tasks = tuple([await self._task(view, value) for view, value in draft.tasks])
         return wire.RunDetail(
             **draft.head,
@@ -52,15 +52,15 @@ class QueryService(EngineContext):
         )
 
     async def _draft(self, tenant: str, run_id: str) -> reads.RunDraft | None:
-        owner = self._tenant(tenant)
+        owner = self.tenant(tenant)
         live = owner.runs.get(run_id)
         if live is not None:
             # What is written while the store is asked would be in neither, so the books are asked first and last.
-            unwritten = self._live.books.attempts_of(live.number)
+            unwritten = self.live.books.attempts_of(live.number)
             stored = await self._stored_attempts(live.number)
             if owner.runs.get(run_id) is live:
-                return reads.live_draft(self.state, self._live.books, live, [*stored, *unwritten])
-        row = await self._ended_row(tenant, run_id)
+                return reads.live_draft(self.state, self.live.books, live, [*stored, *unwritten])
+        row = await self.ended_row(tenant, run_id)
         if row is None:
             return None
         stored = await self._stored_attempts(row.number)
@@ -75,20 +75,18 @@ class QueryService(EngineContext):
     async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[AttemptRecord]:
         """Of one task, as its run's record has them; a child of a map that has ended is found by its run's id only."""
         run_id = run_id or await self._run_id_of(task, tenant) or ""
-        live, books = self._tenant(tenant).runs.get(run_id), self._live.books
+        live, books = self.tenant(tenant).runs.get(run_id), self.live.books
         if live is not None:
             unwritten = books.attempts_of(live.number)  # before the store is asked: it may be written meanwhile
             found = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
-        elif (row := await self._ended_row(tenant, run_id) if run_id else None) is not None:
+        elif (row := await self.ended_row(tenant, run_id) if run_id else None) is not None:
             found = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
         else:
             found = []
         return [one for one in found if one.task == task]
 
     async def _stored_attempts(self, number: int) -> list[AttemptRecord]:
-        return [
-            one for data in await self._store.read_attempts(number) if data for one in attempts_decoder.decode(data)
-        ]
+        return [one for data in await self.store.read_attempts(number) if data for one in attempts_decoder.decode(data)]
 
     async def _task(self, view: dict[str, Any], value: Value) -> wire.Task:
         return wire.Task(**view, result=await self._plain(value), result_size=reads.shown(value))
@@ -108,7 +106,7 @@ class QueryService(EngineContext):
         draft = await self._draft(tenant, run_id)
         if draft is None:
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
-        await self._durable()
+        await self.until_durable()
         if not node:
             return await self.vault.bytes_of(draft.output)
         for view, value in draft.tasks:
@@ -120,15 +118,15 @@ class QueryService(EngineContext):
 
     async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
         """One page, newest first, and the number before which the next one begins (0: none)."""
-        self._tenant(wanted.tenant)
-        if self._shared:
+        self.tenant(wanted.tenant)
+        if self.shared:
             end = self.number + 1 << NUMBER_BITS
             wanted = msgspec.structs.replace(wanted, before=min(wanted.before or end, end))
-        left = self._live.books.recently_left()  # before the store is asked: what is written meanwhile is in neither
-        stored = await self._store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
+        left = self.live.books.recently_left()  # before the store is asked: what is written meanwhile is in neither
+        stored = await self.store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
         stored = [row for row in stored if row.number >> NUMBER_BITS == self.number]  # others are further down
-        found = reads.page(self.state, self._live.books, wanted, stored, left)
-        await self._durable()
+        found = reads.page(self.state, self.live.books, wanted, stored, left)
+        await self.until_durable()
         return found
 
     def filter(
@@ -146,13 +144,13 @@ class QueryService(EngineContext):
     async def why(self, run_id: str, *, tenant: str = TENANT) -> RunHistory | None:
         """The chain of decisions, folded from the journal in small portions so that ticks go on. None: there is no such
         run, which is looked up before a journal of any length is read."""
-        live = self._tenant(tenant).runs.get(run_id)
-        if live is None and await self._ended_row(tenant, run_id) is None:
+        live = self.tenant(tenant).runs.get(run_id)
+        if live is None and await self.ended_row(tenant, run_id) is None:
             return None
-        await self._durable()
-        machine = Machine(settings=self.state.settings, zones=self._zones)
+        await self.until_durable()
+        machine = Machine(settings=self.state.settings, zones=self.zones)
         teller = HistoryBuilder(machine.state, tenant, run_id)
-        head, seq, last = GENESIS, 0, self._live.durable_seq
+        head, seq, last = GENESIS, 0, self.live.durable_seq
         while seq < last:
             for sealed in await self.journal(after=seq, limit=min(ROWS_PER_READ, last - seq)):
                 teller.hear(unseal(sealed, head))
@@ -165,7 +163,7 @@ class QueryService(EngineContext):
 
     async def head(self) -> wire.PartitionHead:
         """From the store: whoever asks wants to know what is durable."""
-        found, gauge = await self._store.read_head(self.number), self.state.gauge
+        found, gauge = await self.store.read_head(self.number), self.state.gauge
         return wire.PartitionHead(
             partition=self.number,
             epoch=found.epoch,
@@ -180,8 +178,8 @@ class QueryService(EngineContext):
         return settings_of(msgspec.msgpack.encode(self.state.settings))
 
     async def status(self, *, tenant: str = TENANT) -> wire.Status:
-        state, live = self.state, self._live
-        owner = self._tenant(tenant)
+        state, live = self.state, self.live
+        owner = self.tenant(tenant)
         ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
         ledger = live.books.ledger
         balance = ledger.balances.get(tenant)
@@ -233,23 +231,23 @@ class QueryService(EngineContext):
 
     def workflow(self, name: str, *, tenant: str = TENANT) -> wire.WorkflowDetail:
         """The latest version, with the document that was put."""
-        plan = self._plan(tenant, name)
+        plan = self.plan(tenant, name)
         head = next(one for one in reads.workflows(self.state, tenant) if one.name == name)
         document = msgspec.json.decode(self.state.documents[plan.hash])
         return wire.WorkflowDetail(**msgspec.structs.asdict(head), document=document)
 
     async def known(self, ids: Sequence[str], *, tenant: str = TENANT) -> list[str]:
         """Those of the ids whose runs live here, or ended here and are not in the store yet; durable."""
-        runs, left = self._tenant(tenant).runs, self._live.books.find_left
+        runs, left = self.tenant(tenant).runs, self.live.books.find_left
         found = [one for one in ids if runs.get(one) is not None or left(tenant, one) is not None]
-        await self._durable()
+        await self.until_durable()
         return found
 
     def queues(self) -> list[wire.Queue]:
         return reads.queues(self.state)
 
     def workers(self) -> list[wire.Worker]:
-        now_ms, mono_ms = self._clock.wall_ms(), self._clock.mono_ms()
+        now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
         found: list[wire.Worker] = []
         for worker in sorted(self.state.workers.values(), key=lambda one: one.id):
             seat = self.floor.seats.get(worker.id)
@@ -304,7 +302,7 @@ class QueryService(EngineContext):
         woken = asyncio.Event()
         watchers = self._watchers.setdefault((tenant, run_id), [])
         watchers.append(woken)
-        self._live.watched = True
+        self.live.watched = True
         try:
             while True:
                 woken.clear()
@@ -322,18 +320,18 @@ class QueryService(EngineContext):
             watchers.remove(woken)
             if not watchers:
                 self._watchers.pop((tenant, run_id), None)
-            self._live.watched = bool(self._watchers)
+            self.live.watched = bool(self._watchers)
 
     async def _summary(self, tenant: str, run_id: str) -> wire.Run:
-        live = self._tenant(tenant).runs.get(run_id)
+        live = self.tenant(tenant).runs.get(run_id)
         if live is not None:
             view = reads.summary(live, self.state.settings.clock)
-            await self._durable()
+            await self.until_durable()
             return view
-        row = await self._ended_row(tenant, run_id)
+        row = await self.ended_row(tenant, run_id)
         if row is None:
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
-        await self._durable()
+        await self.until_durable()
         return reads.row_summary(row)
 
     def _wake_watchers(self, decided: DecidedTick) -> None:

@@ -48,7 +48,7 @@ class RunService(EndpointService, WorkflowService):
         new_id: Callable[[], str] | None = None,
     ) -> list[wire.Submitted | wire.Rejected]:
         """All of them in one call; each is accepted or refused on its own. `new_id` names those without a name."""
-        new_id = new_id or self._ids.new
+        new_id = new_id or self.ids.new
         asked: list[ask.Input] = []
         payloads: list[Payload] = []
         refused: dict[int, wire.Rejected] = {}
@@ -67,7 +67,7 @@ class RunService(EndpointService, WorkflowService):
             asked.append(one)
         answers: dict[int, CommandResult] = {}
         if asked:
-            letter = self._post(asked, payloads, facts=facts)
+            letter = self.post(asked, payloads, facts=facts)
             await letter.done
             answers = letter.answers
         if not refused and not answers:
@@ -93,7 +93,7 @@ class RunService(EndpointService, WorkflowService):
         if submission.inputs:
             inputs = packed(submission.inputs, "inputs")
             if len(inputs) > INLINE_BYTES_MAX:
-                plan = self._plan(tenant, submission.workflow, submission.definition)
+                plan = self.plan(tenant, submission.workflow, submission.definition)
                 inputs = await self._large_inputs(submission.inputs, plan, payloads)
         workflow = submission.workflow
         if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
@@ -151,7 +151,7 @@ class RunService(EndpointService, WorkflowService):
             message = f"{name!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
             raise Refused("name_reserved", message, path="name")
         self._check_policies(plans)
-        owner = self._tenant(tenant)
+        owner = self.tenant(tenant)
         queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
         asked: list[ask.Input] = [ask.PutQueue(by, queue) for queue in queues]
         versioned = bool(publication.application and publication.version)
@@ -175,12 +175,12 @@ class RunService(EndpointService, WorkflowService):
         for one in asked:
             check_writable(one)
         if asked:
-            letter = self._post(asked, [], facts=False)
+            letter = self.post(asked, [], facts=False)
             await letter.done
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
-        await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
+        await self.until_durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant, among=publication.schedules)
 
     def _check_policies(self, plans: Sequence[Plan]) -> None:
@@ -195,7 +195,7 @@ class RunService(EndpointService, WorkflowService):
     def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
         """What another partition needs to decide as this one does, in this order: the latest version of each workflow,
         then the versions of applications, the latest last. Schedules live at home."""
-        owner, documents = self._tenant(tenant), self.state.documents
+        owner, documents = self.tenant(tenant), self.state.documents
         plain = [plan.hash for plan in owner.plans.values() if not plan.name.startswith(PREFIX)]
         found = [wire.Publication(documents=tuple(msgspec.json.decode(documents[one]) for one in plain))]
         for application, versions in sorted(owner.applications.items()):
@@ -207,17 +207,17 @@ class RunService(EndpointService, WorkflowService):
 
     async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
         rate_ms = duration_ms(wanted.per, path="per")
-        await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window))
+        await self.command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window))
 
     async def confirm_clock(self, *, by: str) -> bool:
         """A person says that the wall clock is right. Return whether a step of it was held here."""
         if self.clock_monitor is None or not self.clock_monitor.confirm(by):
             return False
-        await self._command(ask.HoldTimers(self._live.keeper.is_ahead()))  # durable, with the gap before it
+        await self.command(ask.HoldTimers(self.live.keeper.is_ahead()))  # durable, with the gap before it
         return True
 
     async def cancel(self, run_id: str, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
-        await self._command(ask.Cancel(by, tenant, run_id, reason), facts=True)
+        await self.command(ask.Cancel(by, tenant, run_id, reason), facts=True)
 
     async def pause(
         self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
@@ -225,10 +225,10 @@ class RunService(EndpointService, WorkflowService):
         until_ms = instant_ms(until, path="until") if until else None
         if until_ms is not None and until_ms <= max(self.now_ms(), self.state.now_ms):
             raise Refused("bad_time", "a pause must end in the future", path="until")
-        await self._command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
+        await self.command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
 
     async def resume(self, scope: str, name: str, *, by: str, tenant: str = TENANT) -> None:
-        await self._command(ask.Resume(by, scope, tenant, name), facts=scope == "run")
+        await self.command(ask.Resume(by, scope, tenant, name), facts=scope == "run")
 
     async def resolve(
         self,
@@ -240,15 +240,15 @@ class RunService(EndpointService, WorkflowService):
         values: dict[str, Any] | None = None,
         tenant: str = TENANT,
     ) -> None:
-        if self._tenant(tenant).runs.get(run_id) is not None:
+        if self.tenant(tenant).runs.get(run_id) is not None:
             raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
-        row = await self._ended_row(tenant, run_id)
+        row = await self.ended_row(tenant, run_id)
         if row is not None:
             await self._bring_back(row)
         payloads: list[Payload] = []
         given = {node: await self._taken(value, f"values.{node}", payloads) for node, value in (values or {}).items()}
         asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
-        await self._command(asked, payloads, facts=True)
+        await self.command(asked, payloads, facts=True)
 
     async def _taken(self, value: Any, path: str, payloads: list[Payload]) -> Value:
         """A value that somebody sends to a run, of any size up to the limit of inputs."""
@@ -281,10 +281,10 @@ class RunService(EndpointService, WorkflowService):
         archived = self.archives.opened(row.number)
         children = archived.children if archived is not None and archived.row.ended_ms == row.ended_ms else []
         named = sorted(named_in([row.record, row.output, *(child.value for child in children)]))
-        await self._store.renew_payloads(named)
+        await self.store.renew_payloads(named)
         await self.artifacts.renew(named)
         for child in children:
-            self._live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
+            self.live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
 
     async def rerun_once(
         self, run_id: str, wanted: wire.RerunRequest, *, by: str, key: str, tenant: str = TENANT
@@ -292,7 +292,7 @@ class RunService(EndpointService, WorkflowService):
         """Under the same key it is the same run: its id is made of the old one's and the key, so that it stays known as
         long as the run is, in whichever partition the old run lives."""
         new = _rerun_id(run_id, key)
-        if await self.known([new], tenant=tenant) or await self._ended_row(tenant, new) is not None:
+        if await self.known([new], tenant=tenant) or await self.ended_row(tenant, new) is not None:
             return wire.Submitted(id=new, duplicate=True)
         try:
             return wire.Submitted(id=await self.rerun(run_id, wanted, by=by, new_id=new, tenant=tenant))
@@ -304,9 +304,9 @@ class RunService(EndpointService, WorkflowService):
     async def rerun(
         self, run_id: str, wanted: wire.RerunRequest, *, by: str, new_id: str = "", tenant: str = TENANT
     ) -> str:
-        row = await self._ended_row(tenant, run_id)
+        row = await self.ended_row(tenant, run_id)
         if row is None or row.number >> NUMBER_BITS != self.number:
-            if self._tenant(tenant).runs.get(run_id) is not None:
+            if self.tenant(tenant).runs.get(run_id) is not None:
                 raise Refused(
                     "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
                 )
@@ -322,7 +322,7 @@ class RunService(EndpointService, WorkflowService):
                 if plan is None:
                     raise Refused("unknown_definition", "that version is not here", path="definition")
                 inputs = await self._large_inputs(wanted.inputs, plan, payloads)
-        new = new_id or self._ids.new()
+        new = new_id or self.ids.new()
         asked = ask.Rerun(
             by,
             tenant,
@@ -334,19 +334,19 @@ class RunService(EndpointService, WorkflowService):
             wanted.inputs is not None,
             wanted.from_start,
         )
-        await self._command(asked, payloads)
+        await self.command(asked, payloads)
         return new
 
     async def decide(
         self, run_id: str, node: str, *, approve: bool, by: str, comment: str = "", tenant: str = TENANT
     ) -> None:
-        await self._command(ask.Decide(by, tenant, run_id, node, approve, comment), facts=True)
+        await self.command(ask.Decide(by, tenant, run_id, node, approve, comment), facts=True)
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payloads: list[Payload] = []
         payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
         asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
-        told = (await self._command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
+        told = (await self.command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
         return wire.Heard(detail=told, waiting=int(told.partition(" ")[0]) if told else 1)
 
 

@@ -62,17 +62,17 @@ class ScheduleService(EngineContext):
         self._check_no_endpoint(name, tenant)
         with in_words():
             check_put(self.state, put)
-        old = self._tenant(tenant).schedules.get(name)
+        old = self.tenant(tenant).schedules.get(name)
         owner = "" if old is None else old.owner
-        await self._command(put)
-        return self._told(name, wanted, self._tenant(tenant).schedules.get(name), tenant, owner)
+        await self.command(put)
+        return self._told(name, wanted, self.tenant(tenant).schedules.get(name), tenant, owner)
 
     async def apply_schedules(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
         check_name(wanted.owner, path="owner", kind="owner")
-        asked = self._set_of(wanted.owner, wanted.schedules, self._tenant(tenant).plans, by=by, tenant=tenant)
+        asked = self._set_of(wanted.owner, wanted.schedules, self.tenant(tenant).plans, by=by, tenant=tenant)
         if not wanted.dry_run:
-            await self._command(asked)
-        held = self._tenant(tenant).schedules
+            await self.command(asked)
+        held = self.tenant(tenant).schedules
         applied = (held.get(name) for name in sorted(wanted.schedules))
         return [views.schedule(one) for one in applied if one is not None and not one.archived]
 
@@ -98,7 +98,7 @@ class ScheduleService(EngineContext):
         return ask.ApplySchedules(by, tenant, owner, puts)
 
     def _check_no_endpoint(self, name: str, tenant: str, *, path: str = "schedule") -> None:
-        old = self._tenant(tenant).schedules.get(name)
+        old = self.tenant(tenant).schedules.get(name)
         if old is not None and is_endpoint(old):
             raise Refused("name_taken", f"{name} is an endpoint; put it as one, or choose another name", path=path)
 
@@ -106,10 +106,10 @@ class ScheduleService(EngineContext):
         """Not an endpoint, which keeps its history: that is archived."""
         if is_endpoint(schedule_of(self.state, tenant, name)):
             raise Refused("illegal_move", f"{name} is an endpoint, which is archived and not deleted", path="schedule")
-        await self._command(ask.RemoveSchedule(by, tenant, name))
+        await self.command(ask.RemoveSchedule(by, tenant, name))
 
     async def steer_schedule(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self._command(ask.SteerSchedule(by, tenant, name, deed))
+        await self.command(ask.SteerSchedule(by, tenant, name, deed))
 
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(wanted.interval, "interval")
@@ -119,11 +119,11 @@ class ScheduleService(EngineContext):
         asked = ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
         with in_words():
             check_advice(self.state, asked, now_ms=now_ms)
-        await self._command(asked)
+        await self.command(asked)
         return self.schedule(name, tenant=tenant)
 
     async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:
-        await self._command(ask.Advise(by, tenant, name, clear=True))
+        await self.command(ask.Advise(by, tenant, name, clear=True))
         return self.schedule(name, tenant=tenant)
 
     async def trigger(self, name: str, *, by: str, test: bool = False, key: str = "", tenant: str = TENANT) -> str:
@@ -131,10 +131,10 @@ class ScheduleService(EngineContext):
         same run, for 24 hours."""
         if schedule_of(self.state, tenant, name).archived:
             raise Refused("illegal_move", f"{name} is in the archive; bring it back first", path="schedule")
-        return (await self._command(ask.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
+        return (await self.command(ask.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
 
     async def put_holidays(self, name: str, dates: tuple[str, ...] | None, *, by: str, tenant: str = TENANT) -> None:
-        await self._command(ask.PutHolidays(by, tenant, name, dates))
+        await self.command(ask.PutHolidays(by, tenant, name, dates))
 
     # ---- backfill
 
@@ -147,7 +147,7 @@ class ScheduleService(EngineContext):
         plan, dues_ms = await self._backfill_plan(schedule, wanted, from_ms, to_ms)
         if wanted.preview:
             return plan if wanted.forced else await self._without_known(plan, schedule, dues_ms)
-        answer = await self._command(
+        answer = await self.command(
             ask.Backfill(
                 by, tenant, name, from_ms, to_ms, wanted.concurrency, wanted.priority, wanted.newest_first,
                 wanted.forced,
@@ -201,7 +201,7 @@ class ScheduleService(EngineContext):
         return msgspec.structs.replace(plan, run_ids=missing, known=len(known))
 
     async def steer_backfill(self, number: int, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self._command(ask.SteerBackfill(by, tenant, number, deed))
+        await self.command(ask.SteerBackfill(by, tenant, number, deed))
 
     async def backfills(self, *, tenant: str = TENANT, limit: int = 50) -> list[wire.Backfill]:
         """Those under way, then those that ended, newest first."""
@@ -211,8 +211,8 @@ class ScheduleService(EngineContext):
             for _, one in sorted(state.backfills.items(), reverse=True)
             if one.schedule.tenant.id == tenant
         ]
-        unwritten = self._live.books.left_backfills(tenant)
-        stored = await self._store.list_backfills(tenant, limit=limit)
+        unwritten = self.live.books.left_backfills(tenant)
+        stored = await self.store.list_backfills(tenant, limit=limit)
         known = frozenset(row.number for row in unwritten)
         ended = [*unwritten, *(row for row in stored if row.number not in known)]
         return (live + [views.backfill(row.schedule, _decode_backfill(row.data)) for row in ended])[:limit]
@@ -230,7 +230,7 @@ class ScheduleService(EngineContext):
         if not left:
             return known
         stored = await self._stored_fates(tenant, name, min(left), max(left) + 1)
-        spans = [span for span in [*stored, *self._live.books.fates_of(tenant, name)] if span.fate == Fate.RAN]
+        spans = [span for span in [*stored, *self.live.books.fates_of(tenant, name)] if span.fate == Fate.RAN]
         known.update(due_ms for span in spans for due_ms in left if due_ms in (span.from_ms, span.to_ms))
         inside = [
             (span, within)
@@ -250,7 +250,7 @@ class ScheduleService(EngineContext):
     async def _begun(self, tenant: str, name: str, dues_ms: Sequence[int]) -> set[int]:
         """Those that have a run: here, in the store or in the archive. Asked for in the order in which runs move on,
         and at the end once more for one that came back."""
-        owner, books = self._tenant(tenant), self._live.books
+        owner, books = self.tenant(tenant), self.live.books
         ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
 
         def here() -> set[str]:
@@ -265,7 +265,7 @@ class ScheduleService(EngineContext):
         """All of them, however many; some may come twice."""
         found: list[FateRange] = []
         while True:
-            read = partial(self._store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
+            read = partial(self.store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
             page = await retry_until_available(read)
             found += page
             if len(page) < FATES_READ or page[-1].from_ms <= from_ms:
@@ -293,7 +293,7 @@ class ScheduleService(EngineContext):
         self, name: str, wanted: wire.ScheduleRequest, *, tenant: str = TENANT
     ) -> wire.SchedulePreview:
         """What this schedule would do, without putting it. One that names a workflow is checked as if it were put."""
-        old = self._tenant(tenant).schedules.get(name)
+        old = self.tenant(tenant).schedules.get(name)
         with in_words():
             check_terms(terms_of(wanted))
             if wanted.workflow:
@@ -307,7 +307,7 @@ class ScheduleService(EngineContext):
         state = self.state
         when = anchored(when_of(wanted), old, state.now_ms)
         with in_words():
-            rhythm = rhythm_of(state, self._tenant(tenant), name, when)
+            rhythm = rhythm_of(state, self.tenant(tenant), name, when)
         now_ms, zone, left = self.now_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
         times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(wanted)
         found = [
@@ -326,7 +326,7 @@ class ScheduleService(EngineContext):
         self, *, days: int, tenant: str = TENANT, name: str = "", after: str = "", limit: int = 10_000
     ) -> wire.Upcoming:
         """What is expected within so many days, by time: a page of it, those after `after`."""
-        now_ms, owner = self.now_ms(), self._tenant(tenant)
+        now_ms, owner = self.now_ms(), self.tenant(tenant)
         every = (one for one_name, one in owner.schedules.items() if name in ("", one_name))
         times = upcoming(every, now_ms, now_ms + days * DAY_MS, _place(after) if after else (0, ""))
         found = list(islice(times, limit + 1))
@@ -343,11 +343,11 @@ class ScheduleService(EngineContext):
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
     ) -> wire.Occurrences:
         """What became of a schedule's occurrences, oldest first; also of one that was removed."""
-        await self._durable()
+        await self.until_durable()
         from_ms = instant_ms(start, path="start") if start else 0
         to_ms = instant_ms(end, path="end") if end else self.now_ms() + 1
-        fresh = self._live.books.fates_of(tenant, name)
-        stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
+        fresh = self.live.books.fates_of(tenant, name)
+        stored = await self.store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
         spans: dict[tuple[int, int, int], FateRange] = {}
         for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
             if span.from_ms < to_ms and span.to_ms >= from_ms:
@@ -358,13 +358,13 @@ class ScheduleService(EngineContext):
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""
-        return views.catch_ups(self._tenant(tenant), self.now_ms(), policy)
+        return views.catch_ups(self.tenant(tenant), self.now_ms(), policy)
 
     def zone_names(self) -> wire.ZoneNames:
         return wire.ZoneNames(zones=tuple(self.state.zones.names), tzdata=self.state.zones.version)
 
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}
+        return {name: tuple(sorted(dates)) for name, dates in sorted(self.tenant(tenant).holidays.items())}
 
 
 def _has_times_of(span: FateRange, schedule: Schedule | None) -> bool:

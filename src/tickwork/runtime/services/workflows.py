@@ -19,7 +19,7 @@ from tickwork.runtime.views.text import instant
 class WorkflowService(ScheduleService):
     def versions(self, application: str = "", *, tenant: str = TENANT) -> list[wire.AppVersion]:
         """Newest first; of one application, or of all."""
-        owner = self._tenant(tenant)
+        owner = self.tenant(tenant)
         if application and application not in owner.applications:
             raise Refused(
                 "unknown_application", f"there is no application {shortened(application, 128)!r}", path="application"
@@ -59,20 +59,20 @@ class WorkflowService(ScheduleService):
         return next(one for one in self.versions(application, tenant=tenant) if one.latest)
 
     def latest_version_name(self, application: str, *, tenant: str = TENANT) -> str:
-        return latest_name(self._tenant(tenant), application)
+        return latest_name(self.tenant(tenant), application)
 
     async def set_latest_version(
         self, version: str, application: str = "", *, by: str, tenant: str = TENANT
     ) -> wire.AppVersion:
         """Its definitions and schedules are those of the application from now on."""
         application = self._application(application, tenant)
-        wanted = version_of(self._tenant(tenant), application, version)
+        wanted = version_of(self.tenant(tenant), application, version)
         puts = declared_puts(wanted.declared, by) if wanted.declared is not None else []
-        await self._command(ask.SetLatestVersion(by, tenant, application, version, puts))
+        await self.command(ask.SetLatestVersion(by, tenant, application, version, puts))
         return self.latest_version(application, tenant=tenant)
 
     def _application(self, application: str, tenant: str) -> str:
-        known = sorted(self._tenant(tenant).applications)
+        known = sorted(self.tenant(tenant).applications)
         if application:
             if application not in known:
                 message = f"there is no application {shortened(application, 128)!r}"
@@ -89,7 +89,7 @@ class WorkflowService(ScheduleService):
             return submission
         if submission.definition:
             raise Refused("version_and_definition", "give a version or a definition, not both", path="definition")
-        pin, definition = pinned(self._tenant(tenant), submission.workflow, submission.version)
+        pin, definition = pinned(self.tenant(tenant), submission.workflow, submission.version)
         return msgspec.structs.replace(submission, version=pin, definition=definition)
 
 

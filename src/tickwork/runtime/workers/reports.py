@@ -5,7 +5,6 @@ in the books. Whatever comes from outside is checked and cut here, before it get
 """
 
 import re
-from collections.abc import Callable
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
@@ -16,7 +15,8 @@ from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.ports.store import Payload
 from tickwork.protocol import worker_messages
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Call, Progressed, Report, Taken
-from tickwork.runtime.partition.write_behind import InFlightAttempt, WriteBehind
+from tickwork.runtime.partition.partition import Partition
+from tickwork.runtime.partition.write_behind import InFlightAttempt
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.workers.seat import WorkerSession, offer_of
 
@@ -25,10 +25,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ReportTranslator:
-    """`books` are those of now: a partition that is rebuilt has new ones."""
+    """Reads the books of the partition at each call: a machine that is rebuilt has new ones."""
 
-    def __init__(self, books: Callable[[], WriteBehind], vault: PayloadStore) -> None:
-        self._books = books
+    def __init__(self, partition: Partition, vault: PayloadStore) -> None:
+        self._partition = partition
         self._vault = vault
 
     async def inputs_of(self, seat: WorkerSession, call: Call) -> tuple[list[Input], list[Payload], dict[int, Report]]:
@@ -38,7 +38,7 @@ class ReportTranslator:
         places: dict[int, Report] = {}
         if call.profile is not None:
             seat.profile = call.profile
-        opened, offer = self._books().open, offer_of(seat, call.credit)
+        opened, offer = self._partition.books.open, offer_of(seat, call.credit)
         if offer != seat.offer and not (call.goodbye or call.lost):
             seat.offer = offer
             inputs.append(offer)  # before what it takes: the machine must know who asks
@@ -55,7 +55,7 @@ class ReportTranslator:
         return inputs, payloads, places
 
     async def _input_of(self, seat: WorkerSession, report: Report, payloads: list[Payload]) -> Input | None:
-        held = self._books().open.get(report.task)
+        held = self._partition.books.open.get(report.task)
         row = held.row if held is not None and held.row.attempt == report.attempt else None
         if row is not None and row.worker != seat.worker:
             row = None

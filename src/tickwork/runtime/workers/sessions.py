@@ -42,23 +42,22 @@ MOVED = "it speaks to another node by now"
 
 
 class WorkerSessions:
+    _partition: Partition  # from `attach` on
+    _assigner: AssignmentBuilder
+    _reporting: ReportTranslator
+    _store: str  # its identity
+
     def __init__(
         self,
         *,
-        partition: Callable[[], Partition],
         clock: Clock,
         vault: PayloadStore,
-        assigner: AssignmentBuilder,
         on_alarm: Callable[[str, str], None],
         lost_after_ms: int = LOST_AFTER_MS,
-        store: str = "",
         processes: Processes | None = None,
     ) -> None:
-        self._partition = partition
-        self._store = store  # its identity
         self._clock = clock
-        self._reporting = ReportTranslator(lambda: self._books, vault)
-        self._assigner = assigner
+        self._vault = vault
         self._on_alarm = on_alarm
         self._processes = processes
         self._lost_after_ms = lost_after_ms
@@ -71,13 +70,18 @@ class WorkerSessions:
         self.fenced = 0  # reports that came too late
         self.deals = False  # there is somebody who deals credit out
 
+    def attach(self, partition: Partition, *, store: str) -> None:
+        """Serve this partition, which keeps its identity when its machine is rebuilt."""
+        self._partition, self._assigner, self._store = partition, partition.assigner, store
+        self._reporting = ReportTranslator(partition, self._vault)
+
     @property
     def _books(self) -> WriteBehind:
-        return self._partition().books
+        return self._partition.books
 
     @property
     def _state(self) -> State:
-        return self._partition().machine.state
+        return self._partition.machine.state
 
     def freshness(self) -> HeartbeatAges:
         now_ms, workers = self._clock.mono_ms(), self._state.workers.values()
@@ -193,7 +197,7 @@ class WorkerSessions:
             return Reply(call.seq, resync=True)  # a late offer of this start would end the one that replaced it
         fenced: tuple[Pair, ...] = ()
         if inputs:
-            letter = self._partition().ask(inputs, payloads)
+            letter = self._partition.ask(inputs, payloads)
             seat.reporting += 1
             try:
                 await letter.done
@@ -230,7 +234,7 @@ class WorkerSessions:
             return Reply(call.seq, resync=True)
         fenced: tuple[Pair, ...] = ()
         if inputs:
-            letter = self._partition().ask(inputs, payloads)
+            letter = self._partition.ask(inputs, payloads)
             await letter.done
             late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
             fenced = tuple((report.task, report.attempt) for report in late)
@@ -322,7 +326,7 @@ class WorkerSessions:
         for _, task in sorted(tasks.items()):
             pair = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
-            durable = task.dispatched <= self._partition().durable_tick
+            durable = task.dispatched <= self._partition.durable_tick
             if durable and pair not in held and pair not in on_its_way and not self._told_since(task.number, call):
                 missing.append(self._assigner.order(task))
         self.deliver(missing)
@@ -392,7 +396,7 @@ class WorkerSessions:
 
     def _refuse(self, order: Assignment, message: str, *, code: str = "BadArgument") -> None:
         with contextlib.suppress(Exception):
-            self._partition().ask([Failed(order.task, order.attempt, code, message, permanent=True)])
+            self._partition.ask([Failed(order.task, order.attempt, code, message, permanent=True)])
 
     def _note_taken(self, call: Call) -> None:
         """What this call took its worker has from the lane, and knows of it from this reply on."""
@@ -476,7 +480,7 @@ class WorkerSessions:
         seat.wake()
         self._on_alarm("worker_lost", f"{seat.worker}: {cause}")
         with contextlib.suppress(Exception):
-            self._partition().ask([WorkerLost(seat.worker)])
+            self._partition.ask([WorkerLost(seat.worker)])
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(job)
