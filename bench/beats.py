@@ -148,7 +148,7 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     async def beat(workers: Sequence[str]) -> None:
         """As over the wire: it is put into bytes and read again."""
         told = beats_decoder.decode(encoder.encode(Heartbeats("n2", tuple(workers))))
-        engine.floor.hear(told.via, told.workers)
+        engine.floor.heartbeats(told.via, told.workers)
 
     if behind:
         board = WorkerGateway(

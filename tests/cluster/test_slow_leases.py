@@ -154,7 +154,7 @@ def test_renewing_does_not_stand_behind_those_who_ask_who_owns_what(loop):
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.15):
-                    await owner.ownership.look_again()
+                    await owner.ownership.refresh()
             await asyncio.sleep(0.02)
 
     async def live():

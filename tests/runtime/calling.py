@@ -138,7 +138,7 @@ class CallingHouse(House):
     def pass_ms(self, ms: int) -> None:
         self.clock.pass_ms(ms)
         assert self.engine.partition is not None
-        self.engine.partition.look_again()
+        self.engine.partition.refresh()
 
     async def until_true(self, holds: Any) -> None:
         async with asyncio.timeout(WAIT_S):

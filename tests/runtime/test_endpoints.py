@@ -478,7 +478,7 @@ async def test_of_two_servers_that_both_see_it_due_only_one_calls_it():
         old = house.engine
         await house.open()
         house.pass_ms(MINUTE)
-        old.live.look_again()
+        old.live.refresh()
         await house.until_true(lambda: house.one().fired == 1 and old.live.failed is not None)
         new, house.engine = house.engine, old
         await house.crash()  # the worker waited for its word

@@ -124,7 +124,7 @@ async def test_a_run_that_ends_in_the_tick_in_which_it_is_asked_for_again_is_not
     run = await house.submit("w", **{name: "once"})
     [work] = await hand.take()
 
-    ended = house.engine.partition.ask([Succeeded(work.task, work.attempt, None)])
+    ended = house.engine.partition.submit_inputs([Succeeded(work.task, work.attempt, None)])
     again = await house.submit("w", **{name: "once"})
 
     await ended.done
@@ -143,7 +143,7 @@ async def test_what_comes_after_the_end_is_sent_away_and_not_left_waiting(house)
     await house.engine.stop()
 
     with pytest.raises(Unavailable):
-        partition.ask([Succeeded(work.task, work.attempt, None)])
+        partition.submit_inputs([Succeeded(work.task, work.attempt, None)])
     with pytest.raises(Unavailable):
         await asyncio.wait_for(hand.call(worker_messages.Succeeded(work.task, work.attempt, None, 1, 2)), 2)
     await house.open()
@@ -375,7 +375,7 @@ async def delayed(house, count):
     wanted = wire.Submission(workflow="w", delay_ms=5_000)
     await house.engine.submit([wanted] * count, by="test")
     house.clock.pass_ms(5_000)
-    house.engine.live.look_again()
+    house.engine.live.refresh()
 
 
 async def test_what_a_burst_of_timers_began_goes_out_although_reports_of_its_worker_are_not_durable_yet(house):
@@ -406,7 +406,7 @@ async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_
         kept.append(InputBatch(inputs, asyncio.get_running_loop().create_future()))
         return kept[-1]
 
-    monkeypatch.setattr(house.engine.live, "ask", keep)
+    monkeypatch.setattr(house.engine.live, "submit_inputs", keep)
     reporting = asyncio.create_task(hand.call(worker_messages.Succeeded(first.task, first.attempt, None)))
     await asyncio.sleep(0.01)
     monkeypatch.undo()
@@ -869,7 +869,7 @@ async def test_a_lookup_that_fails_refuses_its_input_and_the_partition_goes_on(h
 async def test_an_input_that_no_journal_can_hold_is_set_aside_and_its_neighbours_are_decided(house):
     await house.define("w", task("a"))
     inputs = [Submit("test", "default", "one", "w"), Submit("\ud800", "default", "two", "w")]
-    letter = house.engine.partition.ask([*inputs, Submit("test", "default", "three", "w")])
+    letter = house.engine.partition.submit_inputs([*inputs, Submit("test", "default", "three", "w")])
     await letter.done
 
     assert {place: answer.code for place, answer in letter.answers.items()} == {1: "quarantined"}
@@ -942,7 +942,7 @@ async def test_work_goes_on_and_timers_wait_while_logical_time_is_ahead_of_real_
         assert (await house.engine.status()).clock.state == "ahead"
 
         house.clock.pass_ms(10_000)
-        house.engine.live.look_again()
+        house.engine.live.refresh()
         await house.submit("w")
         assert (await house.engine.run(due)).state == "pending"
 

@@ -31,7 +31,7 @@ class ZonedHouse(House):
     async def later(self, ms):
         """Time passes, and everything that is due by then has happened and is stored."""
         self.clock.pass_ms(ms)
-        self.engine.live.look_again()
+        self.engine.live.refresh()
         await self.rest()
 
     async def rest(self):
@@ -107,7 +107,7 @@ async def test_two_owners_at_once_make_one_run_of_each_occurrence():
     for _ in range(3):
         house.clock.pass_ms(24 * HOUR)
         for engine in (old, new):
-            engine.live.look_again()
+            engine.live.refresh()
         await house.rest()
     runs = await ran(new)
     status = await new.status()

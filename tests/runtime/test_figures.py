@@ -42,7 +42,7 @@ async def within(house, of: str, seconds: str) -> tuple[float, float]:
 
 
 async def until_fired(house) -> None:
-    house.engine.live.look_again()
+    house.engine.live.refresh()
     async with asyncio.timeout(5):
         while not house.engine.state.schedules.values()[0].fired:
             await asyncio.sleep(0.002)
@@ -247,7 +247,7 @@ async def test_broken_promises_are_counted_by_workflow(house):
         await house.submit(name)
     assert ("tickwork_sla_breaches_total", "slow") not in await figures(house)
     house.clock.pass_ms(5_000)
-    house.engine.live.look_again()
+    house.engine.live.refresh()
     async with asyncio.timeout(5):
         while house.engine.alarm_counts.get("sla_breach", 0) < 3:
             await asyncio.sleep(0.002)

@@ -24,14 +24,14 @@ async def test_who_read_ahead_goes_on_as_who_reads_afterwards(stays):
     first = await house.open()
     await house.define("flow", {"kind": "task", "id": "only", "handler": "do"})
     await house.submit("flow", id="before")
-    await first.leave_rows()
+    await first.pause_flushing()
     left = first.partition.writer.watermark
     second = next_owner(house)
     await second.store.open()
     await second.read_ahead()
     await house.submit("flow", id="after")
     if stays:
-        first.write_rows()
+        first.resume_flushing()
     await first.stop()
     assert (first.partition.writer.watermark > left) is stays
 

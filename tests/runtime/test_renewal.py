@@ -101,7 +101,7 @@ async def test_what_lives_keeps_its_values_for_years(house):
         assert kept(house) == before
 
     house.clock.pass_ms(70 * DAY_MS)
-    house.engine.live.look_again()
+    house.engine.live.refresh()
     await house.until(run, "completed")
     assert await output_of(house, run) == [text(f"child {number}", LARGE) for number in (1, 2, 3)]
 
@@ -129,7 +129,7 @@ async def test_what_children_of_another_run_gave_outlives_that_run(house, how):
     for days in (4, 1, 100, 300, 90):
         await house.days(days)
     house.clock.pass_ms(10 * DAY_MS)
-    house.engine.live.look_again()
+    house.engine.live.refresh()
     await house.until(run, "completed")
 
     inner = [text(f"child {number}", LARGE) for number in (1, 2, 3)]
@@ -150,7 +150,7 @@ async def test_an_archived_run_is_whole_when_the_archive_of_what_it_called_is_go
         while not (live := house.engine.state.tenants["default"].runs.get(run)) or not live.results:
             await asyncio.sleep(0.01)
     house.clock.pass_ms(2 * DAY_MS + 1_000)
-    house.engine.live.look_again()
+    house.engine.live.refresh()
     await house.until(run, "completed")
     for days in (2, 2):
         await house.days(days)

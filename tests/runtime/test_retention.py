@@ -199,7 +199,7 @@ async def test_a_backfill_of_what_is_missing_knows_archived_occurrences(house):
         began_ms = house.clock.wall_ms()
         for hour in range(3):
             house.clock.pass_ms(3_600_000)
-            engine.live.look_again()
+            engine.live.refresh()
             async with asyncio.timeout(5):
                 while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
                     await asyncio.sleep(0.01)
@@ -236,7 +236,7 @@ async def test_a_backfill_knows_what_ran_by_fates_alone_also_after_an_edit(house
         began_ms = house.clock.wall_ms() // 3_600_000 * 3_600_000 + 1
         for hour in range(4):
             house.clock.pass_ms(3_600_000)
-            engine.live.look_again()
+            engine.live.refresh()
             async with asyncio.timeout(5):
                 while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
                     await asyncio.sleep(0.01)

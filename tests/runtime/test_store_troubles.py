@@ -252,7 +252,7 @@ async def test_what_is_durable_goes_out_before_the_next_portion_of_timers_is_dec
     waiting = asyncio.create_task(called())
     await asyncio.sleep(0.005)
     house.clock.pass_ms(60_000)
-    partition.look_again()
+    partition.refresh()
 
     assert await waiting == (TIMERS_PER_TICK, begun + 1)
 
@@ -267,7 +267,7 @@ async def test_a_timer_that_is_due_does_not_wait_for_a_commit(house):
     await until(lambda: partition.decided_seq > partition.durable_seq)
     begun = partition.decided_seq
     house.clock.pass_ms(61_000)
-    partition.look_again()
+    partition.refresh()
     await until(lambda: partition.decided_seq > begun)
     house.store.gate.set()
 

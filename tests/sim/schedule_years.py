@@ -32,7 +32,7 @@ from tickwork.core.calendar.zones import Zones
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, restore
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult, Dispatch, FindRuns
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.schedule import CATCH_UPS, CatchUp, Fate, FateRange, SchedulePolicy
@@ -62,7 +62,7 @@ STOPS_MS = (5 * MINUTE_MS, 3 * HOUR_MS, 26 * HOUR_MS, 6 * DAY_MS)
 class Deed:
     at_ms: int
     number: int
-    asked: ask.Input
+    asked: inp.Input
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class Years:
         self.machine = Machine(settings=Settings(clock=self.clock), zones=self.zones)
         self.ledger = Ledger(self.machine.state)
         self.differences: list[str] = []
-        self.answers: list[ask.Input] = []
+        self.answers: list[inp.Input] = []
         self.crashes = self.ticks = 0
 
     # ---- what will happen
@@ -169,13 +169,13 @@ class Years:
                         asked_ms = self._calm(to_ms + HOUR_MS)
                         for again in (0, MINUTE_MS):  # the second one finds nothing to do
                             life.backfills.append((asked_ms + again, at_ms, to_ms))
-                            asked = ask.Backfill(BY, TENANT, life.name, at_ms, to_ms, newest_first=chance.happens(0.5))
+                            asked = inp.Backfill(BY, TENANT, life.name, at_ms, to_ms, newest_first=chance.happens(0.5))
                             deeds.append(Deed(asked_ms + again, number, asked))
                         to_ms = asked_ms + HOUR_MS
                     at_ms = to_ms
                 case _:
                     life.told.append(Told(at_ms, None))
-                    deeds.append(Deed(at_ms, number, ask.RemoveSchedule(BY, TENANT, life.name)))
+                    deeds.append(Deed(at_ms, number, inp.RemoveSchedule(BY, TENANT, life.name)))
                     if deed == "remove":
                         break
                     at_ms = self._calm(at_ms + chance.between(HOUR_MS, 5 * DAY_MS))
@@ -188,8 +188,8 @@ class Years:
         by_itself = chance.happens(0.5)  # also in the middle of a stop
         if not by_itself:
             to_ms = self._calm(to_ms)
-            deeds.append(Deed(to_ms, number, ask.Resume(BY, "schedule", TENANT, life.name)))
-        asked = ask.Pause(BY, "schedule", TENANT, life.name, "rest", to_ms if by_itself else None)
+            deeds.append(Deed(to_ms, number, inp.Resume(BY, "schedule", TENANT, life.name)))
+        asked = inp.Pause(BY, "schedule", TENANT, life.name, "rest", to_ms if by_itself else None)
         deeds.append(Deed(at_ms, number, asked))
         life.pauses.append((at_ms, to_ms))
         return to_ms
@@ -198,8 +198,8 @@ class Years:
 
     def run(self) -> Result:
         began = time.process_time()
-        self._tick(0, [ask.PutTenant(BY, TENANT), ask.PutQueue(BY, "default"), ask.Offer("w", 100_000)])
-        self._tick(0, [ask.PutDefinition(BY, TENANT, DOCUMENT)])
+        self._tick(0, [inp.PutTenant(BY, TENANT), inp.PutQueue(BY, "default"), inp.Offer("w", 100_000)])
+        self._tick(0, [inp.PutDefinition(BY, TENANT, DOCUMENT)])
         crashes = iter(sorted(self._calm(ORIGIN_MS + one * self.days * DAY_MS // 12) for one in range(1, 12)))
         deeds, stops, crash_ms = iter([*self.deeds, None]), iter([*self.stops, None]), next(crashes)
         deed, stop = next(deeds), next(stops)
@@ -212,7 +212,7 @@ class Years:
             elif stop is not None and stop[0] <= at_ms and (deed is None or stop[0] < deed.at_ms):
                 self._tick(stop[0], [])
                 self._crash()
-                self._tick(stop[1], [ask.ClockGap(*stop, "stopped")])
+                self._tick(stop[1], [inp.ClockGap(*stop, "stopped")])
                 stop = next(stops)
             elif crash_ms <= at_ms and (deed is None or crash_ms < deed.at_ms):
                 self._crash()
@@ -227,7 +227,7 @@ class Years:
         self._tick(self.end_ms, [])
         return self._result(time.process_time() - began)
 
-    def _tick(self, at_ms: int, asked: list[ask.Input]) -> None:
+    def _tick(self, at_ms: int, asked: list[inp.Input]) -> None:
         state = self.machine.state
         waiting = self.answers + asked
         self.answers = []
@@ -245,11 +245,11 @@ class Years:
             for effect in outcome.effects:
                 match effect:
                     case Dispatch():
-                        self.answers.append(ask.Succeeded(effect.task, effect.attempt))
+                        self.answers.append(inp.Succeeded(effect.task, effect.attempt))
                     case FindRuns():
                         ran = frozenset(self.runs[int(effect.schedule[1:])][::2])
                         known = tuple(one for one in effect.dues_ms if one in ran)
-                        self.answers.append(ask.RunsKnown(effect.backfill, known))
+                        self.answers.append(inp.RunsKnown(effect.backfill, known))
                     case CommandResult() if effect.code:
                         raise AssertionError(f"{waiting[effect.input]} was refused: {effect.message}")
                     case _:
@@ -337,7 +337,7 @@ def _policy(chance: Chance) -> Policy:
     )  # fmt: skip
 
 
-def _put(name: str, rule: Rule, policy: Policy) -> ask.PutSchedule:
+def _put(name: str, rule: Rule, policy: Policy) -> inp.PutSchedule:
     if rule.every_ms:
         when = ScheduleSpec(every_ms=rule.every_ms, anchor_ms=rule.anchor_ms)
     else:
@@ -347,7 +347,7 @@ def _put(name: str, rule: Rule, policy: Policy) -> ask.PutSchedule:
         catch_up=catch_up, catch_up_ms=policy.length_ms, catch_up_cap=policy.cap, grace_ms=policy.grace_ms,
         jitter=policy.jitter, automatic_backfill=policy.makes_up,
     )  # fmt: skip
-    return ask.PutSchedule(BY, TENANT, name, "work", when, terms)
+    return inp.PutSchedule(BY, TENANT, name, "work", when, terms)
 
 
 def main(words: Sequence[str]) -> int:

@@ -52,11 +52,11 @@ async def _describe(asked: Request) -> Response:  # noqa: ARG001 - it is the sam
 _DESCRIPTION = Route(
     method="GET",
     path="/openapi.json",
-    does=_describe,
-    says="This document.",
+    handler=_describe,
+    summary="This document.",
     tag="server",
-    gives={200: ResponseSpec(None)},
-    lives="here",
+    responses={200: ResponseSpec(None)},
+    routed_to="here",
 )
 
 
@@ -139,7 +139,7 @@ class PathHandler:
         try:
             asked = Request(scope, receive, route, engine, self._closing, whole)
             asked.ways = self._ways
-            answer: Response | StreamingResponse = await route.does(asked)
+            answer: Response | StreamingResponse = await route.handler(asked)
         except ClientDisconnected:
             return None
         except Exception as error:

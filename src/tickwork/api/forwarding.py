@@ -57,24 +57,24 @@ class ClusterRouter:
     ) -> Response | StreamingResponse | None:
         if route.internal and not await self._from_node(scope):
             return not_a_node(f"{route.path} is for nodes of the cluster alone")
-        if route.lives == "here":
+        if route.routed_to == "here":
             return await place.local(route, scope, receive, whole, self.node.desk)
         said = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if said is not None and not await self._from_node(scope):
             return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
-        if route.lives == "all" and self.node.partitions > 1:
+        if route.routed_to == "all" and self.node.partitions > 1:
             return await self._in_order(place, route, scope, receive, whole)
         if said is not None:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
-        if route.lives == "every":
+        if route.routed_to == "every":
             return await self._runs(place, route, scope, await _body(receive, whole))
-        if route.lives == "run":
+        if route.routed_to == "run":
             return await self._run(place, route, scope, await _body(receive, whole))
-        if route.lives == "any":
+        if route.routed_to == "any":
             # A run that waits in a partition that was added a moment ago hears it, too.
             await self.node.refresh_routes()
             return await self._any(place, route, scope, await _body(receive, whole), self._partitions(route, scope))
-        if route.lives == "runs":
+        if route.routed_to == "runs":
             return await self._runs(place, route, scope, await _body(receive, whole))
         partition = self._partitions(route, scope)[0]
         engine = self.node.owned(partition)
@@ -114,7 +114,7 @@ class ClusterRouter:
         """Where to ask, the likeliest first."""
         node = self.node
         every = node.partitions_of(TENANT)
-        match route.lives:
+        match route.routed_to:
             case "home":
                 return every[:1]
             case "task":
@@ -143,7 +143,7 @@ class ClusterRouter:
     ) -> Response | StreamingResponse | None:
         """A run that was accepted and cannot begin is known by its id, too."""
         answer = await place.local(route, scope, receive, whole, engine)
-        if (held := self.node.held.get(engine.number)) and route.lives == "run" and _unknown_run(answer):
+        if (held := self.node.held.get(engine.number)) and route.routed_to == "run" and _unknown_run(answer):
             kept = held.get(scope["path_params"]["run"])
             if kept is not None:
                 where = f"{kept.refusal.path}: " if kept.refusal.path else ""
@@ -165,10 +165,10 @@ class ClusterRouter:
         try:
             return await self._forward(await self.node.address_of(partition), said, scope, body)
         except OutcomeUnknown as error:
-            await self.node.look_again()
+            await self.node.refresh()
             return problem(OUTCOME_UNKNOWN, error.code, str(error))
         except Unavailable as error:
-            await self.node.look_again()
+            await self.node.refresh()
             return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
 
     async def _forward(self, address: str, said: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
@@ -271,7 +271,7 @@ class ClusterRouter:
                 before, partitions = partitions, self.node.partitions_of(TENANT)
                 if len(partitions) <= len(before):
                     break
-                if route.deals is not None:
+                if route.split_body is not None:
                     answer = await self._all(place, route, scope, body, partitions)
                     continue
                 for partition in partitions[len(before) :]:
@@ -285,11 +285,11 @@ class ClusterRouter:
     ) -> Response | StreamingResponse | None:
         """Home last, with the answer: whoever repeats it after a failure changes nothing twice."""
         for number, partition in enumerate(partitions[1:], 1):
-            part = route.deals(body, number, len(partitions)) if route.deals is not None else body
+            part = route.split_body(body, number, len(partitions)) if route.split_body is not None else body
             answer = await self.at(partition, place, route, scope, part)
             if answer is None or answer.status >= 400:
                 return answer
-        part = route.deals(body, 0, len(partitions)) if route.deals is not None else body
+        part = route.split_body(body, 0, len(partitions)) if route.split_body is not None else body
         return await self.at(partitions[0], place, route, scope, part)
 
     async def _any(
@@ -317,9 +317,9 @@ class ClusterRouter:
     async def _runs(
         self, place: "PathHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
-        assert route.spreads is not None, "a route over runs says how"
+        assert route.gather is not None, "a route over runs says how"
         asked = Request(scope, _nothing_more, route, self.node.desk, self._closing, body)
-        return await place.guarded(route.spreads(self, place, asked))
+        return await place.guarded(route.gather(self, place, asked))
 
 
 def _is_forwarded(name: bytes) -> bool:

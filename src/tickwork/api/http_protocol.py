@@ -183,7 +183,7 @@ class ServerConnection(HttpToolsProtocol):
         if self.engine.knows_node(given):
             return True
         if given:
-            looking = self.loop.create_task(self.engine.look_again())
+            looking = self.loop.create_task(self.engine.refresh())
             self.tasks.add(looking)
             looking.add_done_callback(self.tasks.discard)
         return False

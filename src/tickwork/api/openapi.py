@@ -93,7 +93,7 @@ def _models(routes: list[Route]) -> list[Any]:
     found: dict[str, Any] = {_key(wire.Problem): wire.Problem}
     for route in routes:
         taken = [route.body.model] if route.body is not None else []
-        for model in [*taken, *(gives.model for gives in route.gives.values())]:
+        for model in [*taken, *(response.model for response in route.responses.values())]:
             if model is not None:
                 found[_key(model)] = model
     return list(found.values())
@@ -107,15 +107,15 @@ def _key(model: Any) -> str:
 def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.id,
-        "summary": route.says.split(". ")[0].rstrip("."),
-        "description": route.says,
+        "summary": route.summary.split(". ")[0].rstrip("."),
+        "description": route.summary,
         "tags": [route.tag],
         "responses": _responses(route, schema_of),
         "security": [] if route.open else [{"token": []}, {}],
     }
     parameters = [_path_parameter(part) for part in _PARTS.findall(route.path)]
     parameters += [_query_parameter(param) for param in route.query]
-    parameters += [_header(name, says) for name, says in route.headers]
+    parameters += [_header(name, summary) for name, summary in route.headers]
     if route.method not in ("GET", "HEAD"):
         parameters.append(_header("X-Tickwork-By", "Who asks, as the journal remembers it; `api` without it."))
     if parameters:
@@ -126,8 +126,8 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path_parameter(part: str) -> dict[str, Any]:
-    says, schema = PARTS[part]
-    return {"name": part, "in": "path", "required": True, "description": says, "schema": schema}
+    summary, schema = PARTS[part]
+    return {"name": part, "in": "path", "required": True, "description": summary, "schema": schema}
 
 
 def _query_parameter(param: QueryParam) -> dict[str, Any]:
@@ -146,21 +146,21 @@ def _query_parameter(param: QueryParam) -> dict[str, Any]:
         "name": param.name,
         "in": "query",
         "required": param.required,
-        "description": param.says,
+        "description": param.summary,
         "schema": schema,
     }
     return found | {"style": "form", "explode": False} if param.many else found
 
 
-def _header(name: str, says: str) -> dict[str, Any]:
+def _header(name: str, summary: str) -> dict[str, Any]:
     schema = {"type": "string"} | HEADERS.get(name, {})
-    return {"name": name, "in": "header", "required": False, "description": says, "schema": schema}
+    return {"name": name, "in": "header", "required": False, "description": summary, "schema": schema}
 
 
 def _body(body: BodySpec, schema_of: dict[str, Any]) -> dict[str, Any]:
     return {
         "required": not body.optional,
-        "description": body.says or "What is asked.",
+        "description": body.summary or "What is asked.",
         "content": {kind: _content(body.model, kind, schema_of) for kind in body.kinds},
     }
 
@@ -172,7 +172,7 @@ def _content(model: Any, kind: str, schema_of: dict[str, Any]) -> dict[str, Any]
 
 
 def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
-    found = {str(status): _response(gives, schema_of) for status, gives in route.gives.items()}
+    found = {str(status): _response(response, schema_of) for status, response in route.responses.items()}
     refusals = (
         *OF_EVERY_ROUTE,
         *(WITH_BODY if route.body is not None else ()),
@@ -187,16 +187,16 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         }
         if status in HEADERS_OF_REFUSALS:
             found[str(status)]["headers"] = {
-                name: {"description": says, "schema": {"type": "string"}}
-                for name, says in HEADERS_OF_REFUSALS[status].items()
+                name: {"description": summary, "schema": {"type": "string"}}
+                for name, summary in HEADERS_OF_REFUSALS[status].items()
             }
     return found
 
 
-def _response(gives: ResponseSpec, schema_of: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": gives.says or "The answer."}
-    if gives.kinds:
-        answer["content"] = {kind: _content(gives.model, kind, schema_of) for kind in gives.kinds}
-    if gives.headers:
-        answer["headers"] = {name: {"schema": {"type": "string"}} for name in gives.headers}
+def _response(response: ResponseSpec, schema_of: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": response.summary or "The answer."}
+    if response.kinds:
+        answer["content"] = {kind: _content(response.model, kind, schema_of) for kind in response.kinds}
+    if response.headers:
+        answer["headers"] = {name: {"schema": {"type": "string"}} for name in response.headers}
     return answer

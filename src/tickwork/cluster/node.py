@@ -291,10 +291,10 @@ class Node:
             return True
         try:
             async with asyncio.timeout(READ_AHEAD_S):
-                await engine.leave_rows()
+                await engine.pause_flushing()
                 await self._peers.announce(address, partition)
         except (TickworkError, TimeoutError) as error:
-            engine.write_rows()
+            engine.resume_flushing()
             return isinstance(error, TimeoutError)  # it is there, and slow: it begins from the rows, when it has them
         return True
 
@@ -427,18 +427,18 @@ class Node:
         """The node that owns a partition which this one does not."""
         holding = self.ownership.holdings.get(partition)
         if holding is None or holding.session == self.member.session:
-            await self.look_again()
+            await self.refresh()
             holding = self.ownership.holdings.get(partition)
         if holding is None or holding.session == self.member.session:
             raise Unavailable(f"partition {partition} has no owner now; ask again in a moment", retry_after_ms=200)
         return holding.address
 
-    async def look_again(self) -> None:
+    async def refresh(self) -> None:
         """Whoever was thought to own something did not answer."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._looked_s >= LOOK_AGAIN_S:
             self._looked_s = loop.time()
-            await self.ownership.look_again()
+            await self.ownership.refresh()
 
     # ---- who is a node
 
@@ -448,7 +448,7 @@ class Node:
             return False
         if self.knows_node(secret):
             return True
-        await self.look_again()
+        await self.refresh()
         return self.knows_node(secret)
 
     def knows_node(self, secret: str) -> bool:
@@ -484,13 +484,13 @@ class Node:
             return Reply(call.seq, refused=f"{call.worker!r} is the name of a lane; choose another name")
         return await engine.exchange(call, "" if call.via else peer)
 
-    def hear(self, beats: Heartbeats) -> None:
+    def heartbeats(self, beats: Heartbeats) -> None:
         """Of a node that stands for workers."""
         for engine in self.engines.values():
-            engine.floor.hear(beats.via, beats.workers)
+            engine.floor.heartbeats(beats.via, beats.workers)
 
     async def _beat_for(self, workers: Sequence[str]) -> None:
-        self.hear(Heartbeats(self.member.session, tuple(workers)))
+        self.heartbeats(Heartbeats(self.member.session, tuple(workers)))
         own = self.member.session
         owners = {holding.address for holding in self.ownership.holdings.values() if holding.session != own}
         told = [self._peers.beat(address, own, workers) for address in sorted(owners)]
@@ -509,7 +509,7 @@ class Node:
                 raise Unavailable(f"the node at {address} has another store", retry_after_ms=1_000)
             return reply
         except Unavailable:
-            await self.look_again()
+            await self.refresh()
             raise
         except asyncio.CancelledError:
             if is_cancelled():

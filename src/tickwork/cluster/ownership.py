@@ -122,7 +122,7 @@ class Ownership:
         elif partition in self._moving:
             await asyncio.wait([self._moving[partition]])
 
-    async def look_again(self) -> None:
+    async def refresh(self) -> None:
         """Who owns what, as it is now: whoever was thought to own something did not answer.
 
         One look for all who ask, and to its end whoever gives up meanwhile: renewals go the same way, and a question

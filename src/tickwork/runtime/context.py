@@ -18,7 +18,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.plan import Plan
 from tickwork.core.explain.catch_up_preview import read_policy
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.state import Settings, State, Tenant
 from tickwork.ports.artifacts import Artifacts
@@ -170,7 +170,7 @@ class EngineContext:
         self.on_alarm(alarm)
 
     async def command(
-        self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False
+        self, asked: inp.Input, payloads: list[Payload] | None = None, *, facts: bool = False
     ) -> CommandResult:
         check_writable(asked)
         letter = self.post([asked], payloads or [], facts=facts)
@@ -180,7 +180,7 @@ class EngineContext:
             raise refusal_of(answer)
         return answer
 
-    def post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
+    def post(self, asked: list[inp.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
         live = self.live
         if self.draining:
             raise Unavailable(
@@ -195,7 +195,7 @@ class EngineContext:
                 "the store is slower than what comes: too many ended runs wait to be written; try again in a moment",
                 retry_after_ms=1_000,
             )
-        return live.ask(asked, payloads, facts=facts)
+        return live.submit_inputs(asked, payloads, facts=facts)
 
     async def until_durable(self) -> None:
         """Until everything that a view was built from is durable."""

@@ -18,7 +18,7 @@ from tickwork.core.base.values import Ref, Value
 from tickwork.core.definition.cel_extracts import Need, extract
 from tickwork.core.definition.input_fields import require_accepted
 from tickwork.core.machine import MACHINE
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import (
     Alert,
     CancelAttempt,
@@ -77,22 +77,22 @@ class Engine(RunService):
         self.partition.start()
         self._watch_clock(self.partition)
         # Handed over before the first tick, which decides about what is late: inputs come before timers.
-        chosen = self._choice and self.partition.ask([ask.ChooseCatchUp("engine", *self._choice)])
+        chosen = self._choice and self.partition.submit_inputs([inp.ChooseCatchUp("engine", *self._choice)])
         self.floor.start()
         if self._own_process:
             self.spawn(self._tidy())
         if self._keep is not None:
             self._begin_retention(self._keep)
-        self._take_up()
+        self.resume_effects()
         if chosen is not None:
             await chosen.done
         if self.state.schedules.blocks and self.state.zones_version != self.zones.version:
             # Their next times may be by other data. Told anew once too often, they stay as they are.
-            self.live.ask([ask.NewZones(self.zones.version)])
+            self.live.submit_inputs([inp.NewZones(self.zones.version)])
         if TENANT not in self.state.tenants:
-            await self.command(ask.PutTenant("engine", TENANT))
+            await self.command(inp.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:
-            await self.command(ask.PutQueue("engine", "default"))
+            await self.command(inp.PutQueue("engine", "default"))
 
     async def look(self) -> None:
         """Rebuild the machine as it is stored, to be asked and nothing else: nothing is owned, ticks or is accepted."""
@@ -175,7 +175,7 @@ class Engine(RunService):
             self.live.collect()
             await asyncio.sleep(TIDY_S)
 
-    def _take_up(self) -> None:
+    def resume_effects(self) -> None:
         """What a crash interrupted between a commit and its effects, found again in the state."""
         for task in self.state.tasks.values():
             if task.phase == Phase.CHECKING:
@@ -238,13 +238,13 @@ class Engine(RunService):
             beside.cancel()
         await asyncio.gather(*self._auditing, *self._beside, return_exceptions=True)
 
-    async def leave_rows(self) -> None:
+    async def pause_flushing(self) -> None:
         """Rows are written as they stand, and then no more: the next owner reads ahead from here, and writes the rest.
-        Until `write_rows` is said, should it stay."""
-        await self.live.leave_rows()
+        Until `resume_flushing` is called, should it stay."""
+        await self.live.pause_flushing()
 
-    def write_rows(self) -> None:
-        self.live.write_rows()
+    def resume_flushing(self) -> None:
+        self.live.resume_flushing()
 
     # ---- after each commit
 
@@ -323,9 +323,9 @@ class Engine(RunService):
         except Exception as error:  # a value that cannot be read counts as none: the task runs
             self.alarm("lookup_failed", f"a cached value cannot be read: {type(error).__name__}: {error}")
             fresh, value = False, None
-        answer = ask.CacheAnswered(effect.task, fresh, value)
+        answer = inp.CacheAnswered(effect.task, fresh, value)
         with contextlib.suppress(TickworkError):
-            await self.live.ask([answer]).done
+            await self.live.submit_inputs([answer]).done
 
     async def _cached(self, effect: LookUpCache) -> tuple[bool, Value]:
         row = self.live.books.find_cached(effect.key)
@@ -355,9 +355,9 @@ class Engine(RunService):
         except Exception as error:  # what reads it fails with this, and nothing else does
             code = error.code if isinstance(error, TickworkError) else "bad_value"
             message = str(error) or type(error).__name__
-        answer = ask.Extracted(effect.run, effect.source, effect.key, packed, code, message)
+        answer = inp.Extracted(effect.run, effect.source, effect.key, packed, code, message)
         with contextlib.suppress(TickworkError):
-            await self.live.ask([answer]).done
+            await self.live.submit_inputs([answer]).done
 
     async def _given_inputs(self, run: Run) -> bytes:
         """The inputs that a parent gives to a child run. Raises `Refused` where they cannot be made."""
@@ -378,7 +378,7 @@ class Engine(RunService):
             self.alarm("lookup_failed", f"the backfill of {effect.schedule} waits for runs it cannot read: {reason}")
             return
         with contextlib.suppress(TickworkError):
-            await self.live.ask([known]).done
+            await self.live.submit_inputs([known]).done
 
     def _keep_arguments(self, task: int, child: int) -> None:
         """A child run whose inputs are its parent's large arguments: they are kept apart, for its tasks and readers."""

@@ -170,7 +170,7 @@ class World:
         due = live.machine.next_tick()
         due_ms = until_ms if due is None else live.machine.state.settings.clock.ms_of(due)
         self._clock.jump(max(0, min(due_ms, until_ms) - self._clock.wall_ms()))
-        live.look_again()
+        live.refresh()
 
     def _go(self, run_id: str) -> None:
         """Until this run has ended or only waits. Retries are not waited for: time jumps to them."""

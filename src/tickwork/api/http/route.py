@@ -23,7 +23,7 @@ class QueryParam(msgspec.Struct, frozen=True):
     """A query parameter. What is not in the table is refused."""
 
     name: str
-    says: str
+    summary: str
     kind: type = str  # str, int or bool
     default: Any = ""
     low: int = 0
@@ -41,7 +41,7 @@ class BodySpec(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...] = (JSON,)
     bytes_max: int = 16 * 1024 * 1024
     optional: bool = False
-    says: str = ""
+    summary: str = ""
 
 
 class ResponseSpec(msgspec.Struct, frozen=True):
@@ -49,17 +49,17 @@ class ResponseSpec(msgspec.Struct, frozen=True):
 
     model: Any = None  # None: no JSON body that has a schema
     kinds: tuple[str, ...] = (JSON,)
-    says: str = ""
+    summary: str = ""
     headers: tuple[str, ...] = ()
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
-    does: Any  # Handler
-    says: str
+    handler: Any  # Handler
+    summary: str
     tag: str
-    gives: dict[int, ResponseSpec]
+    responses: dict[int, ResponseSpec]
     refusals: tuple[int, ...] = ()  # beside what every route may answer
     query: tuple[QueryParam, ...] = ()
     body: BodySpec | None = None
@@ -68,9 +68,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     internal: bool = False  # for nodes alone: needs the proof that one asks
     # Which node of a cluster answers: the owner of the tenant's home, of the run, task or partition that the path
     # names, whichever is asked, or (`all`, `any`, `runs`) the owners of all its partitions; `every`: of all partitions.
-    lives: Literal["home", "run", "task", "partition", "here", "all", "any", "runs", "every"] = "home"
-    deals: Any = None  # of `all`: the body for one of so many partitions
-    spreads: Any = None  # of `runs` and `every`: who puts the answers together
+    routed_to: Literal["home", "run", "task", "partition", "here", "all", "any", "runs", "every"] = "home"
+    split_body: Any = None  # of `all`: the body for one of so many partitions
+    gather: Any = None  # of `runs` and `every`: who puts the answers together
 
     @property
     def id(self) -> str:

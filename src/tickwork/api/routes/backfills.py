@@ -20,8 +20,8 @@ async def list_backfills(asked: Request) -> Response:
     return as_json(wire.Backfills(backfills=tuple(found)))
 
 
-def _steering(deed: str, says: str) -> Route:
-    async def does(asked: Request) -> Response:
+def _steering(deed: str, summary: str) -> Route:
+    async def handler(asked: Request) -> Response:
         await asked.body(wire.Reason)
         await asked.engine.steer_backfill(asked.number("backfill"), deed, by=asked.by)
         return nothing()
@@ -29,11 +29,11 @@ def _steering(deed: str, says: str) -> Route:
     return Route(
         method="POST",
         path=f"/v1/backfills/{{backfill}}/{deed}",
-        does=does,
-        says=says,
+        handler=handler,
+        summary=summary,
         tag="backfills",
         body=REASON,
-        gives=DONE,
+        responses=DONE,
         refusals=(404, 409),
     )
 
@@ -42,24 +42,25 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/schedules/{schedule}/backfills",
-        does=begin,
-        says="Run what a schedule had in a window of the past, from `start` up to `end`. What has run is not repeated.",
+        handler=begin,
+        summary="Run what a schedule had in a window of the past, from `start` up to `end`. What has run is not "
+        "repeated.",
         tag="backfills",
         body=BodySpec(wire.BackfillRequest, bytes_max=64 * 1024),
-        gives={
-            200: ResponseSpec(wire.Backfill, says="A preview: nothing has begun."),
-            202: ResponseSpec(wire.Backfill, says="It has begun; the runs that it may begin are named."),
+        responses={
+            200: ResponseSpec(wire.Backfill, summary="A preview: nothing has begun."),
+            202: ResponseSpec(wire.Backfill, summary="It has begun; the runs that it may begin are named."),
         },
         refusals=(404, 409, 429),
     ),
     Route(
         method="GET",
         path="/v1/backfills",
-        does=list_backfills,
-        says="Backfills under way, then those that ended, newest first.",
+        handler=list_backfills,
+        summary="Backfills under way, then those that ended, newest first.",
         tag="backfills",
         query=(QueryParam("limit", "How many at most.", int, 50, 1, PAGE_MAX),),
-        gives={200: ResponseSpec(wire.Backfills)},
+        responses={200: ResponseSpec(wire.Backfills)},
     ),
     _steering("pause", "Begin no more of its runs."),
     _steering("resume", "Go on with a paused backfill."),

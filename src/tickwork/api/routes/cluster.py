@@ -31,7 +31,7 @@ async def show(asked: Request) -> Response:
     node = asked.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
-    await node.look_again()
+    await node.refresh()
     members, holdings = node.ownership.members, node.ownership.holdings
     partitions = []
     for number in range(node.partitions):
@@ -70,7 +70,7 @@ async def owners(asked: Request) -> Response:
     node = asked.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
-    await node.look_again()
+    await node.refresh()
     holdings = node.ownership.holdings
     found = tuple(holdings[number].address if number in holdings else "" for number in range(node.partitions))
     return as_json(wire.Owners(partitions=found, nodes=len(node.ownership.members), store=node.cluster))
@@ -266,7 +266,7 @@ async def beats(asked: Request) -> Response:
     asked.kind()
     heard: Heartbeats = decoded(await asked.data(), MSGPACK, beats_decoder)
     if asked.node is not None:
-        asked.node.hear(heard)
+        asked.node.heartbeats(heard)
     return nothing()
 
 
@@ -276,98 +276,98 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/cluster",
-        lives="here",
-        does=show,
-        says="Nodes, partitions, owners, and how far rows are behind.",
+        routed_to="here",
+        handler=show,
+        summary="Nodes, partitions, owners, and how far rows are behind.",
         tag="cluster",
-        gives={200: ResponseSpec(wire.Cluster)},
+        responses={200: ResponseSpec(wire.Cluster)},
         refusals=(404,),
     ),
     Route(
         method="GET",
         path="/v1/cluster/owners",
-        lives="here",
-        does=owners,
-        says="The address of the owner of each partition, for workers that speak to every owner by themselves.",
+        routed_to="here",
+        handler=owners,
+        summary="The address of the owner of each partition, for workers that speak to every owner by themselves.",
         tag="cluster",
-        gives={200: ResponseSpec(wire.Owners)},
+        responses={200: ResponseSpec(wire.Owners)},
         refusals=(404,),
     ),
     Route(
         method="POST",
         path="/v1/cluster/announce",
-        lives="here",
+        routed_to="here",
         internal=True,
-        does=announce,
-        says="Read ahead: this partition is about to be handed over to you. Nodes say this to each other.",
+        handler=announce,
+        summary="Read ahead: this partition is about to be handed over to you. Nodes say this to each other.",
         tag="cluster",
         query=(_PARTITION,),
-        gives=DONE,
+        responses=DONE,
     ),
     Route(
         method="POST",
         path="/v1/cluster/give",
-        lives="here",
+        routed_to="here",
         internal=True,
-        does=give,
-        says="Take this partition now: its owner let it go. Nodes say this to each other.",
+        handler=give,
+        summary="Take this partition now: its owner let it go. Nodes say this to each other.",
         tag="cluster",
         query=(_PARTITION,),
-        gives=DONE,
+        responses=DONE,
     ),
     Route(
         method="POST",
         path="/v1/cluster/published",
-        lives="here",
+        routed_to="here",
         internal=True,
-        does=published,
-        says="What a tenant has published at its home. Nodes ask each other.",
+        handler=published,
+        summary="What a tenant has published at its home. Nodes ask each other.",
         tag="cluster",
         query=(_PARTITION, QueryParam("tenant", "Whose.")),
-        gives={200: ResponseSpec(wire.Publications)},
+        responses={200: ResponseSpec(wire.Publications)},
         refusals=(404,),
     ),
     Route(
         method="GET",
         path="/v1/cluster/inbox",
-        lives="here",
-        does=inbox,
-        says="Runs that were accepted while their partition had no owner, and are refused by it: they are kept, and "
+        routed_to="here",
+        handler=inbox,
+        summary="Runs that were accepted while their partition had no owner, and are refused by it: they are kept, and "
         "tried again.",
         tag="cluster",
         query=(QueryParam("partition", "Of this one alone, as the node knows it that is asked.", int, -1, -1, 511),),
-        gives={200: ResponseSpec(wire.HeldRuns)},
+        responses={200: ResponseSpec(wire.HeldRuns)},
         refusals=(404,),
     ),
     Route(
         method="DELETE",
         path="/v1/cluster/inbox/{run}",
-        lives="here",
-        does=remove_from_inbox,
-        says="Give up on such a run: it is removed from the inbox for good.",
+        routed_to="here",
+        handler=remove_from_inbox,
+        summary="Give up on such a run: it is removed from the inbox for good.",
         tag="cluster",
-        gives=DONE,
+        responses=DONE,
         refusals=(404,),
     ),
     Route(
         method="POST",
         path="/v1/cluster/beats",
-        lives="here",
+        routed_to="here",
         internal=True,
-        does=beats,
-        says="Workers that live, as the node says that stands for them. MessagePack: protocol/worker_messages.py.",
+        handler=beats,
+        summary="Workers that live, as the node says that stands for them. MessagePack: protocol/worker_messages.py.",
         tag="cluster",
-        body=BodySpec(None, (MSGPACK,), BEATS_BYTES_MAX, says="`Beats`."),
-        gives=DONE,
+        body=BodySpec(None, (MSGPACK,), BEATS_BYTES_MAX, summary="`Beats`."),
+        responses=DONE,
     ),
     Route(
         method="PUT",
         path="/v1/cluster/spread",
-        does=spread,
-        says="Spread new runs over so many partitions. It can only grow.",
+        handler=spread,
+        summary="Spread new runs over so many partitions. It can only grow.",
         tag="cluster",
         body=BodySpec(wire.SpreadRequest),
-        gives=DONE,
+        responses=DONE,
         refusals=(404, 409),
     ),
 )

@@ -130,16 +130,16 @@ def refused_by_default(url: str) -> tuple[wire.ScheduleWarning, ...]:
 
 
 _REASON = BodySpec(wire.Reason, optional=True, bytes_max=64 * 1024)
-_TRIGGERED = {202: ResponseSpec(wire.Triggered, says="A run has begun.")}
-_HINTED = {200: ResponseSpec(wire.Endpoint, says="The endpoint as it stands.")}
+_TRIGGERED = {202: ResponseSpec(wire.Triggered, summary="A run has begun.")}
+_HINTED = {200: ResponseSpec(wire.Endpoint, summary="The endpoint as it stands.")}
 
 
 def _route(
     method: str,
     path: str,
-    does: Callable[[Request], Awaitable[Response]],
-    says: str,
-    gives: dict[int, ResponseSpec],
+    handler: Callable[[Request], Awaitable[Response]],
+    summary: str,
+    responses: dict[int, ResponseSpec],
     *,
     body: BodySpec | None = None,
     query: tuple[QueryParam, ...] = (),
@@ -147,7 +147,8 @@ def _route(
     refusals: tuple[int, ...] = (404,),
 ) -> Route:
     return Route(
-        method=method, path=path, does=does, says=says, tag="endpoints", gives=gives, body=body, query=query,
+        method=method, path=path, handler=handler, summary=summary, tag="endpoints", responses=responses, body=body,
+        query=query,
         headers=headers, refusals=refusals,
     )  # fmt: skip
 
@@ -181,7 +182,7 @@ ROUTES = (
         _PATH,
         put,
         "Create an endpoint, or replace it; one that is archived comes back. What is unchanged is left alone.",
-        {200: ResponseSpec(wire.EndpointPreview, says="What it will do, in words, and what looks like a mistake.")},
+        {200: ResponseSpec(wire.EndpointPreview, summary="What it will do, in words, and what looks like a mistake.")},
         body=BodySpec(wire.EndpointRequest, bytes_max=1024 * 1024),
     ),
     _route("DELETE", _PATH, archive, "Archive an endpoint: it is called no more, its runs are kept.", DONE),

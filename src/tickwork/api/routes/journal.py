@@ -47,11 +47,11 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/journal",
-        does=export,
-        says="The journal behind a seq: a head with the settings and the end of it, then the rows in their frames.",
+        handler=export,
+        summary="The journal behind a seq: a head with the settings and the end of it, then the rows in their frames.",
         tag="server",
         query=(AFTER,),
-        gives={200: ResponseSpec(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
+        responses={200: ResponseSpec(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
         refusals=(404,),
     ),
 )

@@ -197,9 +197,10 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/tasks/{task}/attempts/{attempt}/logs",
-        lives="task",
-        does=append,
-        says="One chunk of an attempt's log, from the worker that holds the attempt or held it until it ended; others "
+        routed_to="task",
+        handler=append,
+        summary="One chunk of an attempt's log, from the worker that holds the attempt or held it until it ended; "
+        "others "
         "are refused. Sending a chunk again changes nothing; a log that begins anew goes on behind what is there.",
         tag="tasks",
         query=(
@@ -213,29 +214,30 @@ ROUTES = (
             ("X-Tickwork-Store", "Identity of the store that the attempt belongs to, as the exchange names it."),
         ),
         body=BodySpec(
-            None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'
+            None, (NDJSON, JSON), CHUNK_BYTES_MAX, summary='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'
         ),
-        gives=DONE,
+        responses=DONE,
         refusals=(403, 404, 409),
     ),
     Route(
         method="GET",
         path="/v1/tasks/{task}/logs",
-        lives="task",
-        does=of_task,
-        says="The log of a task: of one attempt, or of all. Of a child of a map that has ended it is that of the first "
+        routed_to="task",
+        handler=of_task,
+        summary="The log of a task: of one attempt, or of all. Of a child of a map that has ended it is that of the "
+        "first "
         f"{ATTEMPTS_ASKED}.",
         tag="tasks",
         query=(QueryParam("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),),
-        gives={200: ResponseSpec(wire.Logs)},
+        responses={200: ResponseSpec(wire.Logs)},
         refusals=(404,),
     ),
     Route(
         method="GET",
         path="/v1/runs/{run}/logs",
-        lives="run",
-        does=of_run,
-        says="The log lines of a run, in the order of their times; followed as server-sent events while it goes on.",
+        routed_to="run",
+        handler=of_run,
+        summary="The log lines of a run, in the order of their times; followed as server-sent events while it goes on.",
         tag="runs",
         query=(
             QueryParam("follow", "Stream lines until the run has ended.", bool, False),
@@ -243,7 +245,7 @@ ROUTES = (
             QueryParam("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),
         ),
         headers=(("Last-Event-ID", "Follow from behind this event."),),
-        gives={
+        responses={
             200: ResponseSpec(wire.Logs, (JSON, EVENTS), "The lines, or events `log` whose data is a `LogLine`."),
             204: ResponseSpec(None, (), "It is followed, has ended, and its last event was seen."),
         },

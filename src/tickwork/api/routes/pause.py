@@ -33,15 +33,17 @@ def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tupl
     return _route(scope, "pause", do_pause, pause, body), _route(scope, "resume", do_resume, resume, REASON)
 
 
-def _route(scope: str, deed: str, does: Callable[[Request], Awaitable[Response]], says: str, body: BodySpec) -> Route:
+def _route(
+    scope: str, deed: str, handler: Callable[[Request], Awaitable[Response]], summary: str, body: BodySpec
+) -> Route:
     return Route(
         method="POST",
         path=f"/v1/{scope}s/{{{scope}}}/{deed}",
-        lives=_LIVES.get(scope, "all"),
-        does=does,
-        says=says,
+        routed_to=_LIVES.get(scope, "all"),
+        handler=handler,
+        summary=summary,
         tag=f"{scope}s",
         body=body,
-        gives=DONE,
+        responses=DONE,
         refusals=(404, 409),
     )

@@ -94,12 +94,12 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs/{run}/events",
-        lives="run",
-        does=events,
-        says="A run as server-sent events `run`, one whenever it changed, until it has ended.",
+        routed_to="run",
+        handler=events,
+        summary="A run as server-sent events `run`, one whenever it changed, until it has ended.",
         tag="runs",
         headers=(("Last-Event-ID", "The last event that was seen; it is not sent again."),),
-        gives={
+        responses={
             200: ResponseSpec(None, (EVENTS,), "Events whose data is a `Run`."),
             204: ResponseSpec(None, (), "It has ended, and its last event was seen."),
         },
@@ -108,11 +108,11 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs/{run}/why",
-        lives="run",
-        does=why,
-        says="The decisions about a run, from the journal, and what it waits for now.",
+        routed_to="run",
+        handler=why,
+        summary="The decisions about a run, from the journal, and what it waits for now.",
         tag="runs",
-        gives={200: ResponseSpec(wire.Why)},
+        responses={200: ResponseSpec(wire.Why)},
         refusals=(404,),
     ),
 )

@@ -163,16 +163,16 @@ DONE = {204: ResponseSpec(None, (), "Done, and durable.")}
 REASON = BodySpec(wire.Reason, optional=True, bytes_max=64 * 1024)
 
 
-def _deed(word: str, does: object, says: str, body: BodySpec = REASON) -> Route:
+def _deed(word: str, handler: object, summary: str, body: BodySpec = REASON) -> Route:
     return Route(
         method="POST",
         path=f"/v1/runs/{{run}}/{word}",
-        lives="run",
-        does=does,
-        says=says,
+        routed_to="run",
+        handler=handler,
+        summary=summary,
         tag="runs",
         body=body,
-        gives=DONE,
+        responses=DONE,
         refusals=(403, 404, 409, 429),
     )
 
@@ -181,10 +181,10 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs",
-        lives="runs",
-        spreads=spread_list,
-        does=list_runs,
-        says="Runs, newest first, a page at a time.",
+        routed_to="runs",
+        gather=spread_list,
+        handler=list_runs,
+        summary="Runs, newest first, a page at a time.",
         tag="runs",
         query=(
             QueryParam("workflow", "Runs of this workflow only."),
@@ -198,27 +198,27 @@ ROUTES = (
             CURSOR,
             QueryParam("limit", "How many at most.", int, 50, 1, PAGE_MAX),
         ),
-        gives={200: ResponseSpec(wire.Page)},
+        responses={200: ResponseSpec(wire.Page)},
     ),
     Route(
         method="GET",
         path="/v1/runs/{run}",
-        lives="run",
-        does=show,
-        says="One run with its tasks and their attempts.",
+        routed_to="run",
+        handler=show,
+        summary="One run with its tasks and their attempts.",
         tag="runs",
-        gives={200: ResponseSpec(wire.RunDetail)},
+        responses={200: ResponseSpec(wire.RunDetail)},
         refusals=(404,),
     ),
     Route(
         method="GET",
         path="/v1/runs/{run}/output",
-        lives="run",
-        does=output,
-        says="The whole output of a run, or the result of one of its nodes.",
+        routed_to="run",
+        handler=output,
+        summary="The whole output of a run, or the result of one of its nodes.",
         tag="runs",
         query=(QueryParam("node", "The result of this node instead."),),
-        gives={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
+        responses={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
         refusals=(404, 406),
     ),
     _deed("cancel", cancel, "End a run. Its attempts are told to stop."),
@@ -236,13 +236,13 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/runs/{run}/rerun",
-        lives="run",
-        does=rerun,
-        says="A new run like an ended one: from the start, from one node on, or of what did not end well.",
+        routed_to="run",
+        handler=rerun,
+        summary="A new run like an ended one: from the start, from one node on, or of what did not end well.",
         tag="runs",
         body=BodySpec(wire.RerunRequest, optional=True),
         headers=(KEY,),
-        gives={
+        responses={
             201: ResponseSpec(wire.Submitted, (JSON,), "Accepted.", ("Location",)),
             200: ResponseSpec(wire.Submitted, (JSON,), "Accepted before, under the same key.", ("Location",)),
         },
@@ -251,12 +251,12 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/runs/{run}/approvals/{node}",
-        lives="run",
-        does=decide,
-        says="Answer an approval that a run waits for.",
+        routed_to="run",
+        handler=decide,
+        summary="Answer an approval that a run waits for.",
         tag="runs",
         body=BodySpec(wire.Decision, bytes_max=64 * 1024),
-        gives=DONE,
+        responses=DONE,
         refusals=(403, 404, 409),
     ),
 )

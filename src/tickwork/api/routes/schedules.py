@@ -18,9 +18,9 @@ PAGE_MAX = 1_000
 NAME_CHARACTERS_MAX = 128
 
 _PATH = "/v1/schedules/{schedule}"
-_BEGUN = {202: ResponseSpec(wire.Triggered, says="The run has begun; its id.")}
+_BEGUN = {202: ResponseSpec(wire.Triggered, summary="The run has begun; its id.")}
 _SHOWN = {200: ResponseSpec(wire.Schedule)}
-_TOLD = {200: ResponseSpec(wire.SchedulePreview, says="What it will do: in words, its next times, and warnings.")}
+_TOLD = {200: ResponseSpec(wire.SchedulePreview, summary="What it will do: in words, its next times, and warnings.")}
 
 
 # ---- one and all
@@ -65,41 +65,41 @@ async def remove(asked: Request) -> Response:
 # ---- deeds
 
 
-def _steering(deed: str, says: str) -> Route:
-    async def does(asked: Request) -> Response:
+def _steering(deed: str, summary: str) -> Route:
+    async def handler(asked: Request) -> Response:
         await asked.body(wire.Reason)
         await asked.engine.steer_schedule(asked.name("schedule"), deed, by=asked.by)
         return nothing()
 
-    return _deed(deed, does, says, gives=DONE)
+    return _deed(deed, handler, summary, responses=DONE)
 
 
-def _beginning(deed: str, says: str, *, test: bool) -> Route:
-    async def does(asked: Request) -> Response:
+def _beginning(deed: str, summary: str, *, test: bool) -> Route:
+    async def handler(asked: Request) -> Response:
         await asked.body(wire.Reason)
         run_id = await asked.engine.trigger(asked.name("schedule"), by=asked.by, test=test, key=asked.key)
         return as_json(wire.Triggered(run_id=run_id), 202)
 
-    return _deed(deed, does, says, gives=_BEGUN, headers=(KEY,))
+    return _deed(deed, handler, summary, responses=_BEGUN, headers=(KEY,))
 
 
 def _deed(
     deed: str,
-    does: Callable[[Request], Awaitable[Response]],
-    says: str,
+    handler: Callable[[Request], Awaitable[Response]],
+    summary: str,
     *,
-    gives: dict[int, ResponseSpec],
+    responses: dict[int, ResponseSpec],
     headers: tuple[tuple[str, str], ...] = (),
 ) -> Route:
     return Route(
         method="POST",
         path=f"{_PATH}/{deed}",
-        does=does,
-        says=says,
+        handler=handler,
+        summary=summary,
         tag="schedules",
         body=REASON,
         headers=headers,
-        gives=gives,
+        responses=responses,
         refusals=(404, 409, 429),
     )
 
@@ -118,8 +118,8 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/schedules",
-        does=list_schedules,
-        says="Schedules by name, with the time at which each fires next.",
+        handler=list_schedules,
+        summary="Schedules by name, with the time at which each fires next.",
         tag="schedules",
         query=(
             QueryParam("group", "Only those of this group.", characters_max=NAME_CHARACTERS_MAX),
@@ -127,55 +127,55 @@ ROUTES = (
             CURSOR,
             QueryParam("limit", "How many at most.", int, PAGE_MAX, 1, PAGE_MAX),
         ),
-        gives={200: ResponseSpec(wire.Schedules)},
+        responses={200: ResponseSpec(wire.Schedules)},
     ),
     Route(
         method="PUT",
         path="/v1/schedules",
-        does=apply,
-        says="Apply all schedules of an owner, all or none. Those that it had and the set lacks are removed.",
+        handler=apply,
+        summary="Apply all schedules of an owner, all or none. Those that it had and the set lacks are removed.",
         tag="schedules",
         body=BodySpec(wire.ScheduleSet),
-        gives={200: ResponseSpec(wire.Schedules)},
+        responses={200: ResponseSpec(wire.Schedules)},
         refusals=(404, 409),
     ),
     Route(
         method="POST",
         path="/v1/schedules/preview",
-        does=preview,
-        says="What a schedule would do. Nothing is put.",
+        handler=preview,
+        summary="What a schedule would do. Nothing is put.",
         tag="schedules",
         body=BodySpec(wire.PreviewRequest, bytes_max=1024 * 1024),
-        gives=_TOLD,
+        responses=_TOLD,
         refusals=(404,),
     ),
     Route(
         method="GET",
         path=_PATH,
-        does=show,
-        says="One schedule: its terms, its times, and how its occurrences ended.",
+        handler=show,
+        summary="One schedule: its terms, its times, and how its occurrences ended.",
         tag="schedules",
-        gives=_SHOWN,
+        responses=_SHOWN,
         refusals=(404,),
     ),
     Route(
         method="PUT",
         path=_PATH,
-        does=put,
-        says="Create a schedule, or replace it.",
+        handler=put,
+        summary="Create a schedule, or replace it.",
         tag="schedules",
         body=BodySpec(wire.ScheduleRequest, bytes_max=1024 * 1024),
         headers=(("If-None-Match", "`*`: only create it; refused where there is one of this name."),),
-        gives=_TOLD,
+        responses=_TOLD,
         refusals=(404, 409),
     ),
     Route(
         method="DELETE",
         path=_PATH,
-        does=remove,
-        says="Remove a schedule. Runs that it began go on; the fates of its occurrences are kept.",
+        handler=remove,
+        summary="Remove a schedule. Runs that it began go on; the fates of its occurrences are kept.",
         tag="schedules",
-        gives=DONE,
+        responses=DONE,
         refusals=(404,),
     ),
     *pausing(
@@ -193,20 +193,20 @@ ROUTES = (
     Route(
         method="PUT",
         path=f"{_PATH}/hints",
-        does=advise,
-        says="Advise the Governor of an endpoint: an interval, one time, or both, for a while.",
+        handler=advise,
+        summary="Advise the Governor of an endpoint: an interval, one time, or both, for a while.",
         tag="schedules",
         body=BodySpec(wire.HintRequest, bytes_max=64 * 1024),
-        gives=_SHOWN,
+        responses=_SHOWN,
         refusals=(404, 409),
     ),
     Route(
         method="DELETE",
         path=f"{_PATH}/hints",
-        does=clear_hints,
-        says="Take all advice back.",
+        handler=clear_hints,
+        summary="Take all advice back.",
         tag="schedules",
-        gives=_SHOWN,
+        responses=_SHOWN,
         refusals=(404, 409),
     ),
 )

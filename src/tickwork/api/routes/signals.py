@@ -15,12 +15,12 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/events",
-        lives="any",
-        does=signal,
-        says="Tell one run, or whoever waits for this name and key. A run that does not wait yet keeps its event.",
+        routed_to="any",
+        handler=signal,
+        summary="Tell one run, or whoever waits for this name and key. A run that does not wait yet keeps its event.",
         tag="events",
         body=BodySpec(wire.Signal),
-        gives={200: ResponseSpec(wire.Heard)},
+        responses={200: ResponseSpec(wire.Heard)},
         refusals=(404, 429),
     ),
 )

@@ -225,22 +225,22 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/runs/batch",
-        lives="runs",
-        spreads=spread_batch,
-        does=submit_batch,
-        says="Submit up to 1,000 runs at once. Each is accepted or refused on its own, in the order of the request.",
+        routed_to="runs",
+        gather=spread_batch,
+        handler=submit_batch,
+        summary="Submit up to 1,000 runs at once. Each is accepted or refused on its own, in the order of the request.",
         tag="runs",
         body=BodySpec(wire.Batch, (JSON, MSGPACK)),
         headers=((_KEY, "A batch sent again under the same key makes no run twice, for 24 hours."),),
-        gives={200: ResponseSpec(wire.BatchAnswer, (JSON, MSGPACK), "What became of each.")},
+        responses={200: ResponseSpec(wire.BatchAnswer, (JSON, MSGPACK), "What became of each.")},
     ),
     Route(
         method="POST",
         path="/v1/runs",
-        lives="runs",
-        spreads=spread_one,
-        does=submit,
-        says="Submit one run. Answered when it is durable, so that whoever asked finds it at once.",
+        routed_to="runs",
+        gather=spread_one,
+        handler=submit,
+        summary="Submit one run. Answered when it is durable, so that whoever asked finds it at once.",
         tag="runs",
         body=BodySpec(wire.Submission, (JSON, MSGPACK)),
         headers=(
@@ -249,7 +249,7 @@ ROUTES = (
                 "The same key gives the same run for 24 hours. A `key` or `id` in the body counts instead.",
             ),
         ),
-        gives={
+        responses={
             201: ResponseSpec(wire.Submitted, (JSON, MSGPACK), "Accepted.", ("Location",)),
             200: ResponseSpec(
                 wire.Submitted, (JSON, MSGPACK), "Accepted before, under the same id or key.", ("Location",)

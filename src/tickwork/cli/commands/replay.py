@@ -133,7 +133,7 @@ class Replayer:
         )  # fmt: skip
         self._task = self.progress.add_task("replay", total=total)
 
-    def hear(self, rows: "list[SealedRow]") -> bool:
+    def check(self, rows: "list[SealedRow]") -> bool:
         """False where they differ."""
         from tickwork.core.base.errors import ReplayDiffers
         from tickwork.journal.replay import replay as decide
@@ -173,12 +173,12 @@ def _judged(source: Iterable[bytes], *, total: int | None, quiet: bool) -> Repla
             "endless_journal",
             "this export does not name its end, so that nobody can tell whether it is whole: export it again",
         )
-    judge = Replayer(head.settings, total=total, quiet=quiet)
-    with judge.progress:
+    replayer = Replayer(head.settings, total=total, quiet=quiet)
+    with replayer.progress:
         for portion in _portions(rows):
-            if not judge.hear(portion):
+            if not replayer.check(portion):
                 break
-    return judge.verdict()
+    return replayer.verdict()
 
 
 def _portions(rows: "Iterator[SealedRow]") -> "Iterator[list[SealedRow]]":
@@ -281,16 +281,16 @@ async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     try:
         loaded = await store.load(PARTITION)
         archives = ArchiveReader(store, FolderArtifacts(folder / ARTIFACTS))
-        judge = Replayer(settings_of(loaded.settings), total=loaded.head.seq, quiet=quiet)
-        with judge.progress:
-            while judge.head[0] < loaded.head.seq:
-                rows = await archives.journal(PARTITION, after=judge.head[0], limit=ROWS_PER_STEP)
+        replayer = Replayer(settings_of(loaded.settings), total=loaded.head.seq, quiet=quiet)
+        with replayer.progress:
+            while replayer.head[0] < loaded.head.seq:
+                rows = await archives.journal(PARTITION, after=replayer.head[0], limit=ROWS_PER_STEP)
                 if not rows:
-                    raise Corrupt(f"the journal ends at seq {judge.head[0]}, its head says {loaded.head.seq}")
-                if not judge.hear(rows):
-                    return judge.verdict()
-        if judge.head != (loaded.head.seq, loaded.head.hash):
+                    raise Corrupt(f"the journal ends at seq {replayer.head[0]}, its head says {loaded.head.seq}")
+                if not replayer.check(rows):
+                    return replayer.verdict()
+        if replayer.head != (loaded.head.seq, loaded.head.hash):
             raise Corrupt(f"the last row of the journal is not the one that its head names (seq {loaded.head.seq})")
-        return judge.verdict()
+        return replayer.verdict()
     finally:
         await store.close()

@@ -16,7 +16,7 @@ from tickwork.core.decide.schedule_firing import book_pause
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.evolve.schedules import is_held
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import FindRuns
 from tickwork.core.state.events import (
     BackfillEnded,
@@ -41,7 +41,7 @@ def window_end_ms(schedule: Schedule, to_ms: int, now_ms: int) -> int:
     return min(to_ms, limit_ms)
 
 
-def _begin(turn: TickContext, place: int, asked: ask.Backfill) -> None:
+def _begin(turn: TickContext, place: int, asked: inp.Backfill) -> None:
     state = turn.state
     schedule = schedule_of(state, asked.tenant, asked.schedule)
     if schedule.governing is not None:
@@ -71,7 +71,7 @@ def _begin(turn: TickContext, place: int, asked: ask.Backfill) -> None:
     answer(turn, place, str(number))
 
 
-def _steer(turn: TickContext, place: int, asked: ask.SteerBackfill) -> None:
+def _steer(turn: TickContext, place: int, asked: inp.SteerBackfill) -> None:
     backfill = turn.state.backfills.get(asked.backfill)
     if backfill is None or backfill.schedule.tenant.id != asked.tenant:
         raise Refused("unknown_backfill", f"there is no backfill {asked.backfill} under way", path="backfill")
@@ -88,7 +88,7 @@ def _steer(turn: TickContext, place: int, asked: ask.SteerBackfill) -> None:
     turn.emit(BackfillStateChanged(place))
 
 
-def _told(turn: TickContext, place: int, asked: ask.RunsKnown) -> None:
+def _told(turn: TickContext, place: int, asked: inp.RunsKnown) -> None:
     backfill = turn.state.backfills.get(asked.backfill)
     if backfill is None or not backfill.asked:
         raise Refused("unknown_backfill", f"backfill {asked.backfill} has not asked", path="backfill")
@@ -151,7 +151,7 @@ def _taken(state: State, backfill: Backfill) -> frozenset[int]:
 
 
 BACKFILL_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
-    ask.Backfill: _begin,
-    ask.SteerBackfill: _steer,
-    ask.RunsKnown: _told,
+    inp.Backfill: _begin,
+    inp.SteerBackfill: _steer,
+    inp.RunsKnown: _told,
 }

@@ -17,7 +17,7 @@ def first_course(when: ScheduleSpec, governing: GovernorLimits) -> GovernorState
     return GovernorState(interval_ms=when.every_ms, min_ms=governing.min_ms, max_ms=governing.max_ms)
 
 
-def course_of(schedule: Schedule) -> GovernorState:
+def governor_state_of(schedule: Schedule) -> GovernorState:
     """As the schedule stands now."""
     assert schedule.governing is not None
     fresh = first_course(schedule.when, schedule.governing)
@@ -34,7 +34,7 @@ def course_of(schedule: Schedule) -> GovernorState:
 
 def next_decision(schedule: Schedule, now_ms: int) -> tuple[GovernorState, Decision]:
     """After a run, the Governor hears how it ended; otherwise it is just asked anew."""
-    course, rhythm = course_of(schedule), cron_of(schedule)
+    course, rhythm = governor_state_of(schedule), cron_of(schedule)
     if schedule.ended in (RunState.COMPLETED, RunState.FAILED):
         return after_run(
             course,

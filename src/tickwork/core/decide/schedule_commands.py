@@ -17,7 +17,7 @@ from tickwork.core.calendar.dates import parse_date
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.advance import end_run
-from tickwork.core.decide.governor_input import course_of, cron_of, first_course
+from tickwork.core.decide.governor_input import cron_of, first_course, governor_state_of
 from tickwork.core.decide.lookup import answer, check_room, earlier_run, tenant_of
 from tickwork.core.decide.schedule_firing import book_pause, govern, start_delay_ms, take_one
 from tickwork.core.decide.tick_context import TickContext
@@ -25,7 +25,7 @@ from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.run_creation import trigger_body
 from tickwork.core.evolve.schedules import anchored, in_its_run, is_held, rhythm_of
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
     CatchUpChosen,
@@ -67,12 +67,12 @@ def schedule_of(state: State, tenant: str, name: str) -> Schedule:
 # ---- put and remove
 
 
-def _put(turn: TickContext, place: int, asked: ask.PutSchedule) -> None:
+def _put(turn: TickContext, place: int, asked: inp.PutSchedule) -> None:
     rhythm = check_put(turn.state, asked)
     _emit_put(turn, place, asked, rhythm)
 
 
-def _apply(turn: TickContext, place: int, asked: ask.ApplySchedules) -> None:
+def _apply(turn: TickContext, place: int, asked: inp.ApplySchedules) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     rhythms = check_set(state, asked.tenant, asked.owner, asked.puts, tenant.plans)
@@ -81,7 +81,7 @@ def _apply(turn: TickContext, place: int, asked: ask.ApplySchedules) -> None:
 
 
 def check_set(
-    state: State, tenant: str, owner: str, puts: list[ask.PutSchedule], plans: Mapping[str, Plan]
+    state: State, tenant: str, owner: str, puts: list[inp.PutSchedule], plans: Mapping[str, Plan]
 ) -> list[Recurrence]:
     """Raises `Refused` for a set that cannot be applied as a whole."""
     if len({put.schedule for put in puts}) < len(puts):
@@ -92,7 +92,7 @@ def check_set(
 
 
 def apply_set(
-    turn: TickContext, place: int, tenant_id: str, owner: str, puts: list[ask.PutSchedule], rhythms: list[Recurrence]
+    turn: TickContext, place: int, tenant_id: str, owner: str, puts: list[inp.PutSchedule], rhythms: list[Recurrence]
 ) -> None:
     """What the owner had and the set lacks goes, what is there just so stays as it is."""
     tenant = turn.state.tenants[tenant_id]
@@ -106,7 +106,7 @@ def apply_set(
             _emit_put(turn, place, put, rhythm, item)
 
 
-def is_same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:
+def is_same(schedule: Schedule | None, put: inp.PutSchedule) -> bool:
     """Applying an unchanged set again must not move its schedules."""
     return schedule is not None and (
         schedule.workflow == put.workflow
@@ -122,7 +122,7 @@ def is_same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:
 
 def check_put(
     state: State,
-    asked: ask.PutSchedule,
+    asked: inp.PutSchedule,
     *,
     plans: Mapping[str, Plan] | None = None,
     queues: frozenset[str] = frozenset(),
@@ -181,7 +181,7 @@ def _settle(turn: TickContext, schedule: Schedule) -> None:
         pass  # one occurrence, and at most its catch-up
 
 
-def _emit_put(turn: TickContext, place: int, asked: ask.PutSchedule, rhythm: Recurrence, item: int = -1) -> None:
+def _emit_put(turn: TickContext, place: int, asked: inp.PutSchedule, rhythm: Recurrence, item: int = -1) -> None:
     state = turn.state
     old = state.tenants[asked.tenant].schedules.get(asked.schedule)
     if old is not None:
@@ -203,7 +203,7 @@ def _emit_put(turn: TickContext, place: int, asked: ask.PutSchedule, rhythm: Rec
         govern(turn, schedule)
 
 
-def _remove(turn: TickContext, place: int, asked: ask.RemoveSchedule) -> None:
+def _remove(turn: TickContext, place: int, asked: inp.RemoveSchedule) -> None:
     _emit_removed(turn, place, schedule_of(turn.state, asked.tenant, asked.schedule))
 
 
@@ -226,7 +226,7 @@ def _emit_removed(turn: TickContext, place: int, schedule: Schedule) -> None:
 # ---- pause and resume
 
 
-def pause(turn: TickContext, place: int, asked: ask.Pause) -> None:
+def pause(turn: TickContext, place: int, asked: inp.Pause) -> None:
     state = turn.state
     until_ms = asked.until_ms or 0
     if asked.until_ms is not None and asked.until_ms <= state.now_ms:
@@ -245,7 +245,7 @@ def pause(turn: TickContext, place: int, asked: ask.Pause) -> None:
         govern(turn, schedule)
 
 
-def resume(turn: TickContext, place: int, asked: ask.Resume) -> None:
+def resume(turn: TickContext, place: int, asked: inp.Resume) -> None:
     state = turn.state
     if asked.scope == "group":
         _check_group(state, asked, paused=True)
@@ -257,7 +257,7 @@ def resume(turn: TickContext, place: int, asked: ask.Resume) -> None:
     turn.emit(ScheduleResumed(schedule.number, place))
 
 
-def _check_group(state: State, asked: ask.Pause | ask.Resume, *, paused: bool) -> None:
+def _check_group(state: State, asked: inp.Pause | inp.Resume, *, paused: bool) -> None:
     group = tenant_of(state, asked.tenant).groups.get(asked.name)
     if group is None:
         raise Refused("unknown_group", f"there is no group {shortened(asked.name, 128)!r}", path="name")
@@ -265,7 +265,7 @@ def _check_group(state: State, asked: ask.Pause | ask.Resume, *, paused: bool) -
         raise Refused("illegal_move", f"group {asked.name} is {'' if group.paused else 'not '}paused", path="name")
 
 
-def _steer(turn: TickContext, place: int, asked: ask.SteerSchedule) -> None:
+def _steer(turn: TickContext, place: int, asked: inp.SteerSchedule) -> None:
     schedule = schedule_of(turn.state, asked.tenant, asked.schedule)
     match asked.deed:
         case "archive" | "restore":
@@ -279,7 +279,7 @@ def _steer(turn: TickContext, place: int, asked: ask.SteerSchedule) -> None:
     standing, failures = schedule.decision, schedule.failures
     turn.emit(ScheduleStateChanged(place, schedule.number))
     if asked.deed == "reset_failures" and standing is not None and failures:
-        after = course_of(schedule)
+        after = governor_state_of(schedule)
         told = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
         turn.emit(ScheduleDecided(schedule.number, after, told))
 
@@ -287,13 +287,13 @@ def _steer(turn: TickContext, place: int, asked: ask.SteerSchedule) -> None:
 # ---- advice and triggers
 
 
-def _advise(turn: TickContext, place: int, asked: ask.Advise) -> None:
+def _advise(turn: TickContext, place: int, asked: inp.Advise) -> None:
     state = turn.state
     schedule = check_advice(state, asked, now_ms=state.now_ms)
     turn.emit(HintsChanged(place, schedule.number))
     if schedule.ended and not is_held(schedule):
         govern(turn, schedule)  # it has to hear of the run that ended before anything else
-    before, standing, rhythm = course_of(schedule), schedule.decision, cron_of(schedule)
+    before, standing, rhythm = governor_state_of(schedule), schedule.decision, cron_of(schedule)
     after = _advised(before, asked, state.now_ms)
     if standing is None or (asked.clear and standing.chosen in HINTED):
         told = decide(state.now_ms, after, rhythm)  # what was cleared is the reason for the time that stands
@@ -302,7 +302,7 @@ def _advise(turn: TickContext, place: int, asked: ask.Advise) -> None:
     turn.emit(ScheduleDecided(schedule.number, after, told))
 
 
-def check_advice(state: State, asked: ask.Advise, *, now_ms: int) -> Schedule:
+def check_advice(state: State, asked: inp.Advise, *, now_ms: int) -> Schedule:
     """Whom it is for. Raises `Refused` for advice that could never count."""
     schedule = schedule_of(state, asked.tenant, asked.schedule)
     if schedule.governing is None:
@@ -319,11 +319,11 @@ def check_advice(state: State, asked: ask.Advise, *, now_ms: int) -> Schedule:
         raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
     if asked.cost < 0:
         raise Refused("bad_cost", "what advice did cost is not negative", path="cost")
-    check_course(_advised(course_of(schedule), asked, now_ms))
+    check_course(_advised(governor_state_of(schedule), asked, now_ms))
     return schedule
 
 
-def _advised(course: GovernorState, asked: ask.Advise, now_ms: int) -> GovernorState:
+def _advised(course: GovernorState, asked: inp.Advise, now_ms: int) -> GovernorState:
     """Given hints replace those of their kind. What has expired stays over: the new end is not for it."""
     if asked.clear or course.hint_expires_ms <= now_ms:
         course = cleared(course)
@@ -333,7 +333,7 @@ def _advised(course: GovernorState, asked: ask.Advise, now_ms: int) -> GovernorS
     return msgspec.structs.replace(course, hint_interval_ms=interval_ms, hint_at_ms=at_ms, hint_expires_ms=expires_ms)
 
 
-def _trigger(turn: TickContext, place: int, asked: ask.Trigger) -> None:
+def _trigger(turn: TickContext, place: int, asked: inp.Trigger) -> None:
     state = turn.state
     schedule = schedule_of(state, asked.tenant, asked.schedule)
     tenant, way = schedule.tenant, "test" if asked.test else "trigger"
@@ -361,7 +361,7 @@ def _trigger(turn: TickContext, place: int, asked: ask.Trigger) -> None:
 # ---- calendars and zones
 
 
-def _put_holidays(turn: TickContext, place: int, asked: ask.PutHolidays) -> None:
+def _put_holidays(turn: TickContext, place: int, asked: inp.PutHolidays) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     check_name(asked.name, path="name", kind="list of holidays")
@@ -385,14 +385,14 @@ def _put_holidays(turn: TickContext, place: int, asked: ask.PutHolidays) -> None
         _tell_anew(turn, schedule)
 
 
-def _new_zones(turn: TickContext, place: int, _asked: ask.NewZones) -> None:
+def _new_zones(turn: TickContext, place: int, _asked: inp.NewZones) -> None:
     turn.emit(ZonesChanged(place))
     for schedule in turn.state.schedules.values():
         if schedule.when.zone != "UTC" and schedule.governing is None and schedule.late is None:
             _tell_anew(turn, schedule)
 
 
-def _choose_catch_up(turn: TickContext, place: int, asked: ask.ChooseCatchUp) -> None:
+def _choose_catch_up(turn: TickContext, place: int, asked: inp.ChooseCatchUp) -> None:
     if asked.policy not in CATCH_UPS:
         raise Refused("bad_catch_up", f"policy is one of {', '.join(CATCH_UPS)}", path="policy")
     if (asked.policy in ("window", "spread")) != (0 < asked.length_ms <= SPAN_MS_MAX):
@@ -424,13 +424,13 @@ def _tell_anew(turn: TickContext, schedule: Schedule) -> None:
 
 
 SCHEDULE_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
-    ask.PutSchedule: _put,
-    ask.ApplySchedules: _apply,
-    ask.RemoveSchedule: _remove,
-    ask.SteerSchedule: _steer,
-    ask.Advise: _advise,
-    ask.Trigger: _trigger,
-    ask.PutHolidays: _put_holidays,
-    ask.NewZones: _new_zones,
-    ask.ChooseCatchUp: _choose_catch_up,
+    inp.PutSchedule: _put,
+    inp.ApplySchedules: _apply,
+    inp.RemoveSchedule: _remove,
+    inp.SteerSchedule: _steer,
+    inp.Advise: _advise,
+    inp.Trigger: _trigger,
+    inp.PutHolidays: _put_holidays,
+    inp.NewZones: _new_zones,
+    inp.ChooseCatchUp: _choose_catch_up,
 }

@@ -32,7 +32,7 @@ RUNS_PER_LOOK = 100
 PASSED_PER_LOOK = 5_000
 
 
-def look(turn: TickContext, number: int) -> None:
+def fire(turn: TickContext, number: int) -> None:
     schedule = turn.state.schedules.blocks[number >> BLOCK_BITS][number]
     if schedule.is_plain and _begin_on_time(turn, schedule):
         return

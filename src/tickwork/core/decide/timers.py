@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tickwork.core.decide.advance import fail_or_retry, resume_run, time_out
 from tickwork.core.decide.backfill import look_at_backfill
 from tickwork.core.decide.run_commands import resolve_redriven
-from tickwork.core.decide.schedule_firing import look
+from tickwork.core.decide.schedule_firing import fire
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.model import ApprovalNode, EventNode
 from tickwork.core.definition.plan import Kind
@@ -87,7 +87,7 @@ def _rate(turn: TickContext, number: int) -> None:
 
 TIMERS: dict[int, Callable[[TickContext, int], None]] = {
     Timer.RUN_START: _run_start,
-    Timer.SCHEDULE: look,
+    Timer.SCHEDULE: fire,
     Timer.BACKFILL: look_at_backfill,
     Timer.RETRY: _retry,
     Timer.WAIT: _wait,

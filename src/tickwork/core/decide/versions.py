@@ -15,7 +15,7 @@ from tickwork.core.decide.lookup import answer, tenant_of
 from tickwork.core.decide.schedule_commands import apply_set, check_set
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.versions import declared_bytes, latest_of
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import VersionPut
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import AppVersion, State, Tenant
@@ -59,7 +59,7 @@ def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
     return pin_of(application, name), definition
 
 
-def _register(turn: TickContext, place: int, asked: ask.RegisterVersion) -> None:
+def _register(turn: TickContext, place: int, asked: inp.RegisterVersion) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     check_name(asked.application, path="application", kind="application")
@@ -92,7 +92,7 @@ def _register(turn: TickContext, place: int, asked: ask.RegisterVersion) -> None
     answer(turn, place, "" if latest is None else latest.name)
 
 
-def _set_latest(turn: TickContext, place: int, asked: ask.SetLatestVersion) -> None:
+def _set_latest(turn: TickContext, place: int, asked: inp.SetLatestVersion) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     wanted = version_of(tenant, asked.application, asked.version)
@@ -124,6 +124,6 @@ def stranded(state: State) -> list[tuple[str, str, int]]:
 
 
 VERSION_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
-    ask.RegisterVersion: _register,
-    ask.SetLatestVersion: _set_latest,
+    inp.RegisterVersion: _register,
+    inp.SetLatestVersion: _set_latest,
 }

@@ -9,7 +9,7 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.definition.model import PRIORITY_MIN
 from tickwork.core.evolve.indexes import clear_timer, set_timer
 from tickwork.core.state import events as ev
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.schedule import Fate, FateRange
 from tickwork.core.state.state import Backfill, BackfillState, Run, State, Timer
@@ -40,7 +40,7 @@ def _looked(state: State, backfill: Backfill) -> None:
 
 def _on_begun(state: State, event: ev.BackfillStarted) -> None:
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.Backfill)
+    assert isinstance(asked, inp.Backfill)
     schedule = state.tenants[asked.tenant].schedules.get(asked.schedule)
     assert schedule is not None
     state.next_number = max(state.next_number, event.backfill + 1)
@@ -55,7 +55,7 @@ def _on_begun(state: State, event: ev.BackfillStarted) -> None:
 
 def _on_steered(state: State, event: ev.BackfillStateChanged) -> None:
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.SteerBackfill)
+    assert isinstance(asked, inp.SteerBackfill)
     backfill = state.backfills[asked.backfill]
     if asked.deed == "cancel":
         leave_backfill(state, backfill, BackfillState.CANCELLED)
@@ -76,7 +76,7 @@ def _on_asked(state: State, event: ev.BackfillLookupStarted) -> None:
 
 def _on_told(state: State, event: ev.BackfillLookupFinished) -> None:
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.RunsKnown)
+    assert isinstance(asked, inp.RunsKnown)
     backfill = state.backfills[event.backfill]
     runs = backfill.schedule.tenant.runs
     known = frozenset(asked.known)

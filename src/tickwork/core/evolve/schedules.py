@@ -16,7 +16,7 @@ from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.core.evolve.backfills import leave_backfill
 from tickwork.core.evolve.indexes import clear_timer, move_timer, set_timer
 from tickwork.core.state import events as ev
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.schedule import CatchUp, CatchUpChoice, CatchUpPlan, Fate, HintOrigin
 from tickwork.core.state.state import BackfillState, Group, Run, Schedule, State, Tenant, Timer
@@ -149,8 +149,8 @@ def _on_put(state: State, event: ev.SchedulePut) -> None:
     arm(state, schedule)
 
 
-def put_of(asked: Any, item: int) -> ask.PutSchedule:
-    found: ask.PutSchedule = asked.puts[item] if item >= 0 else asked
+def put_of(asked: Any, item: int) -> inp.PutSchedule:
+    found: inp.PutSchedule = asked.puts[item] if item >= 0 else asked
     return found
 
 
@@ -216,7 +216,7 @@ def _on_removed(state: State, event: ev.ScheduleRemoved) -> None:
 
 def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.PutHolidays)
+    assert isinstance(asked, inp.PutHolidays)
     tenant = state.tenants[asked.tenant]
     if asked.dates is None:
         del tenant.holidays[asked.name]
@@ -229,13 +229,13 @@ def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
 
 def _on_chosen(state: State, event: ev.CatchUpChosen) -> None:
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.ChooseCatchUp)
+    assert isinstance(asked, inp.ChooseCatchUp)
     state.choice = CatchUpChoice(cast("CatchUp", asked.policy), asked.length_ms, state.now_ms)
 
 
 def _on_zones(state: State, event: ev.ZonesChanged) -> None:
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.NewZones)
+    assert isinstance(asked, inp.NewZones)
     state.zones_version = asked.version
 
 
@@ -296,7 +296,7 @@ def resume_group(state: State, tenant: Tenant, name: str) -> None:
 def _on_steered(state: State, event: ev.ScheduleStateChanged) -> None:
     schedule = state.schedules[event.schedule]
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.SteerSchedule)
+    assert isinstance(asked, inp.SteerSchedule)
     if asked.deed == "archive":
         schedule.archived = True
         arm(state, schedule)
@@ -318,7 +318,7 @@ def _on_steered(state: State, event: ev.ScheduleStateChanged) -> None:
 def _on_advised(state: State, event: ev.HintsChanged) -> None:
     schedule = state.schedules[event.schedule]
     asked = state.inputs[event.input]
-    assert isinstance(asked, ask.Advise)
+    assert isinstance(asked, inp.Advise)
     schedule.advice = HintOrigin(asked.by, asked.reason, asked.cost)
 
 

@@ -109,7 +109,7 @@ def why(
     """
     teller = HistoryBuilder((machine or Machine(settings=settings)).state, tenant, run_id)
     for row in rows:
-        teller.hear(row)
+        teller.add_row(row)
     return teller.story()
 
 
@@ -152,7 +152,7 @@ class HistoryBuilder:
 
     # ---- row by row
 
-    def hear(self, row: JournalRow) -> None:
+    def add_row(self, row: JournalRow) -> None:
         self.seq = row.seq
         begin_tick(self.state, row.tick, row.inputs)
         for event in row.events:
@@ -189,7 +189,7 @@ class HistoryBuilder:
                 detail = self.why_now
             if move_run(run.state, event.trigger) >= RunState.COMPLETED:
                 self.live, self.ended = False, self.state.tick
-        self._tell(event, what, detail, task)
+        self._append(event, what, detail, task)
 
     def _task_of(self, event: ev.Event) -> Task | None:
         task = self.state.tasks.get(getattr(event, "task", 0))
@@ -203,7 +203,7 @@ class HistoryBuilder:
                 self.visits.append(self.state.tick)
                 self.touched = True
             case ev.Deferred() if run.number in event.runs:
-                self._tell(event, "deferred", "the tick was full, or more is to be seen: visited again in the next")
+                self._append(event, "deferred", "the tick was full, or more is to be seen: visited again in the next")
             case ev.RunMoved():
                 self._child_moved(event, run)
 
@@ -213,7 +213,7 @@ class HistoryBuilder:
         after = move_run(other.state, event.trigger)
         if parent is not None and parent.run is run and after >= RunState.COMPLETED:
             detail = f"run {other.id} ended {RunState(after).name}" + (f": {event.reason}" if event.reason else "")
-            self._tell(event, "child_ended", detail, parent, child=other.child)
+            self._append(event, "child_ended", detail, parent, child=other.child)
 
     def _after(self, event: ev.Event, leaver: str) -> None:
         """Meet the run when it comes into memory, and tell what only shows once the event has acted."""
@@ -238,7 +238,7 @@ class HistoryBuilder:
         what, detail = words_of(self.state, run, None, event)
         if isinstance(event, ev.RunScheduled) and self.governed:
             detail = f"{detail}; {self.governed}"
-        self._tell(event, what, detail)
+        self._append(event, what, detail)
 
     def _meet(self, run: Run) -> None:
         self.run, self.live, self.touched, self.ended = run, True, True, 0
@@ -262,11 +262,11 @@ class HistoryBuilder:
             return
         self.stale += isinstance(event, ev.StaleReport)
         what, detail = words_of(self.state, self.run, None, event)
-        self._tell(event, what, detail, node=node, child=child, attempt=getattr(asked, "attempt", 0))
+        self._append(event, what, detail, node=node, child=child, attempt=getattr(asked, "attempt", 0))
 
     # ---- what is told
 
-    def _tell(
+    def _append(
         self, event: ev.Event, what: str, detail: str, task: Task | None = None, *, node: str = "", child: int = -1,
         attempt: int = 0,
     ) -> None:  # fmt: skip

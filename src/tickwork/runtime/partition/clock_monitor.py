@@ -47,7 +47,7 @@ class ClockMonitor:
         if ahead != self._partition.machine.state.timers_held:
             reason = describe_clock(self.reading()) if ahead else ""
             with contextlib.suppress(TickworkError):  # it has stopped, and the next owner looks for itself
-                self._partition.ask([HoldTimers(ahead, reason)])
+                self._partition.submit_inputs([HoldTimers(ahead, reason)])
 
     async def check(self) -> None:
         loop, real = asyncio.get_running_loop(), self._partition.keeper.real
@@ -62,7 +62,7 @@ class ClockMonitor:
         """A person says that the wall clock is right. Return whether a step was held."""
         confirmed = self._partition.keeper.real.confirm(by)
         self.hold_timers()
-        self._partition.look_again()
+        self._partition.refresh()
         return confirmed
 
     def reading(self) -> ClockReading:
@@ -78,7 +78,7 @@ class ClockMonitor:
                 real.compare(reference_ms)
             if not real.step_ms:
                 await self._reference.record(real.read())
-        self._partition.look_again()
+        self._partition.refresh()
 
     def _raise_alarm(self, reading: ClockReading, now_s: float) -> None:
         kind = {"steady": "", "held": "clock_step", "ahead": "clock_ahead"}[reading.state]

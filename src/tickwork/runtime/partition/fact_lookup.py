@@ -50,7 +50,7 @@ class FactLookup:
         """The same beside other books."""
         return FactLookup(self._runs, books, self._partition)
 
-    async def beside(self, parts: list[BatchSlice]) -> list[Input]:
+    async def attach(self, parts: list[BatchSlice]) -> list[Input]:
         """The inputs of these parts, with the facts that they need."""
         inputs: list[Input] = []
         asked: list[int] = []

@@ -162,14 +162,14 @@ class Partition:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def leave_rows(self) -> None:
+    async def pause_flushing(self) -> None:
         """Those of now are written; later ones are left to whoever reads ahead from there."""
         await self._until_written()
         self._close_window(force=True)
         self._rows_left = True
         await self._until_written()
 
-    def write_rows(self) -> None:
+    def resume_flushing(self) -> None:
         self._rows_left = False
         self._wake.set()
 
@@ -177,7 +177,9 @@ class Partition:
         while self.books.writing is not None and self.failed is None:
             await asyncio.sleep(WRITTEN_S)
 
-    def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> InputBatch:
+    def submit_inputs(
+        self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False
+    ) -> InputBatch:
         """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
         if self.failed is not None:
             raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
@@ -216,7 +218,7 @@ class Partition:
         """Everything that was asked is decided and durable, and no timer is due."""
         return not (self._inbox or self._in_hand or self._undurable or self._timer_due())
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """For whoever moves the clock by hand: a timer may be due by now."""
         self._wake.set()
 
@@ -237,10 +239,10 @@ class Partition:
                 if self.failed is not None:
                     break
                 if self._inbox or self._timer_due():
-                    await self._until_told()
+                    await self._yield_to_responses()
                     await self._tick()
                     await asyncio.sleep(0)  # what is decided goes to the store while the next tick is
-                    await self._until_told()
+                    await self._yield_to_responses()
                 self._close_window()
         except Exception as error:
             self._fail(error)
@@ -300,7 +302,7 @@ class Partition:
             await asyncio.sleep(wait)
         self._pace.ticked(loop.time())
 
-    async def _until_told(self) -> None:
+    async def _yield_to_responses(self) -> None:
         """Who was told a moment ago what has become durable sends it on its way before anything else is done."""
         if asyncio.get_running_loop().time() - self._told_at < TOLD_S:
             await asyncio.sleep(0)
@@ -320,7 +322,7 @@ class Partition:
         parts = self._in_hand = self._inbox.take() if limit is None else self._inbox.take(limit=limit)
         self._one_by_one = max(0, self._one_by_one - 1)
         try:
-            asked = await self._facts.beside(parts)
+            asked = await self._facts.attach(parts)
         except StoreUnusable:
             raise  # an outage: nothing could be committed either
         except Exception as error:
@@ -507,9 +509,9 @@ class Partition:
         self.durable_seq, self.durable_tick = decided.seq, decided.tick
         self._on_durable(decided)
         if decided.orders:  # workers first: what is written leaves when everybody who is awake has had a turn
-            asyncio.get_running_loop().call_soon(_tell, decided.through)
+            asyncio.get_running_loop().call_soon(_resolve_batches, decided.through)
         else:
-            _tell(decided.through)
+            _resolve_batches(decided.through)
         self._told_at = asyncio.get_running_loop().time()
         committed, self._committed = self._committed, asyncio.Event()
         committed.set()
@@ -561,7 +563,7 @@ def _outcome(letter: InputBatch, error: TickworkError) -> Unavailable:
     return OutcomeUnknown(message, retry_after_ms=1_000)
 
 
-def _tell(letters: list[InputBatch]) -> None:
+def _resolve_batches(letters: list[InputBatch]) -> None:
     for letter in letters:
         if not letter.done.done():
             letter.done.set_result(None)

@@ -17,7 +17,7 @@ from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.decide.schedule_commands import check_put, is_same
 from tickwork.core.definition.model import HttpNode
 from tickwork.core.definition.plan import new_plan
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
@@ -54,7 +54,7 @@ class EndpointService(ScheduleService, QueryService):
         self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str, path: str = ""
     ) -> None:
         owner = self.tenant(tenant)
-        asked: list[ask.Input] = []
+        asked: list[inp.Input] = []
         for name, one in sorted(wanted.items()):
             try:
                 asked += self._endpoint_inputs(owner, name, one, by)
@@ -70,7 +70,7 @@ class EndpointService(ScheduleService, QueryService):
                 raise Refused(wrong.code, wrong.message)
         await self.until_durable()  # also where nothing is new: whoever put it first may not have been told yet
 
-    def _endpoint_inputs(self, owner: Tenant, name: str, wanted: wire.EndpointRequest, by: str) -> list[ask.Input]:
+    def _endpoint_inputs(self, owner: Tenant, name: str, wanted: wire.EndpointRequest, by: str) -> list[inp.Input]:
         """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
         words.check_endpoint_name(name)
         document = words.document_of(name, wanted)
@@ -80,13 +80,13 @@ class EndpointService(ScheduleService, QueryService):
         if old is not None and not words.is_endpoint(old):
             raise Refused("name_taken", f"{name} is a schedule of {old.workflow}; choose another name", path="endpoint")
         check_put(self.state, put, plans=owner.plans | {plan.name: plan})
-        asked: list[ask.Input] = []
+        asked: list[inp.Input] = []
         if latest is None or latest.hash != plan.hash:
-            asked.append(ask.PutDefinition(by, owner.id, document))
+            asked.append(inp.PutDefinition(by, owner.id, document))
         if not is_same(old, put):
             asked.append(put)
         if old is not None and old.archived:
-            asked.append(ask.SteerSchedule(by, owner.id, name, "restore"))
+            asked.append(inp.SteerSchedule(by, owner.id, name, "restore"))
         return asked
 
     def _endpoint_preview(self, name: str, wanted: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:

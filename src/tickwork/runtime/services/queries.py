@@ -149,14 +149,14 @@ class QueryService(EngineContext):
             return None
         await self.until_durable()
         machine = Machine(settings=self.state.settings, zones=self.zones)
-        teller = HistoryBuilder(machine.state, tenant, run_id)
+        builder = HistoryBuilder(machine.state, tenant, run_id)
         head, seq, last = GENESIS, 0, self.live.durable_seq
         while seq < last:
             for sealed in await self.journal(after=seq, limit=min(ROWS_PER_READ, last - seq)):
-                teller.hear(unseal(sealed, head))
+                builder.add_row(unseal(sealed, head))
                 head, seq = sealed.hash, sealed.seq
                 await asyncio.sleep(0)
-        return teller.story()
+        return builder.story()
 
     async def journal(self, *, after: int, limit: int) -> list[SealedRow]:
         return await self.archives.journal(self.number, after=after, limit=limit)

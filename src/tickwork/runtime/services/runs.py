@@ -20,7 +20,7 @@ from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
 from tickwork.core.definition.model import TaskNode
 from tickwork.core.definition.plan import Plan, new_plan
 from tickwork.core.evolve.versions import by_age
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import Payload, RunRow
@@ -49,14 +49,14 @@ class RunService(EndpointService, WorkflowService):
     ) -> list[wire.Submitted | wire.Rejected]:
         """All of them in one call; each is accepted or refused on its own. `new_id` names those without a name."""
         new_id = new_id or self.ids.new
-        asked: list[ask.Input] = []
+        asked: list[inp.Input] = []
         payloads: list[Payload] = []
         refused: dict[int, wire.Rejected] = {}
         facts = False
         bare = self._bare(submissions, tenant) if len(submissions) > 1 else {}
         for place, submission in enumerate(submissions):
             if submission == bare.get(submission.workflow):
-                asked.append(ask.Submit(by, tenant, new_id(), submission.workflow))
+                asked.append(inp.Submit(by, tenant, new_id(), submission.workflow))
                 continue
             try:
                 one = await self._submission(submission, by, tenant, payloads, new_id)
@@ -87,7 +87,7 @@ class RunService(EndpointService, WorkflowService):
 
     async def _submission(
         self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload], new_id: Callable[[], str]
-    ) -> ask.Submit:
+    ) -> inp.Submit:
         submission = self._timed(self._pinned(submission, tenant), tenant)
         inputs: Value = None
         if submission.inputs:
@@ -100,9 +100,9 @@ class RunService(EndpointService, WorkflowService):
             raise Refused("unknown_workflow", f"there is no workflow {shortened(workflow, 128)!a}", path="workflow")
         run_id = submission.id or new_id()
         if not _has_terms(submission):
-            return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
+            return inp.Submit(by, tenant, run_id, submission.workflow, inputs)
         check_terms(submission)
-        terms = ask.SubmitOptions(
+        terms = inp.SubmitOptions(
             key=submission.key,
             body=_body(submission) if submission.key or submission.id else "",
             start_at_ms=instant_ms(submission.start_at, path="start_at") if submission.start_at else None,
@@ -112,7 +112,7 @@ class RunService(EndpointService, WorkflowService):
             definition=submission.definition,
             version=submission.version,
         )
-        return ask.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
+        return inp.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
 
     def _timed(self, submission: wire.Submission, tenant: str) -> wire.Submission:
         """A workflow that asks for its scheduled time gets the present where nobody gave one."""
@@ -153,16 +153,16 @@ class RunService(EndpointService, WorkflowService):
         self._check_policies(plans)
         owner = self.tenant(tenant)
         queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
-        asked: list[ask.Input] = [ask.PutQueue(by, queue) for queue in queues]
+        asked: list[inp.Input] = [inp.PutQueue(by, queue) for queue in queues]
         versioned = bool(publication.application and publication.version)
         for plan, document in zip(plans, documents, strict=True):
             if versioned:
                 if plan.hash not in owner.versions:
-                    asked.append(ask.PutDefinition(by, tenant, document, False))
+                    asked.append(inp.PutDefinition(by, tenant, document, False))
                 continue
             latest = owner.plans.get(plan.name)
             if latest is None or latest.hash != plan.hash:
-                asked.append(ask.PutDefinition(by, tenant, document))
+                asked.append(inp.PutDefinition(by, tenant, document))
         known = owner.plans | {plan.name: plan for plan in plans}
         if publication.application or publication.schedules:
             whole = self._set_of(
@@ -207,17 +207,17 @@ class RunService(EndpointService, WorkflowService):
 
     async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
         rate_ms = duration_ms(wanted.per, path="per")
-        await self.command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window))
+        await self.command(inp.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window))
 
     async def confirm_clock(self, *, by: str) -> bool:
         """A person says that the wall clock is right. Return whether a step of it was held here."""
         if self.clock_monitor is None or not self.clock_monitor.confirm(by):
             return False
-        await self.command(ask.HoldTimers(self.live.keeper.is_ahead()))  # durable, with the gap before it
+        await self.command(inp.HoldTimers(self.live.keeper.is_ahead()))  # durable, with the gap before it
         return True
 
     async def cancel(self, run_id: str, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
-        await self.command(ask.Cancel(by, tenant, run_id, reason), facts=True)
+        await self.command(inp.Cancel(by, tenant, run_id, reason), facts=True)
 
     async def pause(
         self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
@@ -225,10 +225,10 @@ class RunService(EndpointService, WorkflowService):
         until_ms = instant_ms(until, path="until") if until else None
         if until_ms is not None and until_ms <= max(self.now_ms(), self.state.now_ms):
             raise Refused("bad_time", "a pause must end in the future", path="until")
-        await self.command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
+        await self.command(inp.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
 
     async def resume(self, scope: str, name: str, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(ask.Resume(by, scope, tenant, name), facts=scope == "run")
+        await self.command(inp.Resume(by, scope, tenant, name), facts=scope == "run")
 
     async def resolve(
         self,
@@ -247,7 +247,7 @@ class RunService(EndpointService, WorkflowService):
             await self._bring_back(row)
         payloads: list[Payload] = []
         given = {node: await self._taken(value, f"values.{node}", payloads) for node, value in (values or {}).items()}
-        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
+        asked = inp.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
         await self.command(asked, payloads, facts=True)
 
     async def _taken(self, value: Any, path: str, payloads: list[Payload]) -> Value:
@@ -262,7 +262,7 @@ class RunService(EndpointService, WorkflowService):
             raise Refused("value_too_large", message, path=path)
         return await self.vault.take_any(data, payloads)
 
-    async def _whole(self, record: ask.RunRecord, payloads: list[Payload]) -> ask.RunRecord:
+    async def _whole(self, record: inp.RunRecord, payloads: list[Payload]) -> inp.RunRecord:
         """With values of its own, for another run: what its children gave leaves with it for the archive."""
         inputs = await self._own_value(record.inputs, payloads)
         results = tuple([(step, await self._own_value(value, payloads)) for step, value in record.results])
@@ -323,7 +323,7 @@ class RunService(EndpointService, WorkflowService):
                     raise Refused("unknown_definition", "that version is not here", path="definition")
                 inputs = await self._large_inputs(wanted.inputs, plan, payloads)
         new = new_id or self.ids.new()
-        asked = ask.Rerun(
+        asked = inp.Rerun(
             by,
             tenant,
             new,
@@ -340,12 +340,12 @@ class RunService(EndpointService, WorkflowService):
     async def decide(
         self, run_id: str, node: str, *, approve: bool, by: str, comment: str = "", tenant: str = TENANT
     ) -> None:
-        await self.command(ask.Decide(by, tenant, run_id, node, approve, comment), facts=True)
+        await self.command(inp.Decide(by, tenant, run_id, node, approve, comment), facts=True)
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payloads: list[Payload] = []
         payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
-        asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
+        asked = inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
         told = (await self.command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
         return wire.Heard(detail=told, waiting=int(told.partition(" ")[0]) if told else 1)
 
@@ -379,7 +379,7 @@ def _queues(plan: Plan) -> set[str]:
 
 
 def _in_order(
-    count: int, asked: list[ask.Input], answers: dict[int, CommandResult], refused: dict[int, wire.Rejected]
+    count: int, asked: list[inp.Input], answers: dict[int, CommandResult], refused: dict[int, wire.Rejected]
 ) -> list[wire.Submitted | wire.Rejected]:
     found: list[wire.Submitted | wire.Rejected] = []
     posted = 0
@@ -399,7 +399,7 @@ def _in_order(
     return found
 
 
-def _rejected(one: ask.Submit, answer: CommandResult) -> wire.Rejected:
+def _rejected(one: inp.Submit, answer: CommandResult) -> wire.Rejected:
     refused = refusal_of(answer)
     if refused.code == "key_reused" and (one.terms is None or not one.terms.key):
         message = f"the id {one.run_id} was used for a different request; choose another, or send the same again"

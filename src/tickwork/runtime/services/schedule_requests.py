@@ -1,7 +1,7 @@
 """A request for a schedule, as the machine is asked for it."""
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.schedule import GovernorLimits
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import length_ms, terms_of, when_of
@@ -19,11 +19,11 @@ def put_of(
     owner: str = "",
     path: str = "",
     new: bool = False,
-) -> ask.PutSchedule:
+) -> inp.PutSchedule:
     at = f"{path}." if path else ""
     if name in RESERVED:
         raise Refused("reserved_name", f"no schedule is named {name!r}: the API has that path", path=path or "schedule")
-    return ask.PutSchedule(
+    return inp.PutSchedule(
         by,
         tenant,
         name,

@@ -22,7 +22,7 @@ from tickwork.core.evolve.schedules import anchored, is_held, occurrence_id, rhy
 from tickwork.core.explain import schedule_preview as told
 from tickwork.core.explain.upcoming import left_of, upcoming
 from tickwork.core.snapshot.schedule_rows import LiveBackfill
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import FindRuns
 from tickwork.core.state.schedule import Fate, FateRange
 from tickwork.core.state.state import Schedule, Tenant
@@ -85,7 +85,7 @@ class ScheduleService(EngineContext):
         by: str,
         tenant: str,
         queues: frozenset[str] = frozenset(),
-    ) -> ask.ApplySchedules:
+    ) -> inp.ApplySchedules:
         """A whole set, checked as the machine will check it."""
         puts = []
         for name, one in sorted(wanted.items()):
@@ -95,7 +95,7 @@ class ScheduleService(EngineContext):
             with in_words(path):
                 check_put(self.state, put, plans=plans, queues=queues)
             puts.append(put)
-        return ask.ApplySchedules(by, tenant, owner, puts)
+        return inp.ApplySchedules(by, tenant, owner, puts)
 
     def _check_no_endpoint(self, name: str, tenant: str, *, path: str = "schedule") -> None:
         old = self.tenant(tenant).schedules.get(name)
@@ -106,24 +106,24 @@ class ScheduleService(EngineContext):
         """Not an endpoint, which keeps its history: that is archived."""
         if is_endpoint(schedule_of(self.state, tenant, name)):
             raise Refused("illegal_move", f"{name} is an endpoint, which is archived and not deleted", path="schedule")
-        await self.command(ask.RemoveSchedule(by, tenant, name))
+        await self.command(inp.RemoveSchedule(by, tenant, name))
 
     async def steer_schedule(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(ask.SteerSchedule(by, tenant, name, deed))
+        await self.command(inp.SteerSchedule(by, tenant, name, deed))
 
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
         now_ms = self.now_ms()
         ttl_ms = duration_ms(wanted.ttl, path="ttl") if wanted.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
-        asked = ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
+        asked = inp.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
         with in_words():
             check_advice(self.state, asked, now_ms=now_ms)
         await self.command(asked)
         return self.schedule(name, tenant=tenant)
 
     async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:
-        await self.command(ask.Advise(by, tenant, name, clear=True))
+        await self.command(inp.Advise(by, tenant, name, clear=True))
         return self.schedule(name, tenant=tenant)
 
     async def trigger(self, name: str, *, by: str, test: bool = False, key: str = "", tenant: str = TENANT) -> str:
@@ -131,10 +131,10 @@ class ScheduleService(EngineContext):
         same run, for 24 hours."""
         if schedule_of(self.state, tenant, name).archived:
             raise Refused("illegal_move", f"{name} is in the archive; bring it back first", path="schedule")
-        return (await self.command(ask.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
+        return (await self.command(inp.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
 
     async def put_holidays(self, name: str, dates: tuple[str, ...] | None, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(ask.PutHolidays(by, tenant, name, dates))
+        await self.command(inp.PutHolidays(by, tenant, name, dates))
 
     # ---- backfill
 
@@ -148,7 +148,7 @@ class ScheduleService(EngineContext):
         if wanted.preview:
             return plan if wanted.forced else await self._without_known(plan, schedule, dues_ms)
         answer = await self.command(
-            ask.Backfill(
+            inp.Backfill(
                 by, tenant, name, from_ms, to_ms, wanted.concurrency, wanted.priority, wanted.newest_first,
                 wanted.forced,
             )
@@ -201,7 +201,7 @@ class ScheduleService(EngineContext):
         return msgspec.structs.replace(plan, run_ids=missing, known=len(known))
 
     async def steer_backfill(self, number: int, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(ask.SteerBackfill(by, tenant, number, deed))
+        await self.command(inp.SteerBackfill(by, tenant, number, deed))
 
     async def backfills(self, *, tenant: str = TENANT, limit: int = 50) -> list[wire.Backfill]:
         """Those under way, then those that ended, newest first."""
@@ -217,11 +217,11 @@ class ScheduleService(EngineContext):
         ended = [*unwritten, *(row for row in stored if row.number not in known)]
         return (live + [views.backfill(row.schedule, _decode_backfill(row.data)) for row in ended])[:limit]
 
-    async def find_known(self, effect: FindRuns) -> ask.RunsKnown:
+    async def find_known(self, effect: FindRuns) -> inp.RunsKnown:
         backfill = self.state.backfills.get(effect.backfill)
         schedule = backfill.schedule if backfill is not None else None
         known = await self._ran(effect.tenant, schedule, effect.schedule, effect.dues_ms)
-        return ask.RunsKnown(effect.backfill, tuple(due_ms for due_ms in effect.dues_ms if due_ms in known))
+        return inp.RunsKnown(effect.backfill, tuple(due_ms for due_ms in effect.dues_ms if due_ms in known))
 
     async def _ran(self, tenant: str, schedule: Schedule | None, name: str, dues_ms: Sequence[int]) -> set[int]:
         """Of these occurrences, those that have run: by their run, or by their fate."""
@@ -386,6 +386,6 @@ def _place(cursor: str) -> tuple[int, str]:
     return int(at), name
 
 
-def new_ones(owner: Tenant, whole: ask.ApplySchedules) -> list[ask.Input]:
+def new_ones(owner: Tenant, whole: inp.ApplySchedules) -> list[inp.Input]:
     """Of schedules that belong to no application, those that are not there just so: putting one again moves it."""
     return [put for put in whole.puts if not is_same(owner.schedules.get(put.schedule), put)]

@@ -7,7 +7,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.decide.versions import pin_of, pinned, stranded, version_of
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.versions import declared_puts, latest_of
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import State, Tenant
 from tickwork.protocol import http_models as wire
@@ -68,7 +68,7 @@ class WorkflowService(ScheduleService):
         application = self._application(application, tenant)
         wanted = version_of(self.tenant(tenant), application, version)
         puts = declared_puts(wanted.declared, by) if wanted.declared is not None else []
-        await self.command(ask.SetLatestVersion(by, tenant, application, version, puts))
+        await self.command(inp.SetLatestVersion(by, tenant, application, version, puts))
         return self.latest_version(application, tenant=tenant)
 
     def _application(self, application: str, tenant: str) -> str:
@@ -108,8 +108,8 @@ def stranded_words(state: State) -> list[str]:
     ]
 
 
-def registration(publication: wire.Publication, plans: list[Plan], whole: ask.ApplySchedules) -> ask.RegisterVersion:
-    return ask.RegisterVersion(
+def registration(publication: wire.Publication, plans: list[Plan], whole: inp.ApplySchedules) -> inp.RegisterVersion:
+    return inp.RegisterVersion(
         whole.by,
         whole.tenant,
         publication.application,

@@ -13,7 +13,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import duration_ms, duration_text
 from tickwork.core.definition.model import ENDPOINT_TIMEOUT_MS_MAX, HTTP_TIMEOUT_MS, HttpNode, Retry
 from tickwork.core.definition.plan import Plan
-from tickwork.core.state import inputs as ask
+from tickwork.core.state import inputs as inp
 from tickwork.core.state.state import Schedule
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import word_of
@@ -111,7 +111,7 @@ def schedule_request(name: str, wanted: wire.EndpointRequest) -> wire.ScheduleRe
     )
 
 
-def endpoint_put(name: str, wanted: wire.EndpointRequest, *, by: str, tenant: str) -> ask.PutSchedule:
+def endpoint_put(name: str, wanted: wire.EndpointRequest, *, by: str, tenant: str) -> inp.PutSchedule:
     if bool(wanted.cron) == bool(wanted.every):
         found = "both" if wanted.cron else "neither"
         raise Refused("bad_schedule", f"an endpoint has cron or every: exactly one; there is {found}", path="cron")

@@ -197,7 +197,7 @@ class WorkerSessions:
             return Reply(call.seq, resync=True)  # a late offer of this start would end the one that replaced it
         fenced: tuple[Pair, ...] = ()
         if inputs:
-            letter = self._partition.ask(inputs, payloads)
+            letter = self._partition.submit_inputs(inputs, payloads)
             seat.reporting += 1
             try:
                 await letter.done
@@ -234,7 +234,7 @@ class WorkerSessions:
             return Reply(call.seq, resync=True)
         fenced: tuple[Pair, ...] = ()
         if inputs:
-            letter = self._partition.ask(inputs, payloads)
+            letter = self._partition.submit_inputs(inputs, payloads)
             await letter.done
             late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
             fenced = tuple((report.task, report.attempt) for report in late)
@@ -288,7 +288,7 @@ class WorkerSessions:
             store=self._store if call.profile is not None else "",
         )
 
-    def hear(self, via: str, workers: Iterable[str]) -> None:
+    def heartbeats(self, via: str, workers: Iterable[str]) -> None:
         """That node says that these live."""
         now_ms, seats = self._clock.mono_ms(), self.seats
         for name in workers:
@@ -396,7 +396,7 @@ class WorkerSessions:
 
     def _refuse(self, order: Assignment, message: str, *, code: str = "BadArgument") -> None:
         with contextlib.suppress(Exception):
-            self._partition.ask([Failed(order.task, order.attempt, code, message, permanent=True)])
+            self._partition.submit_inputs([Failed(order.task, order.attempt, code, message, permanent=True)])
 
     def _note_taken(self, call: Call) -> None:
         """What this call took its worker has from the lane, and knows of it from this reply on."""
@@ -480,7 +480,7 @@ class WorkerSessions:
         seat.wake()
         self._on_alarm("worker_lost", f"{seat.worker}: {cause}")
         with contextlib.suppress(Exception):
-            self._partition.ask([WorkerLost(seat.worker)])
+            self._partition.submit_inputs([WorkerLost(seat.worker)])
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(job)

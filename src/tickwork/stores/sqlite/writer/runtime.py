@@ -40,7 +40,7 @@ class WriterRuntime:
 
     def bring_up(self) -> None:
         """The first time: everything is checked."""
-        self._take_up(opening.bring_up(self._path, self._synchronous, upgrade=self._upgrade))
+        self.resume_effects(opening.bring_up(self._path, self._synchronous, upgrade=self._upgrade))
 
     def reopen(self) -> None:
         """After a commit of unknown outcome. Only a whole checkpoint brings what the log holds to disk for certain."""
@@ -54,9 +54,9 @@ class WriterRuntime:
             system_errno = connection.system_errno
             connection.close()
             raise (sync_failed(error) if is_sync(error) else explained(error, system_errno=system_errno)) from error
-        self._take_up(connection)
+        self.resume_effects(connection)
 
-    def _take_up(self, connection: apsw.Connection) -> None:
+    def resume_effects(self, connection: apsw.Connection) -> None:
         writer = WriterTransactions(connection, self._failpoints, synchronous=self._synchronous)
         try:
             copying = opening.connect(self._path, self._synchronous)
