@@ -1,4 +1,4 @@
-"""Writes docs/cli.md from what the commands say of themselves."""
+"""Write docs/cli.md from the help texts of the commands."""
 
 import sys
 from pathlib import Path
@@ -15,19 +15,19 @@ from tickwork.cli.main import make_app  # noqa: E402
 PAGE = ROOT / "docs" / "cli.md"
 HEAD = """# The command line
 
-Made from the commands themselves by `tools/cli_docs.py`; words are those of [the glossary](glossary.md).
+`tools/cli_docs.py` generates this page from the help texts. Special words are in [the glossary](glossary.md).
 
-Answers go to standard output, everything else (progress, remarks, errors) to standard error. `--json` prints the
-models of the HTTP API (`/openapi.json`), one document on one line; `logs --follow --json` prints one for each line of
-the log. Colours and redrawing stop in pipes and with `NO_COLOR`. Errors are one message, never a traceback;
-`TICKWORK_DEBUG=1` shows that too. Completion for bash, zsh and fish: `tickwork --install-completion`.
+Results go to standard output, everything else (progress, notes, errors) to standard error. `--json` prints the models
+of the HTTP API (`/openapi.json`), one document on one line; `logs --follow --json` prints one document for each log
+line. In pipes and with `NO_COLOR`, there are no colours and no redrawing. An error is one message without a traceback;
+`TICKWORK_DEBUG=1` adds the traceback. Completion for bash, zsh and fish: `tickwork --install-completion`.
 
 ## Settings
 
-Flags go before `TICKWORK_*` variables, then `.env`, `tickwork.toml`, `[tool.tickwork]` in `pyproject.toml`, defaults.
-A name that nobody knows and a value of the wrong kind are refused (78). The token is never an argument: it comes from
-`TICKWORK_TOKEN`, or from the file that `TICKWORK_TOKEN_FILE` names, which only its owner may read;
-one of the two, not both.
+The order of precedence is: flags, `TICKWORK_*` variables, `.env`, `tickwork.toml`, `[tool.tickwork]` in
+`pyproject.toml`, defaults. An unknown name or a value of the wrong type is an error (78). The token is never an
+argument: set `TICKWORK_TOKEN`, or `TICKWORK_TOKEN_FILE` with the name of a file that only its owner can read, but not
+both.
 
 ## Exit codes
 

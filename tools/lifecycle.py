@@ -1,4 +1,4 @@
-"""Writes docs/lifecycle.md, or says with --check whether it is current."""
+"""Write docs/lifecycle.md. With --check, only report whether it is current."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,16 @@ FILE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 
 _HEAD = """# Lifecycles
 
-Drawn by `tools/lifecycle.py` from the tables in `src/tickwork/core/state/lifecycle.py`; do not edit.
-Every cell of every table is decided: the state that follows, or *refused*.
+`tools/lifecycle.py` generates this page from the tables in `src/tickwork/core/state/lifecycle.py`. Do not edit it.
+Each cell of a table shows the next state, or *refused*.
 """
 
-_CLEAN_UP = f"""When the `timeout` of a run is over and it has clean-up left, `time_out` comes in two steps. First every
-node that is not clean-up is cancelled, a pause ends, and the clean-up starts: nodes with the trigger rule `all_done` or
-`any_failed`, and nodes that need nothing but such nodes. The clean-up may take as long as `timeout`, at least
+_CLEAN_UP = f"""If a run exceeds its `timeout` and has clean-up nodes, the transition `time_out` takes two steps. First,
+all other nodes are cancelled, a pause ends, and the clean-up starts: nodes with the trigger rule `all_done` or
+`any_failed`, and nodes that depend only on such nodes. The clean-up may take as long as `timeout`, at least
 {CLEAN_UP_MS_MIN // 60_000} minute and at most {CLEAN_UP_MS_MAX // 60_000} minutes. When it has ended, or its time is
-over, the run makes the move `time_out`, however the clean-up ended. `cancel` ends a run at once, with its clean-up.
+over, the run makes the transition `time_out`, whatever the result of the clean-up. `cancel` ends a run and its clean-up
+at once.
 """
 
 

@@ -1,7 +1,7 @@
-"""One run through the core, on virtual time: a fan-out, a retry, a wait and an approval.
+"""One run through the core, in virtual time: a fan-out, a retry, a wait and an approval.
 
-There is no server in this example, and nothing sleeps: inputs go in with a tick, decisions come out.
-At the end the journal is decided again from its first row and must reach the same hash.
+This example has no server, and nothing sleeps: inputs go in with a tick, decisions come out. At the end the journal is
+decided again from its first row, and must reach the same hash.
 """
 
 import json
@@ -27,23 +27,23 @@ WORKFLOW = {
 
 
 class Tour:
-    """The few lines that stand where the runtime stands later."""
+    """A minimal replacement for the runtime."""
 
     def __init__(self) -> None:
         self.machine, self.recorder, self.rows = Machine(), Recorder(), []
         self.tick = 0
 
-    def send(self, *asked: inputs.Input) -> list[Dispatch]:
-        """One tick: decide, journal, print. Returns the work to hand out."""
+    def send(self, *batch: inputs.Input) -> list[Dispatch]:
+        """Run one tick: decide, journal, print. Return the dispatches."""
         self.tick = max(self.tick + 1, 1)
-        outcome = self.machine.apply(self.tick, list(asked))
-        self.rows.append(self.recorder.row(self.tick, list(asked), outcome.events))
+        outcome = self.machine.apply(self.tick, list(batch))
+        self.rows.append(self.recorder.row(self.tick, list(batch), outcome.events))
         for event in outcome.events:
             print(f"  {self.tick:>9}  {event}")
         return [effect for effect in outcome.effects if isinstance(effect, Dispatch)]
 
     def skip(self) -> list[Dispatch]:
-        """To the next tick at which something is due, however far away."""
+        """Skip to the next tick at which something is due, however far away."""
         due = self.machine.next_tick()
         assert due is not None
         self.tick = due - 1
@@ -61,13 +61,13 @@ def main() -> None:
     )
     print("submit")
     [listing] = tour.send(inputs.Submit("alice", "acme", "tonight", "nightly"))
-    print("three files, two at a time: the queue's limit")
+    print("three files, two at a time because of the queue's limit")
     first, second = tour.send(inputs.Succeeded(listing.task, listing.attempt, pack(["a", "b", "c"])))
-    print("one fails and is tried again after its backoff")
+    print("one file fails and is retried after its backoff")
     [third] = tour.send(inputs.Failed(first.task, first.attempt, "IOError"), inputs.Succeeded(second.task, 1))
     tour.send(inputs.Succeeded(third.task, third.attempt))
-    [again] = tour.skip()
-    tour.send(inputs.Succeeded(again.task, again.attempt))
+    [retry] = tour.skip()
+    tour.send(inputs.Succeeded(retry.task, retry.attempt))
     print("ten minutes cost nothing")
     tour.skip()
     print("a person decides")

@@ -1,4 +1,4 @@
-"""Two runs, one place in the queue: why has the second not started?"""
+"""Two runs and a queue with a limit of one: why has the second run not started?"""
 
 import json
 
