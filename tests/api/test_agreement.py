@@ -2,7 +2,7 @@
 
 import msgspec
 
-from api.helpers import flow, log_line, task
+from api.scripted_worker import flow, log_line, task
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Catalog, DeclaredSchedule, LogPiece, Succeeded, WorkerProfile

@@ -1,8 +1,8 @@
-"""Endpoints through the API; what they do when they are called is tests/runtime/test_endpoints.py."""
+"""Endpoints through the API; what they do when they are called is tests/runtime/services/test_endpoints.py."""
 
 import pytest
 
-from api.helpers import Worker, flow, publish
+from api.scripted_worker import Worker, flow, publish
 
 SHOP = {"url": "https://shop.example/queue", "every": "5m", "group": "shops", "retries": 2}
 

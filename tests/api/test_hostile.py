@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 import pytest
 
-from api.helpers import MSGPACK, Worker, flow, publish, submit, task
+from api.scripted_worker import MSGPACK, Worker, flow, publish, submit, task
 from campaign import LONG
 from tickwork.api.app import TABLE
 from tickwork.api.openapi import document

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from api.helpers import flow, publish
+from api.scripted_worker import flow, publish
 from tickwork.api import http_protocol as protocol
 from tickwork.api.app import FastRouter, make_app
 from tickwork.api.server import HttpServer

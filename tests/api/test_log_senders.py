@@ -5,7 +5,7 @@ import asyncio
 import httpx2
 import pytest
 
-from api.helpers import Worker, flow, log_line, publish, submit
+from api.scripted_worker import Worker, flow, log_line, publish, submit
 from tickwork.api.app import make_app
 from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.runtime.engine import Engine

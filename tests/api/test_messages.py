@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from helpers import MSGPACK, Worker, flow, publish, submit, task
 
+from api.scripted_worker import MSGPACK, Worker, flow, publish, submit, task
 from tickwork.protocol.worker_messages import Call, Checkpointed, Started, Succeeded, encoder
 
 pytestmark = pytest.mark.proves("B24")

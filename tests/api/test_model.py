@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from api.helpers import Worker, flow, log_line, publish, submit, task
+from api.scripted_worker import Worker, flow, log_line, publish, submit, task
 from tickwork.protocol.worker_messages import Failed, WorkerProfile
 
 NOON = {"workflow": "greet", "cron": "0 12 * * *"}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from api.helpers import Worker, flow, publish, submit, task
+from api.scripted_worker import Worker, flow, publish, submit, task
 from tickwork.core.base.errors import Unavailable
 
 KEY = {"idempotency-key": "k1"}

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from api.helpers import MSGPACK, Worker, flow, log_line, publish, submit, task
+from api.scripted_worker import MSGPACK, Worker, flow, log_line, publish, submit, task
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.journal.export import read

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from api.helpers import MSGPACK, Worker, flow, publish, submit, task
+from api.scripted_worker import MSGPACK, Worker, flow, publish, submit, task
 from tickwork.cli.output import tinted
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.helpers import Worker, flow, publish
+from api.scripted_worker import Worker, flow, publish
 from tickwork.protocol.worker_messages import WorkerProfile
 
 NEVER = {"workflow": "greet", "cron": "0 0 1 1 *"}

@@ -14,7 +14,7 @@ from schemathesis.python import asgi
 from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.applications import Starlette
 
-from api.helpers import flow, task
+from api.scripted_worker import flow, task
 from api.test_hostile import Stranger
 from campaign import LONG, examples
 from tickwork.api.app import TABLE, make_app

@@ -7,8 +7,8 @@ import httpx2
 import pytest
 import uvloop
 
-from api.helpers import Worker, flow, publish, submit
-from executors.stage import playing
+from api.scripted_worker import Worker, flow, publish, submit
+from executors.executor_fixture import playing
 from tickwork.api import http_protocol as protocol
 from tickwork.api.app import make_app
 from tickwork.api.http import request as asked

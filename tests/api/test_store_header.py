@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 import tickwork as tw
-from api.helpers import Worker, flow, publish
+from api.scripted_worker import Worker, flow, publish
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
 from tickwork.cli.exit_codes import Exit, code_of

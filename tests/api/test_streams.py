@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 import pytest
 
-from api.helpers import Worker, flow, log_line, publish, submit
+from api.scripted_worker import Worker, flow, log_line, publish, submit
 from api.test_server import real, server, until  # noqa: F401 - fixtures
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer

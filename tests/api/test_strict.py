@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from api.helpers import MSGPACK, flow, publish
+from api.scripted_worker import MSGPACK, flow, publish
 from tickwork.api.app import make_app
 
 JSON = {"content-type": "application/json"}

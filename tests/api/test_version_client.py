@@ -3,7 +3,7 @@
 import pytest
 from httpx2 import AsyncClient as Http
 
-from api.helpers import flow, task
+from api.scripted_worker import flow, task
 from api.test_schedule_client import Both
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.core.base.errors import Refused

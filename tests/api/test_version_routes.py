@@ -1,8 +1,8 @@
 """Versions of an application over HTTP: rollout, rollback, and what waits for a version that nobody has."""
 
 import pytest
-from helpers import Worker, flow, submit, task
 
+from api.scripted_worker import Worker, flow, submit, task
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.protocol.worker_messages import WorkerProfile
 

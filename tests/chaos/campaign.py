@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos import checks
+from chaos.deployment import LEASE_TTL_S, Stage, staged
 from chaos.faults import KINDS, OF_BROKER, SKEW_MS, Fault, plan, strike
 from chaos.load import MIX, WITH_BROKER, Load
-from chaos.stage import LEASE_TTL_S, Stage, staged
 from chaos.verdicts import Verdict
 from chaos.watch import Beliefs, Epochs, Starts
 

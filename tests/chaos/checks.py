@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from chaos.deployment import LEASE_TTL_S, Stage, ended_runs
 from chaos.faults import KINDS, PAUSES_S, SKEW_MS, Fault
 from chaos.load import TASKS, Load
-from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 from chaos.verdicts import Verdict, some
 from chaos.watch import BELIEFS_S, Beliefs, Epochs
 from tickwork.core.machine import Machine

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from chaos import checks
 from chaos.campaign import Tell, drain, spread
+from chaos.deployment import staged
 from chaos.load import Load
-from chaos.stage import staged
 from chaos.verdicts import Verdict
 from chaos.watch import Epochs, Starts
 from servers import PLACE

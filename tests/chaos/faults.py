@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos.deployment import LEASE_TTL_S, Stage, ended_runs
 from chaos.load import BATCH
-from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 
 BEYOND_LEASE_S = LEASE_TTL_S + 2.0
 SKEW_MS = 100

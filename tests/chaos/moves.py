@@ -20,8 +20,8 @@ import httpx2
 
 from chaos import checks
 from chaos.campaign import drain, spread
+from chaos.deployment import LEASE_TTL_S, Node, Stage, staged
 from chaos.load import Load
-from chaos.stage import LEASE_TTL_S, Node, Stage, staged
 from chaos.verdicts import Verdict, some
 from chaos.watch import Epochs
 

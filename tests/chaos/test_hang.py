@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from chaos.campaign import spread
+from chaos.deployment import LEASE_TTL_S, Stage, staged
 from chaos.load import Load
-from chaos.stage import LEASE_TTL_S, Stage, staged
 
 HANG_S = 2.5 * LEASE_TTL_S
 SERVED_S = 30.0  # 10 s until a silent connection is lost, a lease, and time for a machine under load

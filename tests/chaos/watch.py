@@ -7,7 +7,7 @@ from bisect import bisect_left
 
 import httpx2
 
-from chaos.stage import Stage
+from chaos.deployment import Stage
 
 LOOK_S = 0.1
 EPOCHS_S = 0.25

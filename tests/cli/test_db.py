@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
-from runtime.house import Hand, House, task
+from runtime.engine_fixture import Hand, House, task
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.cli.main import main
 from tickwork.compose.cluster import serving_node

@@ -6,7 +6,7 @@ import json
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import Doing, TestCluster
+from cluster.cluster_fixture import Doing, TestCluster
 from tickwork.cli.main import main
 
 

@@ -4,7 +4,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import DOCUMENT, TestCluster
+from cluster.cluster_fixture import DOCUMENT, TestCluster
 from tickwork.api.http.browser_sessions import BrowserSessions
 
 TOKEN = "a token that the nodes share"

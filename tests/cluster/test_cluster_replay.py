@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import Doing, TestCluster
+from cluster.cluster_fixture import Doing, TestCluster
 from tickwork.core.base.errors import ReplayDiffers
 from tickwork.core.machine import Machine
 from tickwork.journal.replay import replay

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
+from cluster.cluster_fixture import DOCUMENT, Doing, TestCluster
 from tickwork.cluster import node as module
 from tickwork.cluster.direct_link import HttpOwnerConnections
 from tickwork.cluster.multiplexed_connection import MultiplexedConnection

@@ -6,7 +6,7 @@ import logging
 import httpx2
 import pytest_asyncio
 
-from cluster.clusterhouse import DOCUMENT, TestCluster
+from cluster.cluster_fixture import DOCUMENT, TestCluster
 
 
 @pytest_asyncio.fixture

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import Doing, TestCluster
+from cluster.cluster_fixture import Doing, TestCluster
 from tickwork.ports.store import InboxRow
 from tickwork.protocol import http_models as wire
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
+from cluster.cluster_fixture import DOCUMENT, Doing, TestCluster
 from tickwork.api.forwarding import ClusterRouter
 from tickwork.cluster import node as module
 from tickwork.cluster.placement import drawn_ms, fitted_to, partition_of_run, partitions_of_run

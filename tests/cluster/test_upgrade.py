@@ -6,7 +6,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import RETRY_MS, Doing, TestCluster
+from cluster.cluster_fixture import RETRY_MS, Doing, TestCluster
 from tickwork.cluster.placement import place
 from tickwork.core.base.errors import Newer, Refused
 from tickwork.core.machine import MACHINE

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 import tickwork as tw
-from executors.sites import plain, site
+from executors.web_servers import plain, site
 from tickwork.compose.settings import BadSettings, Settings, load, passed
 from tickwork.compose.worker import executors_of, http_executor_of
 from tickwork.compose.worker_process import WorkerProcess

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from conformance.store_maintenance_suite import UpkeepSuite
 from conformance.store_suite import StoreSuite
-from conformance.upkeep_suite import UpkeepSuite
 from servers import pgbouncer, postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore

@@ -13,7 +13,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from executors.stage import playing
+from executors.executor_fixture import playing
 from tickwork.executors import process_pool as pool_module
 from tickwork.executors.packet_queue import FEW, SPAN, PacketQueue, QueuedAttempt
 from tickwork.protocol.child_messages import PacketDone, head, opened, sayings_decoder

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from executors.stage import Stage, playing
+from executors.executor_fixture import Stage, playing
 from tickwork.protocol.worker_messages import Failed, HandedBack, Succeeded
 
 

@@ -11,8 +11,8 @@ import httpx2
 import msgspec
 import pytest
 
-from executors.sites import plain, raw, site
-from executors.stage import playing
+from executors.executor_fixture import playing
+from executors.web_servers import plain, raw, site
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check
 from tickwork.core.base.values import Ref

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from executors import tasks_app
-from executors.stage import playing
+from executors.executor_fixture import playing
 from tickwork.protocol.worker_messages import Checkpointed, Failed, HandedBack, Succeeded
 from tickwork.sdk.authoring.app_loader import app_of
 from tickwork.sdk.runner.inline_executor import InlineExecutor

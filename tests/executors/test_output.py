@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from executors.stage import playing
+from executors.executor_fixture import playing
 from tickwork.protocol.log_lines import CUT, LINE_BYTES_MAX, ByteRateLimit, LineSplitter
 from tickwork.protocol.worker_messages import Failed, Succeeded
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from executors.stage import APP, Stage, playing
+from executors.executor_fixture import APP, Stage, playing
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Ref
 from tickwork.core.definition.model import VALUE_HANDLER
@@ -230,7 +230,7 @@ async def test_a_value_of_more_than_can_be_stored_is_an_error_at_the_call_that_m
 AGENT = """
 import asyncio, sys
 import msgspec
-from executors.stage import playing
+from executors.executor_fixture import playing
 from tickwork.executors.shell import ShellExecutor
 
 async def main(how, path):

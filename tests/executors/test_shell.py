@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from executors.stage import playing
+from executors.executor_fixture import playing
 from executors.test_process import alive
 from tickwork.executors.limits import Limits
 from tickwork.executors.shell import ShellExecutor

@@ -15,7 +15,7 @@ import pytest
 
 from campaign import LONG
 from cli.test_db import FolderHouse, lived_in
-from runtime.house import Hand, House, task
+from runtime.engine_fixture import Hand, House, task
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.cli.commands.db import _beside
 from tickwork.cli.main import main

@@ -6,7 +6,7 @@ import contextlib
 import msgspec
 import pytest
 
-from runtime.house import AtOnceStore, Hand, House, task
+from runtime.engine_fixture import AtOnceStore, Hand, House, task
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.base.values import pack
 from tickwork.core.machine import Machine

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from house import Hand, House, task
 
+from runtime.engine_fixture import Hand, House, task
 from tickwork.api.metrics import exposition
 from tickwork.core.calendar.zones import Zones
 from tickwork.core.state import events as ev

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import smallnode
 from campaign import seeds
+from sim import small_node
 from sim.__main__ import main
 from sim.checkers import OVER, lives_of
 from sim.cluster import Cluster, Options
@@ -22,21 +22,21 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"tasks": "20", "safety_s": "200", "liveness_s": "600"}
 
 
-def run(seed, node=smallnode.SmallNode, **fields):
-    return Cluster(seed, smallnode.programs(node), Options(**fields)).run()
+def run(seed, node=small_node.SmallNode, **fields):
+    return Cluster(seed, small_node.programs(node), Options(**fields)).run()
 
 
 @pytest.mark.proves("I1", "I2", "I7", "I12", "I25", "I29")
 @pytest.mark.parametrize("seed", seeds(0, few=12, many=25))
 def test_nothing_is_violated(seed):
-    report = smallnode.run(seed, SMALL)
+    report = small_node.run(seed, SMALL)
 
     if not report.ok:
         raise Violated(report)
 
 
 def test_without_faults_everything_completes():
-    cluster = Cluster(1, smallnode.programs(), Options(tasks=20, safety_s=100))
+    cluster = Cluster(1, small_node.programs(), Options(tasks=20, safety_s=100))
     report = cluster.run()
 
     assert report.ok, str(report)
@@ -46,7 +46,7 @@ def test_without_faults_everything_completes():
 
 
 def test_the_same_seed_tells_the_same_story_and_another_seed_another_one():
-    one, again, other = (smallnode.run(seed, SMALL).trace for seed in (3, 3, 4))
+    one, again, other = (small_node.run(seed, SMALL).trace for seed in (3, 3, 4))
 
     assert one.hash == again.hash != other.hash
     assert one.count == again.count
@@ -54,7 +54,7 @@ def test_the_same_seed_tells_the_same_story_and_another_seed_another_one():
 
 @pytest.mark.proves("P20")
 def test_the_story_does_not_depend_on_how_python_hashes():
-    code = "import smallnode; print(smallnode.run(6, {'tasks': '20', 'safety_s': '200'}).trace.hash)"
+    code = "from sim import small_node; print(small_node.run(6, {'tasks': '20', 'safety_s': '200'}).trace.hash)"
     env = {"PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("src", "tests"))}
     told = [
         subprocess.run(
@@ -63,7 +63,7 @@ def test_the_story_does_not_depend_on_how_python_hashes():
         for salt in ("0", "1")
     ]
 
-    assert told[0] == told[1] == smallnode.run(6, {"tasks": "20", "safety_s": "200"}).trace.hash + "\n"
+    assert told[0] == told[1] == small_node.run(6, {"tasks": "20", "safety_s": "200"}).trace.hash + "\n"
 
 
 def test_the_order_of_timers_is_part_of_the_story():
@@ -76,7 +76,7 @@ def test_the_order_of_timers_is_part_of_the_story():
 
 
 def test_the_command_of_a_report_runs_the_same_run_again():
-    report = smallnode.run(8, SMALL)
+    report = small_node.run(8, SMALL)
     command = report.command().replace(".venv/bin/python", sys.executable)
     told = subprocess.run(
         command, shell=True, check=True, capture_output=True, text=True, timeout=60, cwd=ROOT,
@@ -111,11 +111,11 @@ def test_a_violation_is_reported_with_all_it_takes_to_see_it_again():
 # ---- safeguards taken away
 
 
-class EarlyNode(smallnode.SmallNode):
+class EarlyNode(small_node.SmallNode):
     answers_early = True
 
 
-def first_caught(node=smallnode.SmallNode, seeds=40):
+def first_caught(node=small_node.SmallNode, seeds=40):
     faults = Faults(node_crashes=200, store_slow=0.2, store_late=0.05, pauses=100)
     for seed in range(seeds):
         report = run(seed, node, nodes=2, workers=2, tasks=40, safety_s=300, faults=faults)
@@ -175,7 +175,7 @@ class ManyEffects(EffectLedger):
 def test_effects_without_idempotency_keys_are_caught():
     for seed in range(20):
         faults = Faults(crash_after_effect=0.1)
-        cluster = Cluster(seed, smallnode.programs(), Options(tasks=30, safety_s=200, faults=faults))
+        cluster = Cluster(seed, small_node.programs(), Options(tasks=30, safety_s=200, faults=faults))
         cluster.ledger = ManyEffects()
         report = cluster.run()
         if not report.ok:
@@ -188,7 +188,7 @@ def test_a_run_in_which_nothing_was_accepted_is_vacuous():
     async def silent(seat):
         return None
 
-    made = smallnode.programs()
+    made = small_node.programs()
     made.client = silent
     report = Cluster(1, made, Options(safety_s=20, liveness_s=5)).run()
 
@@ -200,7 +200,7 @@ def test_a_worker_that_never_comes_back_leaves_stuck_work_to_be_found():
         while True:
             await asyncio.sleep(3_600)
 
-    made = smallnode.programs()
+    made = small_node.programs()
     made.worker = asleep
     report = Cluster(1, made, Options(tasks=5, safety_s=50, liveness_s=50)).run()
 
@@ -211,7 +211,7 @@ def test_a_worker_that_never_comes_back_leaves_stuck_work_to_be_found():
 def test_code_that_reaches_past_its_ports_ends_the_run():
     import time
 
-    class Peeking(smallnode.SmallNode):
+    class Peeking(small_node.SmallNode):
         def _now(self):
             return time.monotonic()
 

@@ -18,7 +18,7 @@ from tickwork.protocol.worker_messages import (
 )
 from tickwork.worker import exchange as caller
 from tickwork.worker.agent import Agent
-from worker.scripted import Ids, LoopClock, Puppet, Server, work
+from worker.scripted_server import Ids, LoopClock, Puppet, Server, work
 
 
 @asynccontextmanager

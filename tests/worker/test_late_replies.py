@@ -1,9 +1,8 @@
 """A reply that comes late, after the worker has said what it holds, brings nothing that is over by now."""
 
-from scripted import TASK, Ids, LoopClock
-
 from tickwork.protocol.worker_messages import AttemptJob, Call, Reply
 from tickwork.worker.agent import Agent
+from worker.scripted_server import TASK, Ids, LoopClock
 
 
 class Taking:

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from executors.stage import APP
+from executors.executor_fixture import APP
 from tickwork.executors.process import ProcessExecutor
 from tickwork.protocol.worker_messages import ArtifactArgument, Failed, HandedBack, NodeSpec, Succeeded
 from tickwork.worker.agent import Agent
 from tickwork.worker.process import DEFECT, serve
-from worker.scripted import Ids, LoopClock, Server, work
+from worker.scripted_server import Ids, LoopClock, Server, work
 
 NOOP = NodeSpec(1, "task", "flow", "noop", "sha256:0", "noop", running_ms=60_000)
 SAYS = NodeSpec(2, "task", "flow", "says", "sha256:0", "says")

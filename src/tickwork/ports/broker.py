@@ -2,7 +2,7 @@
 
 A lane is a dumb pipe and the store is the truth. Whatever a lane loses, repeats, reorders or delays costs time and
 nothing else: before a worker runs what it received, the server must have said that it is this worker's (`Taken`), and
-only then is the message accepted at the broker. The promises are tests: tests/conformance/lane_suite.py runs on every
+only then is the message accepted at the broker. The promises are tests: tests/conformance/broker_suite.py runs on every
 adapter.
 """
 
