@@ -36,7 +36,7 @@ from tickwork.protocol.worker_messages import (
     reply_decoder,
 )
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.workers.sessions import LOST_AFTER_MS
+from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS, FailureDetector
 from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.testing.virtual_loop import VirtualLoop
@@ -158,6 +158,7 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
             partitions=1,
             clock=clock,
             on_alarm=lambda _kind, _text: None,  # its owner says the same
+            detector=FailureDetector(),
         )
         board.start()
         exchange = board.exchange

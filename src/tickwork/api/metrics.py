@@ -15,7 +15,7 @@ from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.auditor import AuditProgress
 from tickwork.runtime.partition.commit_writer import COMMIT_SECONDS
 from tickwork.runtime.views.runs import depths
-from tickwork.runtime.workers.seat import HeartbeatAges
+from tickwork.runtime.workers.failure_detector import HeartbeatAges
 
 BEAT_QUANTILES = (0.5, 0.95, 1.0)
 
@@ -42,7 +42,7 @@ class _Cluster(Collector):
         yield GaugeMetricFamily("tickwork_partitions_owned", "Partitions of this node.", value=len(node.engines))
         yield GaugeMetricFamily("tickwork_nodes", "Nodes that live.", value=len(node.ownership.members))
         yield GaugeMetricFamily("tickwork_guests", "Workers that speak to this node.", value=len(node.board.guests))
-        yield from _beats(node.board.freshness())
+        yield from _beats(node.board.heartbeat_ages())
         yield _labelled(
             CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
             node.desk.alarm_counts,
@@ -119,7 +119,7 @@ class _Reading(Collector):
         yield _counted(commits, [], COMMIT_SECONDS, live.writer.commit_counts, live.writer.commit_seconds)
         yield from _work(self._engine)
         if self._alone:
-            yield from _beats(self._engine.floor.freshness())
+            yield from _beats(self._engine.floor.heartbeat_ages())
         yield from audits([auditor.view() for auditor in self._engine.auditors])
 
 

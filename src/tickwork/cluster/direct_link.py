@@ -18,6 +18,7 @@ from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.system import Clock
 from tickwork.protocol.http_models import Owners
 from tickwork.protocol.worker_messages import Call, Catalog, Link, LogPiece, Reply
+from tickwork.runtime.workers.failure_detector import FailureDetector
 from tickwork.worker.http_link import MSGPACK
 
 PARTITIONS_MAX = 32  # a call waits at each: of more, the node that stands for a worker makes fewer
@@ -176,6 +177,7 @@ class OwnerLink:
             partitions=len(self._owners),
             clock=self._clock,
             on_alarm=lambda _kind, _text: None,
+            detector=FailureDetector(),
             own=True,
             store=store,
         )

@@ -38,7 +38,7 @@ from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.auditor import Auditor
 from tickwork.runtime.supervision import is_cancelled, supervised
-from tickwork.runtime.workers.sessions import LOST_AFTER_MS
+from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS, FailureDetector
 from tickwork.version import VERSION
 
 PARTITIONS = 8
@@ -187,7 +187,7 @@ class Node:
                 partitions=self.partitions,
                 clock=self._clock,
                 on_alarm=self.alarm,
-                lost_after_ms=self._lost_after_ms,
+                detector=FailureDetector(lost_after_ms=self._lost_after_ms),
                 store=self.cluster,
             )
             self._board.start()

@@ -26,16 +26,8 @@ from tickwork.protocol.worker_messages import (
     protocol_mismatch,
 )
 from tickwork.runtime.supervision import supervised
-from tickwork.runtime.workers.seat import HeartbeatAges
-from tickwork.runtime.workers.sessions import (
-    CLOSED_AFTER_MS,
-    GIVEN_UP,
-    LOST_AFTER_MS,
-    MOVED,
-    RETRY_MS,
-    SILENT_MS,
-    WAIT_MS_MAX,
-)
+from tickwork.runtime.workers.failure_detector import SILENT_MS, FailureDetector, HeartbeatAges
+from tickwork.runtime.workers.sessions import GIVEN_UP, MOVED, RETRY_MS, WAIT_MS_MAX
 from tickwork.worker.exchange import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again
@@ -50,7 +42,7 @@ class ProxiedWorker:
     def __init__(self, board: "WorkerGateway", call: Call, heard_ms: int) -> None:
         self.worker, self.session = call.worker, call.session
         self.profile = call.profile or WorkerProfile()
-        self.heard_ms, self.closed_ms, self.peer = heard_ms, 0, ""
+        self.heard_ms, self.closed_ms, self.peer, self.process = heard_ms, 0, "", ""
         self.calls: dict[str, int] = {}
         self.seq = 0
         self.reply: asyncio.Future[Reply] | None = None
@@ -147,7 +139,7 @@ class WorkerGateway:
         partitions: int,
         clock: Clock,
         on_alarm: Callable[[str, str], None],
-        lost_after_ms: int = LOST_AFTER_MS,
+        detector: FailureDetector,
         own: bool = False,
         store: str = "",
     ) -> None:
@@ -158,11 +150,11 @@ class WorkerGateway:
         self._beat = beat
         self._clock = clock
         self._on_alarm = on_alarm
-        self._lost_after_ms = lost_after_ms
+        self._detector = detector
         self._jobs: set[asyncio.Task[None]] = set()
         self._closing = False
 
-    def freshness(self) -> HeartbeatAges:
+    def heartbeat_ages(self) -> HeartbeatAges:
         now_ms, guests = self._clock.mono_ms(), self.guests.values()
         silent = [guest for guest in guests if now_ms - guest.heard_ms > SILENT_MS]
         orphaned = sum(line.holds for guest in silent for line in guest.lines)
@@ -371,27 +363,18 @@ class WorkerGateway:
             self._spawn(line.hang_up())
 
     def connection_closed(self, peer: str) -> None:
-        now_ms = self._clock.mono_ms()
-        for guest in self.guests.values():
-            concerned = peer in guest.calls if guest.calls else guest.peer == peer
-            if concerned and not guest.closed_ms:
-                guest.closed_ms = now_ms
-                guest.wake()
+        self._detector.connection_closed(self.guests.values(), peer, now_ms=self._clock.mono_ms())
 
     async def _watch(self) -> None:
         while not self._closing:
             await asyncio.sleep(CHECK_S)
-            now_ms = self._clock.mono_ms()
-            for guest in list(self.guests.values()):
-                if now_ms - guest.heard_ms > self._lost_after_ms:
-                    self._lose(guest, "silent")
-                elif guest.closed_ms and now_ms - guest.closed_ms > CLOSED_AFTER_MS:
-                    self._lose(guest, "its connection closed")
+            for guest, cause in self._detector.lost(self.guests.values(), now_ms=self._clock.mono_ms()):
+                self._lose(guest, cause)
 
     async def _beat_for_all(self) -> None:
         """For those that are not lost here: that is for this node to say."""
         while not self._closing:
-            await asyncio.sleep(min(BEATS_MS, self._lost_after_ms / 3) / 1000)
+            await asyncio.sleep(min(BEATS_MS, self._detector.lost_after_ms / 3) / 1000)
             names = [guest.worker for guest in self.guests.values() if not guest.refused]
             if names:
                 await self._beat(names)

@@ -37,7 +37,8 @@ from tickwork.runtime.storage.archive import ArchiveReader
 from tickwork.runtime.storage.logs import LogStore
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.request_checks import check_writable
-from tickwork.runtime.workers.sessions import LOST_AFTER_MS, WorkerSessions
+from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS, FailureDetector
+from tickwork.runtime.workers.sessions import WorkerSessions
 
 PARTITION = 0  # the only one where there is no cluster
 TENANT = "default"
@@ -106,7 +107,10 @@ class EngineContext:
         self._auditing: list[asyncio.Task[Difference]] = []
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
         self.floor = WorkerSessions(
-            clock=clock, vault=self.vault, on_alarm=self.alarm, lost_after_ms=lost_after_ms, processes=processes
+            clock=clock,
+            vault=self.vault,
+            on_alarm=self.alarm,
+            detector=FailureDetector(lost_after_ms=lost_after_ms, processes=processes),
         )
 
     @property

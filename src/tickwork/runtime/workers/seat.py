@@ -2,20 +2,10 @@
 
 import asyncio
 
-import msgspec
-
 from tickwork.core.state.inputs import Offer
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.protocol.worker_messages import AttemptJob, Call, NodeSpec, Reply, WorkerProfile
 from tickwork.runtime.workers.session_attempts import Pair, SessionAttempts
-
-
-class HeartbeatAges(msgspec.Struct, frozen=True):
-    """When workers were last heard: how many seconds ago, and how many attempts those hold who should have beaten
-    since."""
-
-    ages_s: list[float]
-    orphaned: int
 
 
 class WorkerSession:

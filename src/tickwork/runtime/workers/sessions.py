@@ -17,7 +17,6 @@ from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt
 from tickwork.core.state.inputs import Failed, WorkerLost
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.state import State
-from tickwork.ports.processes import Processes
 from tickwork.ports.system import Clock
 from tickwork.protocol.worker_messages import Call, LogPiece, Reply, Taken, of_other_store, protocol_mismatch
 from tickwork.runtime.partition.partition import Partition
@@ -26,13 +25,11 @@ from tickwork.runtime.partition.write_behind import WriteBehind
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.supervision import supervised
+from tickwork.runtime.workers.failure_detector import SILENT_MS, FailureDetector, HeartbeatAges
 from tickwork.runtime.workers.reports import ReportTranslator
-from tickwork.runtime.workers.seat import HeartbeatAges, WorkerSession, introduced
+from tickwork.runtime.workers.seat import WorkerSession, introduced
 from tickwork.runtime.workers.session_attempts import Pair, SessionAttemptsTable
 
-LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
-CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
-SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 WAIT_MS_MAX = 20_000
 VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
@@ -53,15 +50,13 @@ class WorkerSessions:
         clock: Clock,
         vault: PayloadStore,
         on_alarm: Callable[[str, str], None],
-        lost_after_ms: int = LOST_AFTER_MS,
-        processes: Processes | None = None,
+        detector: FailureDetector,
     ) -> None:
         self._clock = clock
         self._vault = vault
         self._on_alarm = on_alarm
-        self._processes = processes
-        self._lost_after_ms = lost_after_ms
-        self._check_s = min(max(CHECK_S, lost_after_ms / 50_000), CHECK_S_MAX)
+        self._detector = detector
+        self._check_s = min(max(CHECK_S, detector.lost_after_ms / 50_000), CHECK_S_MAX)
         self.seats: dict[str, WorkerSession] = {}
         self._sessions = SessionAttemptsTable()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -83,7 +78,7 @@ class WorkerSessions:
     def _state(self) -> State:
         return self._partition.machine.state
 
-    def freshness(self) -> HeartbeatAges:
+    def heartbeat_ages(self) -> HeartbeatAges:
         now_ms, workers = self._clock.mono_ms(), self._state.workers.values()
         ages_ms = {
             seat.worker: now_ms - seat.heard_ms for seat in self.seats.values() if not is_broker_worker(seat.worker)
@@ -91,7 +86,7 @@ class WorkerSessions:
         orphaned = [
             len(one.tasks)
             for one in workers
-            if not is_broker_worker(one.id) and ages_ms.get(one.id, self._lost_after_ms) > SILENT_MS
+            if not is_broker_worker(one.id) and ages_ms.get(one.id, self._detector.lost_after_ms) > SILENT_MS
         ]
         return HeartbeatAges([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
 
@@ -289,7 +284,7 @@ class WorkerSessions:
         )
 
     def heartbeats(self, via: str, workers: Iterable[str]) -> None:
-        """That node says that these live."""
+        """Record that these workers are alive, as the node that speaks for them reports."""
         now_ms, seats = self._clock.mono_ms(), self.seats
         for name in workers:
             seat = seats.get(name)
@@ -452,27 +447,14 @@ class WorkerSessions:
     # ---- losses
 
     def connection_closed(self, peer: str) -> None:
-        """A worker that is there keeps one call waiting. Where the connection of a waiting call closes, or its last one
-        while none waits, it may be gone; the end of an idle one beside another says nothing."""
-        now_ms = self._clock.mono_ms()
-        for seat in self.seats.values():
-            if seat.via:
-                continue  # that node may come back, and it is the one that knows whether the worker is there
-            concerned = peer in seat.calls if seat.calls else seat.peer == peer
-            if concerned and not seat.closed_ms:
-                seat.closed_ms = now_ms
-                seat.wake()  # nobody waits for that reply any more; it is kept in case its worker comes back
+        # A node that speaks for a worker may come back, and it is the one that knows whether the worker is there.
+        direct = (seat for seat in self.seats.values() if not seat.via)
+        self._detector.connection_closed(direct, peer, now_ms=self._clock.mono_ms())
 
     async def _watch(self) -> None:
         while not self._closing:
-            now_ms = self._clock.mono_ms()
-            for seat in list(self.seats.values()):
-                if not seat.session and self._processes is not None and self._processes.has_ended(seat.process):
-                    self._lose(seat, "its process has ended")
-                elif now_ms - seat.heard_ms > self._lost_after_ms:
-                    self._lose(seat, "silent")
-                elif seat.closed_ms and now_ms - seat.closed_ms > CLOSED_AFTER_MS:
-                    self._lose(seat, "its connection closed")
+            for seat, cause in self._detector.lost(self.seats.values(), now_ms=self._clock.mono_ms()):
+                self._lose(seat, cause)
             await asyncio.sleep(self._check_s)
 
     def _lose(self, seat: WorkerSession, cause: str) -> None:
