@@ -16,6 +16,7 @@ from tickwork.protocol.worker_messages import (
     Succeeded,
     WorkerProfile,
 )
+from tickwork.worker import agent as agents
 from tickwork.worker import exchange as caller
 from tickwork.worker.agent import Agent
 from worker.scripted_server import Ids, LoopClock, Puppet, Server, work
@@ -384,3 +385,17 @@ async def test_a_worker_that_is_refused_was_never_served():
         await asyncio.wait_for(agent.run(), 5)
 
     assert not agent.reached.is_set()
+
+
+async def test_an_attempt_whose_end_is_durable_is_not_begun_again_and_the_next_one_is(monkeypatch):
+    monkeypatch.setattr(agents, "ENDED_MAX", 2)
+    server, executor = Server(), Puppet(at_once=True)
+    async with working(server, executor):
+        for task in range(1, 7):  # one after the other: some are remembered as those before
+            server.offer([work(task, 2)])
+            await server.until(lambda: (task, 2) in server.ends)  # noqa: B023
+        began = list(executor.seen)
+        server.offer([work(6, 2), work(6, 1), work(4, 2), work(3, 1), work(6, 3)])
+        await server.until(lambda: (6, 3) in server.ends)
+
+    assert executor.seen == [*began, (6, 3)]

@@ -158,7 +158,8 @@ class ProcessExecutor:
         if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref:
             self._move(errand.key, self._bring(errand, mode))
             return
-        self._pool(mode).submit(errand)
+        pool = self._pools.get(mode) or self._pool(mode)
+        pool.submit(errand)
         if self._sweeping is None:
             self._sweep_soon()
 

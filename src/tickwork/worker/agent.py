@@ -38,7 +38,7 @@ from tickwork.worker.log_shipper import LogShipper
 
 LONG_MS = 1_000  # an attempt that is reported as begun has taken so long
 HOARD_S = 1.0
-ENDED_KEYS_MAX = 20_000  # ended attempts that are remembered
+ENDED_MAX = 10_000  # tasks whose end is remembered, and as many before them
 FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is away
 T = TypeVar("T")
 
@@ -84,7 +84,9 @@ class Agent(ExchangeClient[HeldAttempt]):
         self.logs = LogShipper(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
         self._taking: dict[Key, BrokerClaim] = {}  # came by a lane; the server is asked whose they are
-        self._ended_keys: dict[Key, None] = {}  # the latest attempts whose end is durable; a late reply may bring them
+        # Tasks with the attempt whose end is durable: a late reply may bring it once more. Numbers of attempts rise.
+        self._ended: dict[int, int] = {}
+        self._ended_before: dict[int, int] = {}
         self._left: dict[Key, str] = {}  # attempts from before it met another store, and whose they were
         self._announced = 0  # credit in the last call
         self._entering: asyncio.Task[None] | None = None  # its executors start, and the server hears what it has
@@ -350,15 +352,16 @@ class Agent(ExchangeClient[HeldAttempt]):
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         """These are durable."""
-        held, logged, ended = self._held, self.logs.open, self._ended_keys
-        if len(ended) > ENDED_KEYS_MAX:
-            self._ended_keys = ended = dict.fromkeys(list(ended)[ENDED_KEYS_MAX // 2 :])
+        held, logged, ended = self._held, self.logs.open, self._ended
+        if len(ended) > ENDED_MAX:
+            self._ended_before = ended
+            self._ended = ended = {}
         for report in reports:
             kind = type(report)
             if kind is Succeeded or kind is Failed or kind is HandedBack:
                 key = (report.task, report.attempt)
                 held.pop(key, None)
-                ended[key] = None
+                ended[report.task] = report.attempt
                 if key in logged:
                     self.logs.ended(key)
             elif kind is Checkpointed:
@@ -366,6 +369,10 @@ class Agent(ExchangeClient[HeldAttempt]):
                 if one is not None:
                     one.executor.saved(report.task, report.attempt)
         self.freed.set()
+
+    def _has_ended(self, work: AttemptJob) -> bool:
+        attempt = self._ended.get(work.task) or self._ended_before[work.task]
+        return work.attempt <= attempt
 
     def _stop(self, key: Key) -> None:
         held = self._held.pop(key, None)
@@ -382,7 +389,7 @@ class Agent(ExchangeClient[HeldAttempt]):
         ended = [one for one in (*reports, *self._pending) if type(one) is Succeeded or type(one) is Failed]
         results = {(one.task, one.attempt) for one in ended}
         super()._leave_store(store, reports)
-        self._ended_keys.clear()
+        self._ended, self._ended_before = {}, {}
         self._left.update(dict.fromkeys([*held, *results], self.store_id))
         self.logs.forget()
         for key, one in held.items():
@@ -397,9 +404,12 @@ class Agent(ExchangeClient[HeldAttempt]):
         )
 
     def _begin(self, work: AttemptJob) -> None:
-        key = (work.task, work.attempt)
-        if key in self._held or key in self._stopped or key in self._ended_keys:
-            return  # offered again, called off before it came, or brought once more by a reply that was late
+        task = work.task
+        key = (task, work.attempt)
+        if key in self._held or key in self._stopped:
+            return  # offered again, or called off before it came
+        if (task in self._ended or task in self._ended_before) and self._has_ended(work):
+            return  # brought once more by a reply that was late
         if key in self._left:
             # An attempt of the store before had these numbers, and may still report. It comes again under another one.
             self._pending.append(HandedBack(*key, begun=self._left[key] == self.store_id))

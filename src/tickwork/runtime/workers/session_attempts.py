@@ -5,7 +5,8 @@ latest of them, also where the worker was lost for a moment. What is older is lo
 """
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Sequence
+from operator import attrgetter
 
 from tickwork.protocol.worker_messages import Failed, HandedBack, Report, Succeeded
 
@@ -13,6 +14,7 @@ Pair = tuple[int, int]  # task, attempt
 ENDED_MAX = 4_000  # attempts of one session
 SESSIONS_MAX = 10_000
 _LAST = frozenset((Succeeded, Failed, HandedBack))
+_pair: Callable[[Report], Pair] = attrgetter("task", "attempt")
 
 
 class SessionAttempts:
@@ -26,9 +28,10 @@ class SessionAttempts:
         self._ended: deque[list[Pair]] = deque()
         self._count = 0
 
-    def note_reports(self, reports: Iterable[Report], fenced: Container[Pair]) -> None:
+    def note_reports(self, reports: Sequence[Report], fenced: Container[Pair]) -> None:
         """These are durable, except for those that came too late or were not this worker's to send."""
-        self.note([(one.task, one.attempt) for one in reports if type(one) in _LAST], fenced)
+        last = reports if _LAST.issuperset(map(type, reports)) else [one for one in reports if type(one) in _LAST]
+        self.note(list(map(_pair, last)), fenced)
 
     def note(self, pairs: list[Pair], fenced: Container[Pair] = ()) -> None:
         if fenced:
