@@ -130,6 +130,22 @@ def test_there_are_pages_on_architecture_configuration_and_adaptation():
     assert [str(one) for one in SignalSource if f"`{one}`" not in text] == []
 
 
+USER_FILES = sorted(
+    [
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "examples").glob("*.*"),
+        *(path for path in (ROOT / "src" / "tickwork" / "cli" / "starter").iterdir() if path.is_file()),
+        ROOT / "README.md",
+    ]
+)
+REQUIREMENT_ID = re.compile(r"\bS\d{3}-\d+|\bseed \d{3}\b")
+
+
+@pytest.mark.parametrize("path", USER_FILES, ids=lambda path: path.name)
+def test_no_page_for_users_cites_a_requirement(path):
+    assert REQUIREMENT_ID.findall(path.read_text()) == []
+
+
 def named_files(text: str) -> list[str]:
     """Files and folders in backticks: everything with a slash that ends in `.py` or in a slash."""
     return re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text)
