@@ -2,6 +2,7 @@
 
 import email.parser
 import hashlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tickwork.version import VERSION
 
@@ -94,7 +96,64 @@ def test_the_metadata_are_complete(wheel):
     assert needs == ["tzdata>=2025.1"]
 
 
-@pytest.mark.parametrize("name", ["CHANGELOG.md", "LICENSE"])
+FRONT = ["CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"]
+
+
+@pytest.mark.parametrize("name", [*FRONT, "LICENSE"])
 def test_the_readme_links_to(name):
     assert f"]({name})" in (ROOT / "README.md").read_text()
     assert (ROOT / name).exists()
+
+
+@pytest.mark.parametrize("name", [*FRONT, "changelog.d/README.md"])
+def test_every_link_of_the_front_door_leads_somewhere(name):
+    page = ROOT / name
+    links = re.findall(r"\]\((?!http)([^)#\s]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_guide_for_contributors_names_files_and_targets_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    roots = (ROOT, ROOT / "src" / "tickwork", ROOT / "tests" / "conformance")
+    paths = [path for path in re.findall(r"`([\w.]+/[\w./]*|\w+\.(?:py|toml|md|lock))`", text) if "_suite" not in path]
+    paths += re.findall(r"`(\w+_suite\.py)`", text)
+
+    assert sorted(set(re.findall(r"`make (?:PYTHON=\S+ )?([a-z]+)`", text)) - targets) == []
+    assert len(paths) > 20
+    made = {".venv/", ".tools/"}
+    assert (
+        sorted(path for path in paths if path not in made and not any((root / path).exists() for root in roots)) == []
+    )
+
+
+def workflow():
+    return yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+
+
+def test_the_hosted_checks_run_what_ours_run():
+    steps = [step["run"] for step in workflow()["jobs"]["test"]["steps"] if "run" in step]
+
+    assert ".ci/run" in steps
+    assert "make test" in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_the_hosted_checks_have_every_version_of_python_that_we_claim():
+    strategy = workflow()["jobs"]["test"]["strategy"]["matrix"]
+    required = set(strategy["python"])
+    known = required | {row["python"] for row in strategy["include"]}
+    claimed = {line.rpartition(" ")[2] for line in project()["project"]["classifiers"] if ":: Python :: 3." in line}
+
+    assert claimed == required
+    assert known == {"3.11", "3.12", "3.13", "3.14"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_a_form_for_issues_can_be_read(path):
+    document = yaml.safe_load(path.read_text())
+
+    if path.parent.name == "ISSUE_TEMPLATE" and path.name != "config.yml":
+        assert document["name"] and document["description"]
+        names = [part["id"] for part in document["body"]]
+        assert len(names) == len(set(names)) and all(part["attributes"]["label"] for part in document["body"])
