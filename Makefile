@@ -40,7 +40,8 @@ test: setup servers  ## everything
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	$(PYTEST)
+	$(PYTEST) --cov=tickwork --cov-report=
+	@echo "coverage by tests in their own process, without random histories: $$(.venv/bin/coverage report --format=total) %"
 
 long: setup servers  ## the tests with all the seeds and examples that nobody waits for; half an hour
 	TICKWORK_LONG=1 $(PYTEST)

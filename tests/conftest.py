@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from tickwork.core.state.state import State
 
@@ -110,7 +110,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.slow)
         if places[item.path].startswith(SLOW_PLACES) or SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        if config.pluginmanager.hasplugin("_cov") and not is_traced(item):
+            item.add_marker(pytest.mark.no_cover)
     items.sort(key=lambda item: turn(places[item.path]))
+
+
+def is_traced(item: pytest.Item) -> bool:
+    """Whether coverage counts this test. Tracing doubles the time of the core, so it leaves out tests that take most
+    of it: those over random histories, and those that `make check` leaves out too."""
+    repeats = "seed" in getattr(getattr(item, "callspec", None), "params", {})
+    return not (repeats or item.get_closest_marker("slow") or is_hypothesis_test(getattr(item, "obj", None)))
 
 
 def turn(place: str) -> int:
