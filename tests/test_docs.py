@@ -133,7 +133,7 @@ def test_there_are_pages_on_architecture_configuration_and_adaptation():
 USER_FILES = sorted(
     [
         *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "examples").glob("*.*"),
+        *(path for path in (ROOT / "examples").iterdir() if path.is_file()),
         *(path for path in (ROOT / "src" / "tickwork" / "cli" / "starter").iterdir() if path.is_file()),
         ROOT / "README.md",
     ]
