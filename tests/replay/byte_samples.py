@@ -239,7 +239,7 @@ def golden_state() -> reproduction.Reproduction:
 
 
 def _golden() -> Any:
-    sys.path.insert(0, str(ROOT / "tools"))
+    sys.path.append(str(ROOT / "tools"))  # last: the tests have modules of the same name
     return import_module("golden")
 
 
