@@ -111,7 +111,8 @@ def _small_result(opened: dict[int, InFlightAttempt], report: worker_messages.Su
         return None
     task, attempt = report.task, report.attempt
     held = opened.get(task)
-    if held is not None and held.row.attempt == attempt and held.row.worker == worker:
-        held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
+    row = held.row if held is not None else None
+    if row is not None and row.attempt == attempt and row.worker == worker:
+        row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
         return Succeeded(task, attempt, value)
     return Succeeded(task, attempt, value, worker)
