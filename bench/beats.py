@@ -141,18 +141,18 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     engine = Engine(store=store, artifacts=MemoryArtifacts(), clock=clock, ids=CountedIds(), owner="n1")
     await engine.start()
     lost: list[str] = []
-    engine.on_alarm = lambda alarm: lost.append(alarm.text) if alarm.kind == "worker_lost" else None
+    engine.context.alarms.on_alarm = lambda alarm: lost.append(alarm.text) if alarm.kind == "worker_lost" else None
     board: WorkerGateway | None = None
-    exchange: Callable[[Call], Awaitable[Reply]] = engine.exchange
+    exchange: Callable[[Call], Awaitable[Reply]] = engine.workers.exchange
 
     async def beat(workers: Sequence[str]) -> None:
         """As over the wire: it is put into bytes and read again."""
         told = beats_decoder.decode(encoder.encode(Heartbeats("n2", tuple(workers))))
-        engine.floor.heartbeats(told.via, told.workers)
+        engine.workers.heartbeats(told.via, told.workers)
 
     if behind:
         board = WorkerGateway(
-            way=lambda _, call: engine.exchange(call),
+            way=lambda _, call: engine.workers.exchange(call),
             beat=beat,
             session="n2",
             partitions=1,
@@ -164,13 +164,13 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
         exchange = board.exchange
     crowd = Beating(exchange, count)
     jobs = [asyncio.create_task(crowd.worker(number)) for number in range(count)]
-    while crowd.seated < count or not engine.idle:
+    while crowd.seated < count or not engine.context.idle:
         await asyncio.sleep(1)
     await asyncio.sleep(2 * BEAT_MS / 1000)
     writes, beats, cpu = store.writes, crowd.beats, time.process_time()
     await asyncio.sleep(MINUTE_S)
     spent, beats, writes = time.process_time() - cpu, crowd.beats - beats, store.writes - writes
-    early = len(lost) + len(crowd.refused) + count - len(engine.state.workers)
+    early = len(lost) + len(crowd.refused) + count - len(engine.context.state.workers)
     cpu = time.process_time()
     for _ in range(MESSAGES):
         await beat([f"w{number}" for number in range(count)])

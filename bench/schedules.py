@@ -94,7 +94,7 @@ async def fill(folder: Path, count: int) -> None:
     engine = make_engine(Settings(data=str(folder)), own_process=True)
     await engine.start()
     document = {"name": "one", "format": 1, "nodes": [{"kind": "task", "id": "a", "handler": "noop"}]}
-    await engine.publish(wire.Publication(documents=(document,)), by="bench")
+    await engine.workflows.publish(wire.Publication(documents=(document,)), by="bench")
     for first in range(0, count, PER_CALL):
         wanted = {
             f"schedule-{number:07}": wire.ScheduleRequest(
@@ -102,7 +102,7 @@ async def fill(folder: Path, count: int) -> None:
             )
             for number in range(first, min(first + PER_CALL, count))
         }
-        await engine.publish(wire.Publication(schedules=wanted), by="bench")
+        await engine.workflows.publish(wire.Publication(schedules=wanted), by="bench")
         if first % 100_000 == 0:
             say(f"{first + len(wanted):,} stored after {time.perf_counter() - begin:.0f} s")
     await engine.stop()

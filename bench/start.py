@@ -72,10 +72,10 @@ async def fill(folder: Path, timers: int) -> None:
     engine = make_engine(Settings(data=str(folder)), own_process=True)
     await engine.start()
     document = {"name": "later", "format": 1, "nodes": [{"kind": "task", "id": "a", "handler": "noop"}]}
-    await engine.publish(wire.Publication(documents=(document,)), by="bench")
+    await engine.workflows.publish(wire.Publication(documents=(document,)), by="bench")
     for number in range(0, timers, PER_CALL):
         delays = (DAY_MS + (number + place) * 7919 % (30 * DAY_MS) for place in range(PER_CALL))
-        await engine.submit([wire.Submission(workflow="later", delay_ms=delay) for delay in delays], by="bench")
+        await engine.runs.submit([wire.Submission(workflow="later", delay_ms=delay) for delay in delays], by="bench")
         if number % 200_000 == 0:
             say(f"{number:,} timers")
     await engine.stop()

@@ -73,11 +73,11 @@ async def still_works(http, engine) -> bool:
     """A run goes all the way: accepted, worked on, ended."""
     await publish(http, flow("after"))
     run_id = await submit(http, "after")
-    worker = Worker(http, f"w{engine.new_id()}", credit=1_000)
+    worker = Worker(http, f"w{engine.context.ids.new()}", credit=1_000)
     for _ in range(100):
         await worker.finish(*(await worker.call(wait_ms=200)).work)
         if (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "completed":
-            return engine.partition.failed is None and (await http.get("/readyz")).status_code == 200
+            return engine.context.partition.failed is None and (await http.get("/readyz")).status_code == 200
     return False
 
 
@@ -298,13 +298,13 @@ async def test_hostile_requests_to_every_route_do_not_end_the_server(http, engin
         asked += 1
         if answer.status_code >= 500:
             failed.append((method, path[:300], body[:2_000], answer.text[:300]))
-        if engine.partition.failed is not None:
-            failed.append((method, path[:300], body[:2_000], str(engine.partition.failed)))
+        if engine.context.partition.failed is not None:
+            failed.append((method, path[:300], body[:2_000], str(engine.context.partition.failed)))
             break
 
     assert asked > 300
     assert failed == []
-    assert "quarantined" not in engine.alarm_counts and "lookup_failed" not in engine.alarm_counts
+    assert "quarantined" not in engine.context.alarms.counts and "lookup_failed" not in engine.context.alarms.counts
     await http.post("/v1/partitions/0/resume")  # some of the requests were quite right
     await http.post("/v1/queues/default/resume")
     await http.put("/v1/queues/default", json={})

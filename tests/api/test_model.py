@@ -14,17 +14,17 @@ NOON = {"workflow": "greet", "cron": "0 12 * * *"}
 
 @pytest.mark.proves("S001-105")
 async def test_a_workflow_has_its_tenant_name_document_versions_and_the_time_of_each(http, engine):
-    before_ms = engine.now_ms()
+    before_ms = engine.context.now_ms()
     await publish(http, flow("greet", task("hello")))
     await publish(http, flow("greet", task("goodbye")))
     found = (await http.get("/v1/workflows/greet")).json()
     async with asyncio.timeout(5):
-        while (kept := await engine.store.read_definition("default", found["definition"])) is None:
+        while (kept := await engine.context.store.read_definition("default", found["definition"])) is None:
             await asyncio.sleep(0.01)  # rows follow behind
 
     assert (found["name"], found["versions"]) == ("greet", 2)
     assert [node["id"] for node in found["document"]["nodes"]] == ["goodbye"]
-    assert (kept.tenant, kept.name, before_ms <= kept.put_ms <= engine.now_ms()) == ("default", "greet", True)
+    assert (kept.tenant, kept.name, before_ms <= kept.put_ms <= engine.context.now_ms()) == ("default", "greet", True)
     assert [node["id"] for node in msgspec.json.decode(kept.document)["nodes"]] == ["goodbye"]
 
 
@@ -86,7 +86,7 @@ async def test_a_worker_has_its_labels_last_beat_and_capacity(http, engine):
     worker = Worker(http, "gpu-1", credit=7)
     await worker.call(profile=WorkerProfile(queues=("default",), labels={"gpu": "true"}, slots=7))
     before = (await http.get("/v1/workers")).json()["workers"][0]
-    engine.floor.seats["gpu-1"].heard_ms -= 5_000
+    engine.workers.seats["gpu-1"].heard_ms -= 5_000
     later = (await http.get("/v1/workers")).json()["workers"][0]
     await worker.call()
     beaten = (await http.get("/v1/workers")).json()["workers"][0]

@@ -22,13 +22,13 @@ async def test_an_unknown_outcome_is_told_apart_from_a_refusal(http, engine, gre
         committed.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(engine.partition.writer, "commit", hangs)
+    monkeypatch.setattr(engine.context.partition.writer, "commit", hangs)
     decided = asyncio.ensure_future(http.post("/v1/runs", json={"workflow": "greet"}))
     await committed.wait()
-    engine.partition._inbox.take = lambda **_: []  # what comes from here on reaches no tick
+    engine.context.partition._inbox.take = lambda **_: []  # what comes from here on reaches no tick
     untouched = asyncio.ensure_future(http.post("/v1/runs", json={"workflow": "greet"}))
     await asyncio.sleep(0.05)
-    engine.partition._fail(Unavailable("another node has taken it", retry_after_ms=50))
+    engine.context.partition._fail(Unavailable("another node has taken it", retry_after_ms=50))
 
     answer, other = await decided, await untouched
     assert (answer.status_code, answer.json()["code"]) == (504, "outcome_unknown")

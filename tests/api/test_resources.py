@@ -163,7 +163,7 @@ async def test_a_run_that_is_tried_again_keeps_its_log_and_gets_more(http, engin
             data = log_line(1000, "stdout", f"{life} {chunk}")
             sent = await http.post(path, params={"chunk": chunk, "first": chunk}, content=data, headers=worker.sender)
             assert sent.status_code == 204
-            engine.logs._offsets.clear()  # another node is asked, or the server was started again
+            engine.context.logs._offsets.clear()  # another node is asked, or the server was started again
         await worker.fail(work)
         await http.post(f"/v1/runs/{run_id}/retry")
 
@@ -323,7 +323,7 @@ async def test_an_exported_journal_is_decided_again_offline(http, engine):
     machine = Machine(settings=head.settings)
     replay(rows, machine)
 
-    assert digest(machine.state) == digest(engine.state)
+    assert digest(machine.state) == digest(engine.context.state)
     tail, rest = read([(await http.get("/v1/journal", params={"after": 3})).content])
     assert (tail.after, next(rest).seq) == (3, 4)
     assert (await http.get("/v1/journal", params={"after": 999999})).status_code == 404
@@ -345,13 +345,13 @@ async def test_status_health_and_metrics(http, engine):
 
 async def test_a_full_store_is_not_ready_and_says_why(http, engine):
     await publish(http, flow())
-    engine.partition.writer.full = True
+    engine.context.partition.writer.full = True
 
     ready, submitted = await http.get("/readyz"), await http.post("/v1/runs", json={"workflow": "greet"})
     assert (ready.status_code, ready.json()["code"]) == (503, "not_ready") and "no space" in ready.json()["detail"]
     assert (submitted.status_code, submitted.json()["code"]) == (507, "store_full")
     assert int(submitted.headers["retry-after"]) >= 1
-    engine.partition.writer.full = False
+    engine.context.partition.writer.full = False
 
 
 async def test_what_a_worker_returns_is_shown_whatever_it_is(http):
@@ -368,7 +368,7 @@ async def test_what_a_worker_returns_is_shown_whatever_it_is(http):
 
 
 async def test_a_held_step_of_the_clock_is_shown_and_can_be_confirmed(http, engine, monkeypatch):
-    clock, now_ms = engine.clock, engine.clock.wall_ms
+    clock, now_ms = engine.context.clock, engine.context.clock.wall_ms
     monkeypatch.setattr(clock, "wall_ms", lambda: now_ms() + 3_600_000)
     status = (await http.get("/v1/status")).json()["clock"]
     assert (status["state"], round(status["step_ms"], -4)) == ("held", 3_600_000)
@@ -378,4 +378,4 @@ async def test_a_held_step_of_the_clock_is_shown_and_can_be_confirmed(http, engi
     assert (await http.post("/v1/clock/confirm")).status_code == 204
     assert (await http.get("/v1/status")).json()["clock"]["state"] == "steady"
     assert "warnings" not in (await http.get("/readyz")).json()
-    assert engine.alarm_counts["clock_gap"] == 1
+    assert engine.context.alarms.counts["clock_gap"] == 1

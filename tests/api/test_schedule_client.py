@@ -215,24 +215,24 @@ async def test_schedules_survive_a_restart_and_make_up_for_it_where_they_should(
     disk = MemoryDisk()
     engine = await started(disk, tmp_path, 0)
     documents = (msgspec.json.decode(report.document()),)
-    await engine.publish(wire.Publication(documents=documents), by="test")
+    await engine.workflows.publish(wire.Publication(documents=documents), by="test")
     every = wire.ScheduleRequest(workflow="report", every="1s", time_input="day", grace="0s")
     always = wire.ScheduleRequest(
         workflow="report", every="1s", time_input="day", grace="0s", automatic_backfill=True
     )  # fmt: skip
-    await engine.put_schedule("leisure", every, by="test")
-    await engine.put_schedule("billing", always, by="test")
+    await engine.schedules.put("leisure", every, by="test")
+    await engine.schedules.put("billing", always, by="test")
     async with asyncio.timeout(10):
-        while not engine.schedule("billing").last_fired_at:
+        while not engine.schedules.get("billing").last_fired_at:
             await asyncio.sleep(0.02)
     await engine.stop()
 
     engine = await started(disk, tmp_path, 60_000)
     async with asyncio.timeout(20):
-        while engine.schedule("billing").fired < 55 or engine.catch_ups():
+        while engine.schedules.get("billing").fired < 55 or engine.schedules.catch_ups():
             await asyncio.sleep(0.02)
-    runs, _ = await engine.runs(engine.filter(schedule="billing", limit=500))
+    runs, _ = await engine.queries.runs(engine.queries.filter(schedule="billing", limit=500))
     times = sorted(datetime.fromisoformat(run.scheduled_at) for run in runs)
     assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(seconds=1)}
-    assert engine.schedule("leisure").fired < 20  # one stands for what was late
+    assert engine.schedules.get("leisure").fired < 20  # one stands for what was late
     await engine.stop()

@@ -96,13 +96,13 @@ class Served:
             await engine.stop()
 
     async def fill(self, engine) -> None:
-        await engine.put_holidays("bank", ("2026-12-25",), by="test")
+        await engine.schedules.put_holidays("bank", ("2026-12-25",), by="test")
         documents = (flow("greet", task("hello", retry=1), inputs={"n": {"type": "any", "required": False}}),)
         schedules = {"often": wire.ScheduleRequest(workflow="greet", every="1h", group="all")}
-        await engine.publish(wire.Publication(documents=documents, schedules=schedules), by="test")
-        await engine.put_endpoint("shop", wire.EndpointRequest(url="https://shop.example", every="1h"), by="test")
-        await engine.submit([wire.Submission(workflow="greet", id=name) for name in ("alive", "ended")], by="test")
-        await engine.cancel("ended", by="test")
+        await engine.workflows.publish(wire.Publication(documents=documents, schedules=schedules), by="test")
+        await engine.endpoints.put("shop", wire.EndpointRequest(url="https://shop.example", every="1h"), by="test")
+        await engine.runs.submit([wire.Submission(workflow="greet", id=name) for name in ("alive", "ended")], by="test")
+        await engine.runs.cancel("ended", by="test")
 
 
 @pytest.fixture(scope="module")
@@ -166,13 +166,16 @@ def test_the_whole_api_under_schemathesis_does_not_end_the_server(operations, se
         number += 1
         for pair in DRIVEN:
             asked += drive(operations[pair], 3, checks=[schemathesis.checks.not_a_server_error], number=number)
-            assert served.engine.partition.failed is None, pair
+            assert served.engine.context.partition.failed is None, pair
             if time.monotonic() > until:
                 break
 
     assert asked > len(DRIVEN)
-    assert served.engine.accepting
-    assert "quarantined" not in served.engine.alarm_counts and "lookup_failed" not in served.engine.alarm_counts
+    assert served.engine.context.accepting
+    assert (
+        "quarantined" not in served.engine.context.alarms.counts
+        and "lookup_failed" not in served.engine.context.alarms.counts
+    )
 
 
 def test_the_document_has_every_route_and_every_route_an_id_of_its_own():

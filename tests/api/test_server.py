@@ -62,7 +62,7 @@ async def test_a_closed_connection_tells_of_a_worker_s_death(engine, server):
     async with httpx2.AsyncClient(base_url=server.address) as client:
         worker = Worker(client)
         await worker.call()
-        seat = engine.floor.seats["w1"]
+        seat = engine.workers.seats["w1"]
         waiting = asyncio.create_task(worker.call(wait_ms=20_000))
         await until(lambda: seat.woken is not None)
         assert not seat.closed_ms
@@ -78,7 +78,7 @@ async def test_stopping_ends_long_polls_at_once(engine):
         worker = Worker(client)
         await worker.call()
         waiting = asyncio.create_task(worker.call(wait_ms=20_000))
-        await until(lambda: engine.floor.seats["w1"].woken is not None)
+        await until(lambda: engine.workers.seats["w1"].woken is not None)
         async with asyncio.timeout(10):
             await server.stop()
 
@@ -215,7 +215,7 @@ async def test_the_server_runs_on_uvloop_too(tmp_path):
             run_id = await submit(client)
             await worker.finish(*await worker.work())
             state = (await client.get(f"/v1/runs/{run_id}")).json()["state"]
-            seat = engine.floor.seats["w1"]
+            seat = engine.workers.seats["w1"]
         await until(lambda: seat.closed_ms)
         await server.stop()
         await engine.stop()

@@ -37,7 +37,7 @@ class Address:
         self._port = self.server.bound[1]
         async with httpx2.AsyncClient(base_url=self.server.address) as http:
             await publish(http, flow("greet", output="nodes.hello"))
-        return self.engine.store_id
+        return self.engine.context.store_id
 
     async def leave(self) -> None:
         await self.server.stop()
@@ -59,7 +59,7 @@ async def test_every_response_names_the_store_that_answers(address):
         answers = [await http.post("/v1/runs", json={"workflow": "greet"}) for _ in range(2)]
         answers += [await http.get(path) for path in ("/healthz", "/v1/runs", "/v1/runs/nobody", "/nowhere")]
 
-    assert {answer.headers["x-tickwork-store"] for answer in answers} == {address.engine.store_id}
+    assert {answer.headers["x-tickwork-store"] for answer in answers} == {address.engine.context.store_id}
 
 
 async def waiting(kind, client, run_id):
@@ -72,7 +72,7 @@ async def waiting(kind, client, run_id):
 @pytest.mark.parametrize("kind", ["async", "sync", "cli"])
 @pytest.mark.parametrize("known", [False, True], ids=["the other store does not know it", "the other store has one"])
 async def test_whoever_waits_for_a_run_notices_another_store_at_the_address(address, kind, known):
-    before, url = address.engine.store_id, address.server.address
+    before, url = address.engine.context.store_id, address.server.address
     async with AsyncClient(url) as client:
         with Client(url) as sync:
             used = client if kind == "async" else sync

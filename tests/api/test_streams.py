@@ -71,9 +71,9 @@ async def test_a_reader_that_hangs_up_leaves_no_watcher(real, engine):  # noqa: 
     run_id = await submit(real)
     async with real.stream("GET", f"/v1/runs/{run_id}/events") as answer:
         await anext(answer.aiter_lines())
-        assert engine._watchers
+        assert engine.queries.watchers
 
-    await until(lambda: not engine._watchers)
+    await until(lambda: not engine.queries.watchers)
 
 
 async def test_stopping_ends_streams_at_once(engine):
@@ -83,12 +83,12 @@ async def test_stopping_ends_streams_at_once(engine):
         await publish(client, flow())
         run_id = await submit(client)
         watching = asyncio.create_task(events_of(client, f"/v1/runs/{run_id}/events"))
-        await until(lambda: engine._watchers)
+        await until(lambda: engine.queries.watchers)
         async with asyncio.timeout(10):
             await server.stop()
             assert (await watching)[0][2]["state"] == "active"
 
-    assert not engine._watchers
+    assert not engine.queries.watchers
 
 
 async def test_asking_for_the_head_of_a_stream_leaves_no_watcher(real, engine):  # noqa: F811
@@ -96,11 +96,15 @@ async def test_asking_for_the_head_of_a_stream_leaves_no_watcher(real, engine): 
     run_id = await submit(real)
     answer = await real.head(f"/v1/runs/{run_id}/events")
 
-    assert (answer.status_code, answer.headers["content-type"], engine._watchers) == (200, "text/event-stream", {})
+    assert (answer.status_code, answer.headers["content-type"], engine.queries.watchers) == (
+        200,
+        "text/event-stream",
+        {},
+    )
 
 
 async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog):  # noqa: F811
-    read = engine.journal
+    read = engine.queries.journal
 
     async def broken(*, after, limit):
         if limit > 1:  # the rows themselves; the end that the head names is read before the stream begins
@@ -108,7 +112,7 @@ async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog): 
         return await read(after=after, limit=limit)
 
     await publish(real, flow())
-    engine.journal = broken
+    engine.queries.journal = broken
 
     with pytest.raises(httpx2.RemoteProtocolError):
         await real.get("/v1/journal")

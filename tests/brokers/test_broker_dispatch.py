@@ -51,7 +51,7 @@ async def test_work_goes_over_the_broker_and_its_result_comes_back(make):
 
         assert len(executor.seen) == len(set(executor.seen)) == 50 <= receiver.taken
         await line.until(lambda: line.keeper.untaken == 0)
-        [attempt] = (await line.house.engine.run(runs[0])).tasks[0].attempts
+        [attempt] = (await line.house.engine.queries.run(runs[0])).tasks[0].attempts
         assert attempt.worker == "w1"
 
 
@@ -154,7 +154,7 @@ async def test_what_was_cancelled_on_the_lane_starts_nothing(in_memory, broker):
     async with Line(in_memory) as line:
         [run] = await line.submit()
         await line.until(lambda: len(broker.messages) == 1)
-        await line.house.engine.cancel(run, by="test")
+        await line.house.engine.runs.cancel(run, by="test")
         executor, _, receiver, _ = await line.worker()
         await line.until(lambda: receiver.dropped == 1 and not broker.messages)
 
@@ -189,7 +189,7 @@ async def test_nothing_is_accepted_or_started_before_the_taking_is_durable(in_me
 
         store.commit = slow
         lane.gate.set()
-        await line.until(lambda: line.house.engine.state.workers[1].tasks != {})  # decided, and not durable
+        await line.until(lambda: line.house.engine.context.state.workers[1].tasks != {})  # decided, and not durable
         await asyncio.sleep(0.05)
         assert len(broker.messages) == 1 and not executor.seen and receiver.received == 1
 
@@ -207,7 +207,7 @@ async def test_a_worker_that_dies_with_what_it_took_loses_it_and_another_gets_it
         for job in jobs:
             job.cancel()
         await asyncio.wait(jobs)
-        line.house.engine.connection_closed("w1")
+        line.house.engine.workers.connection_closed("w1")
         line.house.clock.pass_ms(4_000)
         executor, *_ = await line.worker("w2")
         await line.completed([run])
@@ -389,7 +389,7 @@ async def test_a_killed_broker_comes_back_and_work_goes_on_by_itself(on_nats, na
 async def test_an_engine_that_stops_is_not_asked_without_a_pause(in_memory):
     async with Line(in_memory) as line:
         await line.until(lambda: line.keeper._seq >= 2)
-        line.house.engine.release_workers()
+        line.house.engine.workers.release()
         before = line.keeper._seq
         await asyncio.sleep(0.2)
 

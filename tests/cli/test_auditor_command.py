@@ -72,19 +72,22 @@ async def test_a_server_is_audited_held_and_released(tmp_path, capsys):
     settings = Settings(data=str(tmp_path), port=0, audit=True)
     async with serving(settings, own_process=False) as (engine, server):
         document = {"name": "flow", "nodes": [{"kind": "task", "id": "a", "handler": "a"}]}
-        await engine.publish(wire.Publication(documents=(document,)), by="test")
-        await engine.submit([wire.Submission(workflow="flow")], by="test")
+        await engine.workflows.publish(wire.Publication(documents=(document,)), by="test")
+        await engine.runs.submit([wire.Submission(workflow="flow")], by="test")
         url = ["--url", server.address, "--json"]
 
         assert await asyncio.to_thread(main, ["auditor", "--once", *url]) == 0
-        assert said(capsys)["seq"] == (await engine.status()).seq
+        assert said(capsys)["seq"] == (await engine.queries.status()).seq
         async with asyncio.timeout(5):
-            while engine.auditors[0].lag_rows or engine.auditors[0].seq < (await engine.status()).seq:
+            while (
+                engine.maintenance.auditors[0].lag_rows
+                or engine.maintenance.auditors[0].seq < (await engine.queries.status()).seq
+            ):
                 await asyncio.sleep(0.02)
-        assert engine.auditors[0].difference is None
-        await engine.pause("partition", "0", by="auditor", reason="a difference")
+        assert engine.maintenance.auditors[0].difference is None
+        await engine.admin.pause("partition", "0", by="auditor", reason="a difference")
         assert await asyncio.to_thread(main, ["status", *url]) == 0
         assert said(capsys)["dispatch_held"] == "a difference"
         assert await asyncio.to_thread(main, ["release", *url]) == 0
-        assert (await engine.status()).dispatch_held == ""
+        assert (await engine.queries.status()).dispatch_held == ""
         assert await asyncio.to_thread(main, ["release", *url]) == 4

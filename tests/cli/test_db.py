@@ -47,7 +47,7 @@ class FolderHouse(House):
             store=self.store, artifacts=self.artifacts, clock=self.clock, ids=self.ids, owner="n1", keep=keep
         )
         await self.engine.start()
-        self.engine._beside.pop().cancel()
+        self.engine.maintenance._jobs.pop().cancel()
         return self.engine
 
 
@@ -64,15 +64,15 @@ async def lived_in(folder, *, archived=True):
         await house.until(run_id, "completed")
         if archived and run_id == "old":
             house.clock.pass_ms(4 * DAY_MS)
-            await engine.pause("queue", "default", by="test")
-            await engine.resume("queue", "default", by="test")
+            await engine.admin.pause("queue", "default", by="test")
+            await engine.admin.resume("queue", "default", by="test")
             async with asyncio.timeout(5):
-                while engine.live.writer.watermark < engine.live.durable_seq:
+                while engine.context.live.writer.watermark < engine.context.live.durable_seq:
                     await asyncio.sleep(0.01)
-            await engine.retention.look_through()
-    task_id = int((await engine.run("newer")).tasks[0].id)
+            await engine.maintenance.retention.look_through()
+    task_id = int((await engine.queries.run("newer")).tasks[0].id)
     line = b'{"at": 1, "stream": "stdout", "text": "hello"}\n'
-    await engine.logs.append(task_id, 1, chunk=0, first=0, data=line)
+    await engine.context.logs.append(task_id, 1, chunk=0, first=0, data=line)
     job.cancel()
     await asyncio.gather(job, return_exceptions=True)
     await house.submit("flow", id="waits")
@@ -99,11 +99,11 @@ async def _head(store):
 async def opens(folder):
     """A server on what was restored: old, new and waiting runs are there, with values and logs."""
     async with serving(Settings(data=str(folder), port=0), own_process=False) as (engine, _):
-        states = [(await engine.run(run_id)).state for run_id in ("old", "newer", "waits")]
-        detail = await engine.run("newer")
-        values = [len(await engine.value_bytes(run_id, "a")) for run_id in ("old", "newer")]
-        logs = [lines async for _, lines in engine.logs.read(int(detail.tasks[0].id), 1)]
-        epoch = (await engine.status()).epoch
+        states = [(await engine.queries.run(run_id)).state for run_id in ("old", "newer", "waits")]
+        detail = await engine.queries.run("newer")
+        values = [len(await engine.queries.value_bytes(run_id, "a")) for run_id in ("old", "newer")]
+        logs = [lines async for _, lines in engine.context.logs.read(int(detail.tasks[0].id), 1)]
+        epoch = (await engine.queries.status()).epoch
     return states, values, logs, epoch
 
 
@@ -152,12 +152,12 @@ async def test_a_backup_is_made_while_the_server_writes(tmp_path):
     folder = tmp_path / "live"
     async with serving(Settings(data=str(folder), port=0), own_process=True) as (engine, _):
         document = {"name": "flow", "nodes": [{"kind": "task", "id": "a", "handler": "a"}]}
-        await engine.publish(wire.Publication(documents=(document,)), by="test")
+        await engine.workflows.publish(wire.Publication(documents=(document,)), by="test")
         busy = True
 
         async def submit():
             while busy:
-                await engine.submit([wire.Submission(workflow="flow") for _ in range(20)], by="test")
+                await engine.runs.submit([wire.Submission(workflow="flow") for _ in range(20)], by="test")
 
         writing = asyncio.create_task(submit())
         assert await asyncio.to_thread(main, ["db", "backup", "live.twb", "--store", str(folder)]) == 0

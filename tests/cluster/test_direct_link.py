@@ -53,7 +53,7 @@ def seats(houses, worker):
     """Where it sits: the partition, and who stands for it."""
     engines = {number: engine for house in houses for number, engine in house.node.engines.items()}
     return {
-        number: engine.floor.seats[worker].via for number, engine in engines.items() if worker in engine.floor.seats
+        number: engine.workers.seats[worker].via for number, engine in engines.items() if worker in engine.workers.seats
     }
 
 
@@ -79,10 +79,10 @@ async def test_its_credit_is_one_for_all_owners(cluster, houses):
     ended = asyncio.create_task(cluster.ended(houses[0], ids))
     while not ended.done():
         given = [
-            engine.state.workers[engine.state.worker_numbers["w1"]]
+            engine.context.state.workers[engine.context.state.worker_numbers["w1"]]
             for house in houses
             for engine in house.node.engines.values()
-            if "w1" in engine.state.worker_numbers
+            if "w1" in engine.context.state.worker_numbers
         ]
         most = max(most, sum(len(worker.tasks) for worker in given))
         assert most <= max(agent._announced, SLOTS)
@@ -156,7 +156,7 @@ async def test_one_that_says_goodbye_is_known_nowhere(cluster, houses):
     await link.close()
 
     assert seats(houses, "w1") == {}
-    known = [engine.state.worker_numbers for house in houses for engine in house.node.engines.values()]
+    known = [engine.context.state.worker_numbers for house in houses for engine in house.node.engines.values()]
     assert not any("w1" in names for names in known)
 
 
@@ -241,7 +241,7 @@ async def test_a_worker_finds_back_to_every_partition_when_two_of_three_owners_h
         await hung[-1].start(port)
         await asyncio.sleep(0.5)
     await cluster.until(lambda: len(houses[0].node.engines) == 6)
-    floors = [engine.floor for engine in houses[0].node.engines.values()]
+    floors = [engine.workers for engine in houses[0].node.engines.values()]
     await cluster.until(lambda: all(floor.seats["w1"].session for floor in floors))
     runs = await cluster.ended(houses[0], await cluster.submit(houses[0], 60))
     for server in hung:

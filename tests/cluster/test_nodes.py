@@ -181,11 +181,13 @@ async def test_what_the_inbox_accepted_is_kept_where_it_is_refused_until_it_can_
     document = {"name": "flow", "nodes": [{"kind": "task", "id": "only", "handler": "do"}]}
     path = f"{house.server.address}/v1/workflows"
     assert (await cluster.client.put(path, json={"documents": [document]})).status_code == 200
-    await cluster.until(lambda: Counter(one.kind for one in house.node.desk.alarms)["inbox_refused"] == 2)
+    await cluster.until(
+        lambda: Counter(one.kind for one in house.node.desk.context.alarms.recent)["inbox_refused"] == 2
+    )
     await asyncio.sleep(1.2)
 
     assert set(cluster.disk.inbox[home]) == {kept.id, bad.id}
-    assert Counter(one.kind for one in house.node.desk.alarms)["inbox_refused"] == 2, "said once"
+    assert Counter(one.kind for one in house.node.desk.context.alarms.recent)["inbox_refused"] == 2, "said once"
     answer = await cluster.get(house, f"/v1/runs/{kept.id}")
     assert (answer.status_code, answer.json()["code"]) == (409, "held_in_inbox")
     assert "there is no workflow 'later'" in answer.json()["detail"]
@@ -217,7 +219,7 @@ async def test_a_row_of_the_inbox_that_cannot_be_read_stops_nobody(cluster):
 
     await cluster.ended(house, ["good"])
     await cluster.until(lambda: len(cluster.disk.inbox[home]) == 3)
-    assert Counter(alarm.kind for alarm in house.node.desk.alarms)["inbox_unreadable"] == 3
+    assert Counter(alarm.kind for alarm in house.node.desk.context.alarms.recent)["inbox_unreadable"] == 3
     await house.stop()
     other = await cluster.add()
     await cluster.until(lambda: len(cluster.owners()) == 4)
@@ -268,13 +270,13 @@ async def test_a_full_store_refuses_nothing_for_good_also_at_another_node(cluste
     home = houses[0].node.home("default")
     owner = next(house for house in houses if house.name == cluster.owners()[home])
     other = next(house for house in houses if house is not owner)
-    owner.node.engines[home].partition.writer.full = True
+    owner.node.engines[home].context.partition.writer.full = True
 
     body = {"runs": [{"workflow": "flow", "key": "once"}]}
     answer = await cluster.client.post(f"{other.server.address}/v1/runs/batch", json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (507, "store_full")
-    owner.node.engines[home].partition.writer.full = False
+    owner.node.engines[home].context.partition.writer.full = False
     [run] = await cluster.submit(other, 1, key="once")
     assert (await cluster.ended(other, [run]))[0]["state"] == "completed"
 

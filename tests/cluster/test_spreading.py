@@ -105,7 +105,7 @@ async def test_new_ids_of_clients_are_not_looked_for_elsewhere(cluster, houses, 
     looks = []
     for house in houses:
         for number, engine in house.node.engines.items():
-            monkeypatch.setattr(engine, "known", lambda ids, at=number: looks.append((at, ids)))
+            monkeypatch.setattr(engine.queries, "known", lambda ids, at=number: looks.append((at, ids)))
     await asyncio.sleep(0.01)
 
     ids = [Uuids().new() for _ in range(20)]
@@ -142,7 +142,7 @@ def parts(cluster, name):
     found = {}
     for house in cluster.houses:
         for number, engine in house.node.engines.items():
-            found[number] = next((one for one in engine.queues() if one.name == name), None)
+            found[number] = next((one for one in engine.queries.queues() if one.name == name), None)
     return found
 
 
@@ -188,10 +188,12 @@ async def test_versions_of_before_are_known_everywhere_and_one_is_the_latest_eve
     await spread(cluster, houses, 4)
     answer = await cluster.client.put(f"{url}/v1/versions/latest", json={"version": "v1", "application": "shop"})
     assert answer.status_code == 200, answer.text
-    hashes = {engine.workflow("flow").definition for house in houses for engine in house.node.engines.values()}
+    hashes = {engine.queries.workflow("flow").definition for house in houses for engine in house.node.engines.values()}
     assert len(hashes) == 1
     assert {
-        house.node.engines[at].latest_version("shop").version_name for house in houses for at in house.node.engines
+        house.node.engines[at].workflows.latest_version("shop").version_name
+        for house in houses
+        for at in house.node.engines
     } == {"v1"}
     pinned = await sent(cluster, houses[0], wanted(*(f"p{number}" for number in range(8)), version="v2"))
     assert len(pinned) == 8
@@ -224,7 +226,7 @@ async def publish(cluster, house, document):
 def ids_in_each(house, partitions=4):
     """One id for each partition, of those that are new."""
     node, route = house.node, Route("default", house.node.home("default"), partitions)
-    drawn = [(place, node.desk.new_id()) for place in range(partitions)]
+    drawn = [(place, node.desk.context.ids.new()) for place in range(partitions)]
     return [one[:-4] + fitted_to(route, place, partitions)(one[-4:]) for place, one in drawn]
 
 

@@ -1,7 +1,7 @@
 """Alarms become lines: one each, harmless to a terminal, and not too many."""
 
 from tickwork.compose.alarms import AlarmLog
-from tickwork.runtime.context import Alarm
+from tickwork.runtime.alarms import Alarm
 
 
 def test_a_kind_is_told_once_in_a_while_and_the_rest_is_counted():

@@ -33,7 +33,7 @@ async def test_what_the_store_makes_is_for_its_owner_alone(umask, tmp_path):
     settings = Settings(data=str(tmp_path / "deep" / "data"))
     engine = make_engine(settings, own_process=False)
     await engine.start()
-    await engine.artifacts.put(b"secret" * 100_000)
+    await engine.context.artifacts.put(b"secret" * 100_000)
     while_open = modes(tmp_path / "deep")
     await engine.stop()
 

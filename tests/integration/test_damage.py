@@ -53,9 +53,9 @@ async def filled(folder):
     house = FolderHouse(folder)
     house.clock.pass_ms(5 * DAY_MS)
     engine = await house.open()
-    await engine.put_schedule("noon", wire.ScheduleRequest(workflow="flow", cron="0 12 * * *"), by="test")
+    await engine.schedules.put("noon", wire.ScheduleRequest(workflow="flow", cron="0 12 * * *"), by="test")
     await house.submit("flow", id="keyed", key="key-1")
-    await engine.cancel("keyed", by="test")
+    await engine.runs.cancel("keyed", by="test")
     await house.until("keyed", "cancelled")
     await engine.stop()
     store = SqliteStore(folder / DATABASE, synchronous="OFF")
@@ -282,7 +282,7 @@ async def test_a_task_never_computes_on_a_damaged_argument(tmp_path, postgres, s
     finally:
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
-    alarms = [alarm.kind for alarm in engine.alarms]
+    alarms = [alarm.kind for alarm in engine.context.alarms.recent]
     await engine.stop()
 
     assert not seen

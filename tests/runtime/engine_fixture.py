@@ -93,27 +93,27 @@ class House:
     async def crash(self) -> None:
         """As if the process ended here: nothing is finished, nothing is written."""
         engine = self.engine
-        tasks = [*engine.live._tasks, *engine._jobs, *engine.floor._jobs]
+        tasks = [*engine.context.live._tasks, *engine.context._jobs, *engine.workers._jobs]
         for task in tasks:
             task.cancel()
-        for seat in engine.floor.seats.values():
+        for seat in engine.workers.seats.values():
             if seat.woken is not None:
                 seat.woken.cancel()  # its connection ends with the process
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def define(self, name: str, *nodes: dict[str, Any], **fields: Any) -> None:
         document = {"name": name, "format": 1, "nodes": list(nodes), **fields}
-        await self.engine.publish(wire.Publication(documents=(document,)), by="test")
+        await self.engine.workflows.publish(wire.Publication(documents=(document,)), by="test")
 
     async def submit(self, workflow: str, **fields: Any) -> str:
-        answers = await self.engine.submit([wire.Submission(workflow=workflow, **fields)], by="test")
+        answers = await self.engine.runs.submit([wire.Submission(workflow=workflow, **fields)], by="test")
         assert isinstance(answers[0], wire.Submitted), answers[0]
         return answers[0].id
 
     async def until(self, run_id: str, *states: str, seconds: float = 5.0) -> wire.RunDetail:
         async with asyncio.timeout(seconds):
             while True:
-                run = await self.engine.run(run_id)
+                run = await self.engine.queries.run(run_id)
                 if run.state in states:
                     return run
                 await asyncio.sleep(0.002)
@@ -134,7 +134,7 @@ class Hand:
     async def call(self, *reports: Report, wait_ms: int = 0, seq: int | None = None, **fields: Any) -> Reply:
         self.seq = self.seq + 1 if seq is None else seq
         call = Call(self.name, self.session, self.seq, self.credit, wait_ms, reports, **fields)
-        reply = await self.house.engine.exchange(call, self.peer)
+        reply = await self.house.engine.workers.exchange(call, self.peer)
         self.specs |= {spec.id: spec for spec in reply.specs}
         self.held |= {(work.task, work.attempt): work for work in reply.work}
         self.stopped += reply.stop

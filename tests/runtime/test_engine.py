@@ -15,6 +15,7 @@ from tickwork.ports.store import OutcomeUnknown, StoreFull
 from tickwork.protocol import http_models as wire
 from tickwork.protocol import worker_messages
 from tickwork.protocol.worker_messages import Checkpointed, Failed, Started
+from tickwork.runtime.effects import EffectRunner
 from tickwork.runtime.engine import BURST, Engine
 from tickwork.runtime.partition.input_queue import InputBatch
 from tickwork.stores.memory.store import MemoryStore
@@ -74,7 +75,7 @@ async def test_a_defect_behind_a_commit_stops_the_partition_and_whoever_waits_is
     def broken(_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(house.engine.live, "_on_durable", broken)
+    monkeypatch.setattr(house.engine.context.live, "_on_durable", broken)
     with pytest.raises(Unavailable, match="not known"):
         async with asyncio.timeout(5):
             await house.submit("w")
@@ -92,13 +93,13 @@ async def test_one_key_is_one_run_while_it_runs_after_it_left_and_when_it_is_sto
         await house.until(first, "completed")
         assert await house.submit("w", key="k1") == first
         await asyncio.sleep(0.15)  # rows are written
-        assert house.engine.live.books.find_left("default", first) is None
+        assert house.engine.context.live.books.find_left("default", first) is None
         assert await house.submit("w", key="k1") == first
 
     await house.engine.stop()
     await house.open()
     assert await house.submit("w", key="k1") == first
-    [answer] = await house.engine.submit([wire.Submission(workflow="w", key="k1", priority=3)], by="test")
+    [answer] = await house.engine.runs.submit([wire.Submission(workflow="w", key="k1", priority=3)], by="test")
     assert isinstance(answer, wire.Rejected) and answer.code == "key_reused"
 
 
@@ -110,7 +111,7 @@ async def test_an_id_is_one_run_for_ever(house):
     await house.open()
     house.clock.pass_ms(3 * 86_400_000)
 
-    [answer] = await house.engine.submit([wire.Submission(workflow="w", id="mine")], by="test")
+    [answer] = await house.engine.runs.submit([wire.Submission(workflow="w", id="mine")], by="test")
 
     assert answer == wire.Submitted(id="mine", duplicate=True)
 
@@ -124,13 +125,13 @@ async def test_a_run_that_ends_in_the_tick_in_which_it_is_asked_for_again_is_not
     run = await house.submit("w", **{name: "once"})
     [work] = await hand.take()
 
-    ended = house.engine.partition.submit_inputs([Succeeded(work.task, work.attempt, None)])
+    ended = house.engine.context.partition.submit_inputs([Succeeded(work.task, work.attempt, None)])
     again = await house.submit("w", **{name: "once"})
 
     await ended.done
     assert again == run
-    assert house.engine.state.live_runs == 0
-    assert (await house.engine.run(run)).state == "completed"
+    assert house.engine.context.state.live_runs == 0
+    assert (await house.engine.queries.run(run)).state == "completed"
 
 
 async def test_what_comes_after_the_end_is_sent_away_and_not_left_waiting(house):
@@ -139,7 +140,7 @@ async def test_what_comes_after_the_end_is_sent_away_and_not_left_waiting(house)
     await hand.sit_down()
     await house.submit("w")
     [work] = await hand.take()
-    partition = house.engine.partition
+    partition = house.engine.context.partition
     await house.engine.stop()
 
     with pytest.raises(Unavailable):
@@ -152,7 +153,7 @@ async def test_what_comes_after_the_end_is_sent_away_and_not_left_waiting(house)
 async def test_a_batch_is_answered_one_by_one(house):
     await house.define("w", task("a"), inputs={"n": {"type": "integer"}})
 
-    answers = await house.engine.submit(
+    answers = await house.engine.runs.submit(
         [
             wire.Submission(workflow="w", inputs={"n": 1}),
             wire.Submission(workflow="nope"),
@@ -187,7 +188,7 @@ async def test_results_of_a_map_are_gathered_in_order_also_when_they_are_large(h
         run = await house.until(run_id, "failed", "completed")
 
     assert run.state == "failed" and "join" in run.error  # the scripted worker does not fetch
-    gathered = msgspec.msgpack.decode(await house.engine.value_bytes(run_id, "each"))
+    gathered = msgspec.msgpack.decode(await house.engine.queries.value_bytes(run_id, "each"))
     assert [len(text) for text in gathered] == [sizes[place] for place in range(6)]
     assert "".join(text[0] for text in gathered) == "012345"
 
@@ -203,7 +204,7 @@ async def test_a_value_too_large_for_the_journal_is_committed_with_it_and_read_b
     assert run.tasks[0].result_size > 20_000
     await house.engine.stop()
     await house.open()
-    assert msgspec.msgpack.decode(await house.engine.value_bytes(run_id, "make")) == "y" * 20_000
+    assert msgspec.msgpack.decode(await house.engine.queries.value_bytes(run_id, "make")) == "y" * 20_000
 
 
 @pytest.mark.proves("S004-69")
@@ -224,12 +225,12 @@ async def test_a_failed_run_can_be_retried_after_a_restart(house):
     await house.open()
     broken = False
     async with serving(Hand(house), a=a):
-        await house.engine.resolve(run_id, by="test")
+        await house.engine.runs.resolve(run_id, by="test")
         run = await house.until(run_id, "completed")
 
     assert run.output == "fine"
     assert [one.state for one in run.tasks[0].attempts] == ["failed", "succeeded"]
-    page, _ = await house.engine.runs(house.engine.filter())
+    page, _ = await house.engine.queries.runs(house.engine.queries.filter())
     assert [(one.id, one.state) for one in page] == [(run_id, "completed")]
 
 
@@ -264,25 +265,25 @@ async def test_a_failed_run_says_why_also_where_no_attempt_failed_and_when_it_en
 async def test_a_store_can_be_looked_at_without_owning_it(house):
     await house.define("w", {"kind": "wait", "id": "soon", "duration_ms": 10}, task("a", needs=["soon"]))
     run_id = await house.submit("w", delay_ms=20)
-    before = (await house.engine.head()).epoch
+    before = (await house.engine.queries.head()).epoch
     await house.engine.stop()
     house.clock.pass_ms(60_000)
     looking = Engine(
         store=house.make_store(house.disk), artifacts=house.artifacts, clock=house.clock, ids=house.ids, owner="n2"
     )
-    await looking.look()
+    await looking.open_read_only()
     try:
         await asyncio.sleep(0.05)
-        assert (await looking.run(run_id)).state == "pending"  # although it is due
-        assert await looking.why(run_id) is not None
+        assert (await looking.queries.run(run_id)).state == "pending"  # although it is due
+        assert await looking.queries.why(run_id) is not None
         with pytest.raises(Unavailable):
-            await looking.cancel(run_id, by="test")
-        head = await looking.head()
+            await looking.runs.cancel(run_id, by="test")
+        head = await looking.queries.head()
     finally:
         await looking.stop()
     await house.open()
 
-    assert head.epoch == before and (await house.engine.head()).epoch == before + 1
+    assert head.epoch == before and (await house.engine.queries.head()).epoch == before + 1
 
 
 async def test_a_run_that_ended_cannot_be_cancelled_and_says_so(house):
@@ -292,9 +293,9 @@ async def test_a_run_that_ended_cannot_be_cancelled_and_says_so(house):
         await house.until(run_id, "completed")
 
         with pytest.raises(Refused, match="COMPLETED"):
-            await house.engine.cancel(run_id, by="test")
+            await house.engine.runs.cancel(run_id, by="test")
         with pytest.raises(Refused, match="no unfinished run"):
-            await house.engine.cancel("never", by="test")
+            await house.engine.runs.cancel("never", by="test")
 
 
 async def test_cancel_stops_what_a_worker_holds(house):
@@ -304,11 +305,11 @@ async def test_cancel_stops_what_a_worker_holds(house):
     run_id = await house.submit("w")
     [work] = await hand.take()
 
-    await house.engine.cancel(run_id, by="test", reason="enough")
+    await house.engine.runs.cancel(run_id, by="test", reason="enough")
     await hand.call(wait_ms=100)
 
     assert hand.stopped == [(work.task, work.attempt)]
-    run = await house.engine.run(run_id)
+    run = await house.engine.queries.run(run_id)
     assert run.state == "cancelled" and run.tasks[0].attempts[0].state == "cancelled"
     reply = await hand.call(worker_messages.Succeeded(work.task, work.attempt, b"\xc0"))
     assert reply.fenced == ((work.task, work.attempt),)
@@ -373,9 +374,9 @@ async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_tha
 async def delayed(house, count):
     """So many runs that are due together, and are."""
     wanted = wire.Submission(workflow="w", delay_ms=5_000)
-    await house.engine.submit([wanted] * count, by="test")
+    await house.engine.runs.submit([wanted] * count, by="test")
     house.clock.pass_ms(5_000)
-    house.engine.live.refresh()
+    house.engine.context.live.refresh()
 
 
 async def test_what_a_burst_of_timers_began_goes_out_although_reports_of_its_worker_are_not_durable_yet(house):
@@ -384,7 +385,7 @@ async def test_what_a_burst_of_timers_began_goes_out_although_reports_of_its_wor
     await hand.sit_down()
     waiting = asyncio.create_task(hand.call(wait_ms=20_000))
     await asyncio.sleep(0.01)
-    house.engine.floor.seats["w1"].reporting += 1  # as while these timers keep its reports waiting
+    house.engine.workers.seats["w1"].reporting += 1  # as while these timers keep its reports waiting
 
     await house.submit("w")
     await delayed(house, 1)
@@ -406,7 +407,7 @@ async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_
         kept.append(InputBatch(inputs, asyncio.get_running_loop().create_future()))
         return kept[-1]
 
-    monkeypatch.setattr(house.engine.live, "submit_inputs", keep)
+    monkeypatch.setattr(house.engine.context.live, "submit_inputs", keep)
     reporting = asyncio.create_task(hand.call(worker_messages.Succeeded(first.task, first.attempt, None)))
     await asyncio.sleep(0.01)
     monkeypatch.undo()
@@ -442,10 +443,10 @@ async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(hous
     await house.submit("w")
     [work] = await first.take()
     await second.sit_down()
-    house.engine.connection_closed(first.peer)
+    house.engine.workers.connection_closed(first.peer)
     house.clock.pass_ms(2_000)
     await asyncio.sleep(0.6)
-    assert "w1" in house.engine.floor.seats
+    assert "w1" in house.engine.workers.seats
 
     house.clock.pass_ms(1_000)
     [again] = await second.take()
@@ -465,16 +466,16 @@ async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
     await hand.take()
     house.clock.pass_ms(24_000)
     await asyncio.sleep(0.6)
-    assert "w1" in house.engine.floor.seats
+    assert "w1" in house.engine.workers.seats
     await hand.call()
     house.clock.pass_ms(24_000)
     await asyncio.sleep(0.6)
-    assert "w1" in house.engine.floor.seats
+    assert "w1" in house.engine.workers.seats
 
     house.clock.pass_ms(2_000)
     await asyncio.sleep(0.6)
 
-    assert "w1" not in house.engine.floor.seats and not house.engine.state.workers
+    assert "w1" not in house.engine.workers.seats and not house.engine.context.state.workers
 
 
 @pytest.mark.proves("S001-58")
@@ -555,8 +556,8 @@ async def test_a_child_run_gets_arguments_of_any_size_and_gives_its_output(house
         run = await house.until(await house.submit("outer"), "completed")
 
     assert run.output == 9_000
-    page, _ = await house.engine.runs(house.engine.filter(workflow="inner"))
-    child = await house.engine.run(page[0].id)
+    page, _ = await house.engine.queries.runs(house.engine.queries.filter(workflow="inner"))
+    child = await house.engine.queries.run(page[0].id)
     assert child.source == "child" and child.inputs == {"text": "z" * 9_000}
 
 
@@ -570,8 +571,8 @@ async def test_an_input_of_the_wrong_type_fails_a_child_run_whatever_its_size(ho
         run = await house.until(await house.submit("outer"), "failed", "completed")
 
     assert (run.state, used) == ("failed", [])
-    page, _ = await house.engine.runs(house.engine.filter(workflow="inner"))
-    errors = [run.error, *[(await house.engine.run(child.id)).error for child in page]]
+    page, _ = await house.engine.queries.runs(house.engine.queries.filter(workflow="inner"))
+    errors = [run.error, *[(await house.engine.queries.run(child.id)).error for child in page]]
     wrong = "wrong_type: inputs.text: a value of type string is expected, not list"
     assert any(wrong in error for error in errors), errors
 
@@ -600,8 +601,8 @@ async def test_an_item_that_does_not_fit_fails_only_its_own_child_run_whatever_t
 
     assert (tolerant.state, tolerant.output) == ("completed", [1, None, 3])
     assert strict.state == "failed"
-    page, _ = await house.engine.runs(house.engine.filter(workflow="inner"))
-    children = [await house.engine.run(child.id) for child in page]
+    page, _ = await house.engine.queries.runs(house.engine.queries.filter(workflow="inner"))
+    children = [await house.engine.queries.run(child.id) for child in page]
     assert sorted(child.state for child in children) == ["completed"] * 4 + ["failed"] * 2
     assert {child.error for child in children if child.state == "failed"} == {message}
     assert message in strict.error
@@ -683,16 +684,16 @@ async def test_pages_join_what_runs_what_just_ended_and_what_is_stored(house):
     ids += [await house.submit("w") for _ in range(4)]
     found, before = [], 0
     while True:
-        page, before = await house.engine.runs(house.engine.filter(limit=3, before=before))
+        page, before = await house.engine.queries.runs(house.engine.queries.filter(limit=3, before=before))
         found += [run.id for run in page]
         if not before:
             break
 
     assert found == ids[::-1]
-    active, _ = await house.engine.runs(house.engine.filter(states=("active",)))
+    active, _ = await house.engine.queries.runs(house.engine.queries.filter(states=("active",)))
     assert [run.id for run in active] == ids[:6:-1]
     with pytest.raises(Refused, match="a state is one of"):
-        house.engine.filter(states=("odd",))
+        house.engine.queries.filter(states=("odd",))
 
 
 async def test_changes_of_a_run_are_followed_to_its_end(house):
@@ -701,27 +702,29 @@ async def test_changes_of_a_run_are_followed_to_its_end(house):
     seen = []
 
     async def follow():
-        seen.extend([(view.state, view.tasks_ended) async for view in house.engine.changes(run_id) if view is not None])
+        seen.extend(
+            [(view.state, view.tasks_ended) async for view in house.engine.queries.changes(run_id) if view is not None]
+        )
 
     follower = asyncio.create_task(follow())
     async with serving(Hand(house), a=lambda: None, b=lambda: None):
         await asyncio.wait_for(follower, 20)
 
     assert seen[0] == ("active", 0) and seen[-1] == ("completed", 2)
-    assert not house.engine._watchers
+    assert not house.engine.queries.watchers
 
 
 async def test_why_tells_the_chain_of_decisions(house):
     await house.define("w", task("a"))
     run_id = await house.submit("w")
-    assert "credit" in {one.held for node in house.engine.why_not(run_id).nodes for one in node.obstacles}
+    assert "credit" in {one.held for node in house.engine.queries.why_not(run_id).nodes for one in node.obstacles}
     async with serving(Hand(house), a=lambda: None):
         await house.until(run_id, "completed")
 
-    story = await house.engine.why(run_id)
+    story = await house.engine.queries.why(run_id)
 
     assert story.entries[0].what == "submitted" and story.state == "COMPLETED"
-    assert house.engine.why_not(run_id) is None
+    assert house.engine.queries.why_not(run_id) is None
 
 
 # ---- when things go wrong
@@ -757,8 +760,8 @@ async def test_a_commit_of_unknown_outcome_is_settled_by_the_head(after):
 
     run_id = await asyncio.wait_for(waiting, 10)
 
-    assert (await house.engine.run(run_id)).state == "active"
-    rows = await house.engine.journal(after=0, limit=1_000)
+    assert (await house.engine.queries.run(run_id)).state == "active"
+    rows = await house.engine.queries.journal(after=0, limit=1_000)
     assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
     await house.crash()
 
@@ -774,12 +777,12 @@ async def test_a_full_store_refuses_what_is_new_and_goes_on_when_there_is_space(
 
     with pytest.raises(StoreFull):
         await house.submit("w")
-    assert not house.engine.accepting and not waiting.done()
+    assert not house.engine.context.accepting and not waiting.done()
     house.store.trouble = None
     run_id = await asyncio.wait_for(waiting, 10)
 
-    assert (await house.engine.run(run_id)).state == "active" and house.engine.accepting
-    assert "store_full" in house.engine.alarm_counts
+    assert (await house.engine.queries.run(run_id)).state == "active" and house.engine.context.accepting
+    assert "store_full" in house.engine.context.alarms.counts
     await house.crash()
 
 
@@ -794,7 +797,7 @@ async def test_an_owner_that_was_replaced_stops_and_says_so(house):
         await house.submit("w")
     with pytest.raises(Unavailable, match="stopped"):
         await house.submit("w")
-    assert not house.engine.accepting
+    assert not house.engine.context.accepting
 
 
 @pytest.mark.proves("F28")
@@ -811,11 +814,11 @@ async def test_an_input_that_cannot_be_decided_is_set_aside_and_the_partition_go
 
     monkeypatch.setattr(Machine, "apply", poisoned)
     good = [wire.Submission(workflow="w") for _ in range(3)]
-    answers = await house.engine.submit([*good, wire.Submission(workflow="w", id="poison"), *good], by="test")
+    answers = await house.engine.runs.submit([*good, wire.Submission(workflow="w", id="poison"), *good], by="test")
 
     assert [getattr(one, "code", "ok") for one in answers] == ["ok"] * 3 + ["quarantined"] + ["ok"] * 3
-    assert house.engine.state.live_runs == 6
-    assert "quarantined" in house.engine.alarm_counts
+    assert house.engine.context.state.live_runs == 6
+    assert "quarantined" in house.engine.context.alarms.counts
     await house.submit("w")
 
 
@@ -836,10 +839,10 @@ async def test_a_report_that_cannot_be_decided_ends_its_task_with_an_error_and_a
         await house.until(other, "completed")
 
     assert failed.error == "a: undecidable: RuntimeError: a defect"
-    assert {"quarantined", "dead_letter"} <= set(house.engine.alarm_counts)
+    assert {"quarantined", "dead_letter"} <= set(house.engine.context.alarms.counts)
     await house.crash()
     await house.open()
-    assert (await house.engine.run(run)).state == "failed"
+    assert (await house.engine.queries.run(run)).state == "failed"
 
 
 async def test_a_lookup_that_fails_refuses_its_input_and_the_partition_goes_on(house, monkeypatch):
@@ -855,26 +858,26 @@ async def test_a_lookup_that_fails_refuses_its_input_and_the_partition_goes_on(h
 
     monkeypatch.setattr(house.store, "find_runs", damaged)
     names = ["one", "damaged", "two", "strange", "three"]
-    answers = await house.engine.submit([wire.Submission(workflow="w", id=name) for name in names], by="test")
+    answers = await house.engine.runs.submit([wire.Submission(workflow="w", id=name) for name in names], by="test")
     with pytest.raises(Refused, match="cannot be read") as refused:
-        await house.engine.cancel("strange", by="test")
+        await house.engine.runs.cancel("strange", by="test")
 
     assert [getattr(one, "code", "ok") for one in answers] == ["ok", "lookup_failed", "ok", "lookup_failed", "ok"]
     assert refused.value.code == "lookup_failed"
-    assert house.engine.alarm_counts["lookup_failed"] == 3
-    assert house.engine.partition.failed is None
+    assert house.engine.context.alarms.counts["lookup_failed"] == 3
+    assert house.engine.context.partition.failed is None
     await house.submit("w")
 
 
 async def test_an_input_that_no_journal_can_hold_is_set_aside_and_its_neighbours_are_decided(house):
     await house.define("w", task("a"))
     inputs = [Submit("test", "default", "one", "w"), Submit("\ud800", "default", "two", "w")]
-    letter = house.engine.partition.submit_inputs([*inputs, Submit("test", "default", "three", "w")])
+    letter = house.engine.context.partition.submit_inputs([*inputs, Submit("test", "default", "three", "w")])
     await letter.done
 
     assert {place: answer.code for place, answer in letter.answers.items()} == {1: "quarantined"}
-    assert house.engine.state.live_runs == 2
-    assert house.engine.partition.failed is None
+    assert house.engine.context.state.live_runs == 2
+    assert house.engine.context.partition.failed is None
     await house.submit("w")
 
 
@@ -891,21 +894,21 @@ async def test_a_cached_value_that_cannot_be_read_counts_as_none_and_its_task_ru
     [work] = await hand.take()
     await hand.call(worker_messages.Succeeded(work.task, work.attempt))
 
-    assert house.engine.alarm_counts["lookup_failed"] == 1
+    assert house.engine.context.alarms.counts["lookup_failed"] == 1
 
 
 @pytest.mark.proves("F17", "I15")
 async def test_a_clock_that_jumps_ahead_is_a_gap_in_the_journal_once_it_is_believed(house):
     await house.define("w", task("a"))
-    before = house.engine.state.now_ms
+    before = house.engine.context.state.now_ms
     house.clock.wall_offset_ms += 3_600_000
     await house.submit("w")
-    assert house.engine.state.now_ms < before + 10_000
+    assert house.engine.context.state.now_ms < before + 10_000
 
     house.clock.pass_ms(300_000)
     await house.submit("w")
-    assert house.engine.state.now_ms >= before + 3_600_000
-    assert house.engine.alarm_counts["clock_gap"] == 1
+    assert house.engine.context.state.now_ms >= before + 3_600_000
+    assert house.engine.context.alarms.counts["clock_gap"] == 1
 
 
 @pytest.mark.proves("F17", "I16")
@@ -914,17 +917,17 @@ async def test_a_clock_that_is_wrong_for_a_moment_starts_nothing_early_also_afte
     due = await house.submit("w", delay_ms=1_800_000)
     house.clock.wall_offset_ms += 3_600_000
     await house.submit("w")
-    await house.engine.clock_monitor.check()
-    status = (await house.engine.status()).clock
+    await house.engine.context.clock_monitor.check()
+    status = (await house.engine.queries.status()).clock
     assert (status.state, round(status.step_ms, -3)) == ("held", 3_600_000)
-    assert house.engine.alarm_counts["clock_step"] == 1
-    assert "tickwork clock confirm" in house.engine.warnings[0]
+    assert house.engine.context.alarms.counts["clock_step"] == 1
+    assert "tickwork clock confirm" in house.engine.queries.warnings[0]
 
     house.clock.wall_offset_ms -= 3_600_000
     await house.engine.stop()
     await house.open()
-    assert (await house.engine.run(due)).state == "pending"
-    assert (await house.engine.status()).clock.state == "steady"
+    assert (await house.engine.queries.run(due)).state == "pending"
+    assert (await house.engine.queries.status()).clock.state == "steady"
 
 
 @pytest.mark.proves("I16")
@@ -938,45 +941,45 @@ async def test_work_goes_on_and_timers_wait_while_logical_time_is_ahead_of_real_
     async with serving(Hand(house), a=lambda: None):
         now = await house.submit("w")
         await house.until(now, "completed")
-        assert house.engine.state.timers_held
-        assert (await house.engine.status()).clock.state == "ahead"
+        assert house.engine.context.state.timers_held
+        assert (await house.engine.queries.status()).clock.state == "ahead"
 
         house.clock.pass_ms(10_000)
-        house.engine.live.refresh()
+        house.engine.context.live.refresh()
         await house.submit("w")
-        assert (await house.engine.run(due)).state == "pending"
+        assert (await house.engine.queries.run(due)).state == "pending"
 
         house.clock.pass_ms(3_600_000)
-        await house.engine.clock_monitor.check()
+        await house.engine.context.clock_monitor.check()
         await house.until(due, "completed")
-        assert not house.engine.state.timers_held
+        assert not house.engine.context.state.timers_held
 
 
 async def test_a_person_confirms_a_step_of_the_clock(house):
     await house.define("w", task("a"))
-    before = house.engine.state.now_ms
-    assert not await house.engine.confirm_clock(by="ada")
+    before = house.engine.context.state.now_ms
+    assert not await house.engine.admin.confirm_clock(by="ada")
     house.clock.wall_offset_ms += 3_600_000
     await house.submit("w")
 
-    assert await house.engine.confirm_clock(by="ada")
-    assert house.engine.state.now_ms >= before + 3_600_000
-    assert house.engine.alarm_counts["clock_gap"] == 1
+    assert await house.engine.admin.confirm_clock(by="ada")
+    assert house.engine.context.state.now_ms >= before + 3_600_000
+    assert house.engine.context.alarms.counts["clock_gap"] == 1
 
 
 @pytest.mark.proves("F17", "I15")
 async def test_a_clock_that_jumps_back_does_not_turn_time_back(house):
     await house.define("w", task("a"))
-    before = house.engine.state.now_ms
+    before = house.engine.context.state.now_ms
     house.clock.wall_offset_ms -= 3_600_000
 
     await house.submit("w")
-    assert before <= house.engine.state.now_ms < before + 10_000
+    assert before <= house.engine.context.state.now_ms < before + 10_000
     await house.engine.stop()
     await house.open()
     await house.submit("w")
 
-    assert before <= house.engine.state.now_ms < before + 20_000
+    assert before <= house.engine.context.state.now_ms < before + 20_000
 
 
 async def test_a_clock_that_jumps_back_raises_an_alarm(house):
@@ -985,9 +988,11 @@ async def test_a_clock_that_jumps_back_raises_an_alarm(house):
     await house.submit("w")
 
     async with asyncio.timeout(10):
-        while not any(alarm.kind == "clock_step" for alarm in house.engine.alarms):
+        while not any(alarm.kind == "clock_step" for alarm in house.engine.context.alarms.recent):
             await asyncio.sleep(0.05)
-    assert "behind real time" in next(alarm.text for alarm in house.engine.alarms if alarm.kind == "clock_step")
+    assert "behind real time" in next(
+        alarm.text for alarm in house.engine.context.alarms.recent if alarm.kind == "clock_step"
+    )
 
 
 async def test_a_delayed_run_starts_when_its_time_has_come(house):
@@ -995,9 +1000,9 @@ async def test_a_delayed_run_starts_when_its_time_has_come(house):
     run_id = await house.submit("w", delay_ms=86_400_000)
     async with serving(Hand(house), a=lambda: None):
         await asyncio.sleep(0.05)
-        assert (await house.engine.run(run_id)).state == "pending"
+        assert (await house.engine.queries.run(run_id)).state == "pending"
         house.clock.pass_ms(86_400_000)
-        house.engine.live._wake.set()
+        house.engine.context.live._wake.set()
 
         await house.until(run_id, "completed")
 
@@ -1009,7 +1014,7 @@ async def test_views_wait_until_what_they_show_is_durable():
     house.store.trouble = StoreFull("no space", retry_after_ms=1)
     waiting = asyncio.create_task(house.submit("w", id="x"))
     await asyncio.sleep(0.02)
-    view = asyncio.create_task(house.engine.run("x"))
+    view = asyncio.create_task(house.engine.queries.run("x"))
     await asyncio.sleep(0.02)
 
     assert not view.done()
@@ -1052,7 +1057,7 @@ async def test_what_a_former_session_was_told_late_is_offered_to_the_next(house)
     former.seq += 5
     await house.submit("w")
     [work] = await former.take()
-    house.engine.connection_closed("w1:1")
+    house.engine.workers.connection_closed("w1:1")
 
     reply = await Hand(house, session=f"{former.session}@2").sit_down()
 
@@ -1065,11 +1070,11 @@ async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(
     waiting = asyncio.create_task(hand.call(wait_ms=20_000))
     await asyncio.sleep(0.01)
 
-    house.engine.connection_closed("w1:2")
-    assert not house.engine.floor.seats["w1"].closed_ms
-    house.engine.connection_closed("w1:1")
+    house.engine.workers.connection_closed("w1:2")
+    assert not house.engine.workers.seats["w1"].closed_ms
+    house.engine.workers.connection_closed("w1:1")
 
-    assert house.engine.floor.seats["w1"].closed_ms
+    assert house.engine.workers.seats["w1"].closed_ms
     await asyncio.wait_for(waiting, 10)
 
 
@@ -1091,18 +1096,18 @@ async def test_a_map_that_is_the_last_node_gives_all_of_its_results(house):
 async def test_why_of_an_unknown_id_is_answered_without_reading_the_journal(house, monkeypatch):
     await house.define("flow", task("a"))
     await house.submit("flow", id="known")
-    read = house.engine.journal
+    read = house.engine.queries.journal
     asked = []
 
     async def journal(**fields):
         asked.append(fields)
         return await read(**fields)
 
-    monkeypatch.setattr(house.engine, "journal", journal)
+    monkeypatch.setattr(house.engine.queries, "journal", journal)
 
-    assert await house.engine.why("unknown") is None
+    assert await house.engine.queries.why("unknown") is None
     assert asked == []
-    story = await house.engine.why("known")
+    story = await house.engine.queries.why("known")
     assert story is not None and asked
 
 
@@ -1112,7 +1117,7 @@ async def test_a_condition_over_a_large_value_is_decided_although_the_server_end
 ):
     nodes = [task("a"), task("b", needs=["a"], when="results.a.rows.all(x, x.ok)"), task("c", needs=["b"])]
     await house.define("w", *nodes)
-    read = Engine._read_extract
+    read = EffectRunner._read_extract
     sought = asyncio.Event()
 
     async def hangs(self, effect):
@@ -1120,7 +1125,7 @@ async def test_a_condition_over_a_large_value_is_decided_although_the_server_end
         await asyncio.sleep(60)
 
     if moment == "before":
-        monkeypatch.setattr(Engine, "_read_extract", hangs)
+        monkeypatch.setattr(EffectRunner, "_read_extract", hangs)
     value = {"rows": [{"ok": True, "text": "x" * 100}] * 100}
     async with serving(Hand(house), a=lambda: value, b=lambda: None, c=lambda: None):
         run = await house.submit("w")
@@ -1130,7 +1135,7 @@ async def test_a_condition_over_a_large_value_is_decided_although_the_server_end
         else:
             await house.until(run, "completed")
     await house.crash()
-    monkeypatch.setattr(Engine, "_read_extract", read)
+    monkeypatch.setattr(EffectRunner, "_read_extract", read)
     await house.open()
     async with serving(Hand(house, session="s2"), b=lambda: None, c=lambda: None):
         ended = await house.until(run, "completed")
@@ -1142,7 +1147,7 @@ async def test_inputs_above_the_documented_limit_are_refused_with_both_sizes(hou
     await house.define("flow", task("a"), inputs={"text": {"type": "string"}})
     await house.submit("flow", id="fits", inputs={"text": "x" * (16 * 1024 * 1024 - 100)})
 
-    answers = await house.engine.submit(
+    answers = await house.engine.runs.submit(
         [wire.Submission(workflow="flow", inputs={"text": "x" * 16 * 1024 * 1024})], by="t"
     )
     assert answers[0].code == "inputs_too_large"

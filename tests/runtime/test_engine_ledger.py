@@ -31,12 +31,12 @@ class ZonedHouse(House):
     async def later(self, ms):
         """Time passes, and everything that is due by then has happened and is stored."""
         self.clock.pass_ms(ms)
-        self.engine.live.refresh()
+        self.engine.context.live.refresh()
         await self.rest()
 
     async def rest(self):
         async with asyncio.timeout(20):
-            while not self.engine.idle or self.engine.live.books.unwritten:
+            while not self.engine.context.idle or self.engine.context.live.books.unwritten:
                 await asyncio.sleep(0.005)
 
 
@@ -45,7 +45,7 @@ async def furnished(**more):
     house.clock.wall_offset_ms -= house.clock._now_ms()  # 2027-01-15T08:00:00Z, however long this machine is up
     engine = await house.open()
     await house.define("flow", task("a"))
-    await engine.put_schedule("noon", wire.ScheduleRequest(workflow="flow", cron="0 12 * * *", **more), by="test")
+    await engine.schedules.put("noon", wire.ScheduleRequest(workflow="flow", cron="0 12 * * *", **more), by="test")
     return house, engine
 
 
@@ -54,11 +54,11 @@ async def test_the_balance_is_in_the_status_and_comes_back_after_a_crash():
     house, engine = await furnished()
     for _ in range(3):
         await house.later(24 * HOUR)
-    before = await engine.status()
+    before = await engine.queries.status()
     await house.crash()
     engine = await house.open()
-    after = await engine.status()
-    fired = engine.state.tenants["default"].schedules.get("noon").last_fired_ms
+    after = await engine.queries.status()
+    fired = engine.context.state.tenants["default"].schedules.get("noon").last_fired_ms
     text = exposition([(engine, after)]).decode()
     await engine.stop()
 
@@ -72,28 +72,28 @@ async def test_the_balance_is_in_the_status_and_comes_back_after_a_crash():
 @pytest.mark.proves("I20")
 async def test_a_difference_is_an_alarm_and_stops_nothing():
     house, engine = await furnished()
-    true = engine.live.books.ledger.observe
+    true = engine.context.live.books.ledger.observe
 
     def forgetful(inputs, events):
         true(inputs, [event for event in events if not isinstance(event, ev.RunScheduled)])
 
-    engine.live.books.ledger.observe = forgetful
+    engine.context.live.books.ledger.observe = forgetful
     await house.later(24 * HOUR)
-    engine.live.books.ledger.observe = true
+    engine.context.live.books.ledger.observe = true
     await house.later(24 * HOUR)
-    status = await engine.status()
+    status = await engine.queries.status()
     await engine.stop()
 
     assert status.ledger_differences >= 1
     assert any(alert.startswith("ledger_gap: default/noon:") for alert in status.alerts)
-    assert engine.alarm_counts["ledger_gap"] == status.ledger_differences
+    assert engine.context.alarms.counts["ledger_gap"] == status.ledger_differences
     assert status.live_runs == 2  # both days ran all the same
 
 
 async def ran(engine):
     """The ids of all runs, stored or live, with repetitions."""
-    stored = [row.id for row in await engine.store.list_runs(RunFilter(tenant="default", limit=1_000))]
-    return sorted(stored + [run.id for run in engine.state.runs.values()])
+    stored = [row.id for row in await engine.context.store.list_runs(RunFilter(tenant="default", limit=1_000))]
+    return sorted(stored + [run.id for run in engine.context.state.runs.values()])
 
 
 @pytest.mark.proves(
@@ -107,16 +107,16 @@ async def test_two_owners_at_once_make_one_run_of_each_occurrence():
     for _ in range(3):
         house.clock.pass_ms(24 * HOUR)
         for engine in (old, new):
-            engine.live.refresh()
+            engine.context.live.refresh()
         await house.rest()
     runs = await ran(new)
-    status = await new.status()
+    status = await new.queries.status()
     house.engine = old
     await house.crash()
     await new.stop()
 
     assert runs == [f"sched-noon-2027-01-{day}T12:00:00Z" for day in (15, 16, 17, 18)]
-    assert old.live.failed is not None and old.live.failed.code == "fenced"
+    assert old.context.live.failed is not None and old.context.live.failed.code == "fenced"
     assert (status.occurrences, status.ledger_differences) == ({"expected": 4, "ran": 4}, 0)
 
 
@@ -127,11 +127,11 @@ async def test_a_crash_in_a_backfill_makes_nothing_twice():
     worker.functions["a"] = lambda: None
     await worker.sit_down()
     serving = asyncio.get_running_loop().create_task(worker.serve())
-    await engine.backfill(
+    await engine.schedules.backfill(
         "noon", wire.BackfillRequest(start="2027-01-01T00:00:00Z", end="2027-01-12T00:00:00Z", concurrency=2), by="test"
     )
     async with asyncio.timeout(20):
-        while engine.state.tenants["default"].completed < 4:
+        while engine.context.state.tenants["default"].completed < 4:
             await asyncio.sleep(0.001)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
@@ -142,7 +142,7 @@ async def test_a_crash_in_a_backfill_makes_nothing_twice():
     await worker.sit_down()
     serving = asyncio.get_running_loop().create_task(worker.serve())
     async with asyncio.timeout(20):
-        while engine.state.backfills:
+        while engine.context.state.backfills:
             await asyncio.sleep(0.005)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
@@ -163,18 +163,18 @@ def altered():
 async def test_an_owner_with_other_zone_data_tells_next_times_anew(crash):
     house, engine = await furnished(timezone="Europe/Berlin")
     await house.later(24 * HOUR)
-    [before] = [one.next_ms for one in engine.state.schedules.values()]
+    [before] = [one.next_ms for one in engine.context.state.schedules.values()]
     await (house.crash() if crash else engine.stop())
     house.zones = altered()
     engine = await house.open()
     await house.rest()
-    [after] = [one.next_ms for one in engine.state.schedules.values()]
-    fates, noted = engine.state.schedules.values()[0].fates, engine.state.zones_version
+    [after] = [one.next_ms for one in engine.context.state.schedules.values()]
+    fates, noted = engine.context.state.schedules.values()[0].fates, engine.context.state.zones_version
     await engine.stop()
-    seq = engine.live.durable_seq
+    seq = engine.context.live.durable_seq
     engine = await house.open()
     await house.rest()
-    again = engine.live.durable_seq
+    again = engine.context.live.durable_seq
     await engine.stop()
 
     assert (before // HOUR % 24, after // HOUR % 24) == (11, 3)
@@ -184,13 +184,13 @@ async def test_an_owner_with_other_zone_data_tells_next_times_anew(crash):
 
 async def test_the_version_of_the_zones_is_part_of_what_is_stored():
     house, engine = await furnished()
-    await engine.command(inp.NewZones("2050a"))
+    await engine.context.command(inp.NewZones("2050a"))
     await house.rest()
     await house.crash()
     house.zones = altered()
     engine = await house.open()
     await house.rest()
-    noted = engine.state.zones_version
+    noted = engine.context.state.zones_version
     await engine.stop()
 
     assert noted == "2099z"

@@ -26,7 +26,7 @@ async def house():
 async def figures(house) -> dict[tuple, float]:
     """Name and labels, sorted by name, to the value."""
     await asyncio.sleep(0.01)  # what is on its way is counted a turn later
-    text = exposition([(house.engine, await house.engine.status())]).decode()
+    text = exposition([(house.engine, await house.engine.queries.status())]).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -42,9 +42,9 @@ async def within(house, of: str, seconds: str) -> tuple[float, float]:
 
 
 async def until_fired(house) -> None:
-    house.engine.live.refresh()
+    house.engine.context.live.refresh()
     async with asyncio.timeout(5):
-        while not house.engine.state.schedules.values()[0].fired:
+        while not house.engine.context.state.schedules.values()[0].fired:
             await asyncio.sleep(0.002)
 
 
@@ -55,7 +55,7 @@ async def test_a_scheduled_task_counts_from_the_time_it_was_due(house, late_ms, 
     worker = Hand(house)
     due_ms = house.clock.wall_ms() + 60_000
     at = instant_text(due_ms)
-    await house.engine.put_schedule("once", wire.ScheduleRequest(workflow="flow", at=at), by="test")
+    await house.engine.schedules.put("once", wire.ScheduleRequest(workflow="flow", at=at), by="test")
     house.clock.pass_ms(60_001)
     await until_fired(house)
     house.clock.pass_ms(late_ms)  # nobody is there to take it
@@ -78,8 +78,8 @@ async def test_what_a_schedule_puts_off_itself_is_no_wait_for_dispatch(house, fi
     worker = Hand(house)
     await worker.sit_down()
     asked = wire.ScheduleRequest(workflow="flow", cron="0 0 * * *", catch_up="last", **fields)
-    await house.engine.put_schedule("daily", asked, by="test")
-    next_ms = house.engine.state.schedules.values()[0].next_ms
+    await house.engine.schedules.put("daily", asked, by="test")
+    next_ms = house.engine.context.state.schedules.values()[0].next_ms
     house.clock.pass_ms(next_ms - house.clock.wall_ms() + 15_000)
     await until_fired(house)
     await worker.take()
@@ -90,13 +90,13 @@ async def test_what_a_schedule_puts_off_itself_is_no_wait_for_dispatch(house, fi
 async def test_of_a_large_tick_a_few_stand_for_all(house):
     await house.define("flow", task("a"))
     runs = tuple(wire.Submission(workflow="flow") for _ in range(10 * SAMPLES + 3))
-    await house.engine.submit(list(runs), by="test")
+    await house.engine.runs.submit(list(runs), by="test")
     worker = Hand(house, credit=len(runs))
     await worker.sit_down(slots=len(runs))
     await worker.take(len(runs))
 
     assert await within(house, "task", "+Inf") == (len(runs), len(runs))
-    assert sum(house.engine.figures.waits["task"].counts) == len(runs)
+    assert sum(house.engine.context.metrics.waits["task"].counts) == len(runs)
 
 
 def test_no_more_than_a_few_of_a_tick_are_looked_at():
@@ -177,14 +177,14 @@ async def test_ready_tasks_that_nobody_has_are_told_by_tenant_queue_and_priority
     engine = house.engine
     await house.define("flow", task("a"))
     await house.define("bulk", task("a", queue="bulk", priority=2))
-    await engine.command(inp.PutQueue("test", "bulk"))
+    await engine.context.command(inp.PutQueue("test", "bulk"))
     for _ in range(3):
         await house.submit("flow", priority=7)
     await house.submit("bulk")
-    await engine.command(inp.PutTenant("test", "acme"))
+    await engine.context.command(inp.PutTenant("test", "acme"))
     document = {"name": "flow", "format": 1, "nodes": [task("a", queue="bulk")]}
-    await engine.publish(wire.Publication(documents=(document,)), by="test", tenant="acme")
-    await engine.submit([wire.Submission(workflow="flow")] * 2, by="test", tenant="acme")
+    await engine.workflows.publish(wire.Publication(documents=(document,)), by="test", tenant="acme")
+    await engine.runs.submit([wire.Submission(workflow="flow")] * 2, by="test", tenant="acme")
     house.clock.pass_ms(4_000)
     before = await figures(house)
     worker = Hand(house)
@@ -228,7 +228,7 @@ async def test_a_slow_store_shows_in_its_commits_and_is_never_asked_for_a_workfl
         [work] = await worker.take()
         await worker.call(Succeeded(work.task, work.attempt))
         await house.until(run, "completed")
-        house.engine.workflow("flow")
+        house.engine.queries.workflow("flow")
     after = await figures(house)
     await house.engine.stop()
 
@@ -247,9 +247,9 @@ async def test_broken_promises_are_counted_by_workflow(house):
         await house.submit(name)
     assert ("tickwork_sla_breaches_total", "slow") not in await figures(house)
     house.clock.pass_ms(5_000)
-    house.engine.live.refresh()
+    house.engine.context.live.refresh()
     async with asyncio.timeout(5):
-        while house.engine.alarm_counts.get("sla_breach", 0) < 3:
+        while house.engine.context.alarms.counts.get("sla_breach", 0) < 3:
             await asyncio.sleep(0.002)
     found = await figures(house)
 

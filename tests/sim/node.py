@@ -30,7 +30,7 @@ from tickwork.core.state.state import LogicalClock, Settings
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, encoder, reply_decoder
-from tickwork.runtime.context import Alarm
+from tickwork.runtime.alarms import Alarm
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import recover
 from tickwork.stores.memory.store import MemoryStore
@@ -136,7 +136,7 @@ class Node:
             make_engine=make_engine,
             cluster="sim",
             partitions=self._seat.cluster.options.partitions,
-            attend=lambda engine: Witness(self._seat.cluster, host.name, engine.number),
+            attend=lambda engine: Witness(self._seat.cluster, host.name, engine.context.number),
         )
         node.on_alarm = self._hear_alarm
         return node
@@ -144,15 +144,19 @@ class Node:
     def _show(self) -> list[Alive]:
         found = []
         for number, engine in sorted(self._node.engines.items()) if self._node is not None else ():
-            live = engine.partition
+            live = engine.context.partition
             if live is not None and live.failed is None:
-                found.append(Alive(number, live.decided_seq, engine.state.settings, engine.state, live.decided_hash))
+                found.append(
+                    Alive(
+                        number, live.decided_seq, engine.context.state.settings, engine.context.state, live.decided_hash
+                    )
+                )
         return found
 
     def _workers(self) -> dict[int, set[str]]:
         engines = self._node.engines if self._node is not None else {}
         return {
-            number: {seat.worker for seat in engine.floor.seats.values() if seat.session and not seat.closed_ms}
+            number: {seat.worker for seat in engine.workers.seats.values() if seat.session and not seat.closed_ms}
             for number, engine in engines.items()
         }
 
@@ -202,13 +206,13 @@ class Node:
             self._node.connection_closed(peer.replace("#", ":"))
 
     async def fetch(self, digest: str) -> bytes:
-        data = await self._desk().artifacts.get(digest)
+        data = await self._desk().context.artifacts.get(digest)
         if data is None:
             raise Refused("unknown_artifact", f"there is no artifact {digest}")
         return data
 
     async def store(self, data: bytes) -> str:
-        return await self._desk().artifacts.put(data)
+        return await self._desk().context.artifacts.put(data)
 
     async def log(self, piece: LogPiece) -> None:
         """Through the route that real workers use."""

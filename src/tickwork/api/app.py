@@ -143,7 +143,7 @@ class PathHandler:
         except ClientDisconnected:
             return None
         except Exception as error:
-            return answer_to(error, engine.new_id())
+            return answer_to(error, engine.context.ids.new())
         return answer
 
     async def guarded(
@@ -154,7 +154,7 @@ class PathHandler:
         except ClientDisconnected:
             return None
         except Exception as error:
-            return answer_to(error, self._engine.new_id())
+            return answer_to(error, self._engine.context.ids.new())
 
 
 _WORKERS, _EXCHANGE = "/v1/workers/", "/exchange"

@@ -143,7 +143,7 @@ class ClusterRouter:
     ) -> Response | StreamingResponse | None:
         """A run that was accepted and cannot begin is known by its id, too."""
         answer = await place.local(route, scope, receive, whole, engine)
-        if (held := self.node.held.get(engine.number)) and route.routed_to == "run" and _unknown_run(answer):
+        if (held := self.node.held.get(engine.context.number)) and route.routed_to == "run" and _unknown_run(answer):
             kept = held.get(scope["path_params"]["run"])
             if kept is not None:
                 where = f"{kept.refusal.path}: " if kept.refusal.path else ""
@@ -196,7 +196,7 @@ class ClusterRouter:
         """Those of the ids whose runs live in that partition."""
         engine = self.node.owned(partition)
         if engine is not None:
-            return frozenset(await engine.known(ids))
+            return frozenset(await engine.queries.known(ids))
         try:
             body = await self.ask(partition, "POST", f"/v1/partitions/{partition}/known", {"ids": list(ids)})
         except OutcomeUnknown as error:  # a question: it has changed nothing

@@ -21,6 +21,7 @@ from tickwork.api.http.response import Response
 from tickwork.cluster import multiplexed_connection as trunk
 from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
+from tickwork.runtime.workers.sessions import WorkerSessions
 
 HEADER_BYTES_MAX = 64 * 1024
 KEEP_ALIVE_S = 75
@@ -55,11 +56,15 @@ class FastRequest:
 
 def protocol_of(engine: Engine | Node, front: FastRouter) -> type[asyncio.Protocol]:
     """uvicorn makes one for each connection, and tells it nothing of ours."""
-    return type("Connection", (ServerConnection,), {"engine": engine, "front": front, "door": ConnectionLimit()})
+    node = engine if isinstance(engine, Node) else None
+    workers = engine if isinstance(engine, Node) else engine.workers
+    known = {"node": node, "workers": workers, "front": front, "door": ConnectionLimit()}
+    return type("Connection", (ServerConnection,), known)
 
 
 class ServerConnection(HttpToolsProtocol):
-    engine: ClassVar[Engine | Node]
+    node: ClassVar[Node | None]  # of a cluster
+    workers: ClassVar[Node | WorkerSessions]  # told of each connection that closed
     front: ClassVar[FastRouter]
     door: ClassVar[ConnectionLimit]
 
@@ -82,7 +87,7 @@ class ServerConnection(HttpToolsProtocol):
         self.door.leaves(self)
         super().connection_lost(exc)
         if peer := self._peer():
-            self.engine.connection_closed(peer)
+            self.workers.connection_closed(peer)
 
     def _peer(self) -> str:
         return f"{self.client[0]}:{self.client[1]}" if self.client is not None else ""
@@ -157,10 +162,10 @@ class ServerConnection(HttpToolsProtocol):
     # ---- another node, for many workers, or a worker for itself
 
     def _should_upgrade(self) -> bool:
-        return isinstance(self.engine, Node) and self._get_upgrade() == _TRUNK and self.url in _TRUNK_PATHS
+        return self.node is not None and self._get_upgrade() == _TRUNK and self.url in _TRUNK_PATHS
 
     def handle_websocket_upgrade(self) -> None:
-        assert isinstance(self.engine, Node)
+        assert self.node is not None
         refused = self.front.refusal({**self.scope, "path": trunk.PATH})
         for_nodes = self.url == trunk.PATH.encode()
         if refused is None and for_nodes and not self._is_node():
@@ -172,18 +177,18 @@ class ServerConnection(HttpToolsProtocol):
         self.door.leaves(self)
         self.connections.discard(self)
         self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
-        end = self.engine.new_trunk("" if for_nodes else self._peer() or "?")
+        end = self.node.new_trunk("" if for_nodes else self._peer() or "?")
         end.connection_made(self.transport)
         self.transport.set_protocol(end)
 
     def _is_node(self) -> bool:
         """One that is not known is looked for, and has proved itself when it tries again."""
-        assert isinstance(self.engine, Node)
+        assert self.node is not None
         given = dict(self.headers).get(NODE, b"").decode("latin-1")
-        if self.engine.knows_node(given):
+        if self.node.knows_node(given):
             return True
         if given:
-            looking = self.loop.create_task(self.engine.refresh())
+            looking = self.loop.create_task(self.node.refresh())
             self.tasks.add(looking)
             looking.add_done_callback(self.tasks.discard)
         return False

@@ -45,7 +45,7 @@ class _Cluster(Collector):
         yield from _beats(node.board.heartbeat_ages())
         yield _labelled(
             CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
-            node.desk.alarm_counts,
+            node.desk.context.alarms.counts,
         )
         if self._horizon_ms is not None:
             yield GaugeMetricFamily(
@@ -58,7 +58,7 @@ class _Cluster(Collector):
             for family in _Reading(engine, status, alone=False).collect():
                 known = families.setdefault(family.name, family)
                 samples = [
-                    sample._replace(labels=sample.labels | {"partition": str(engine.number)})
+                    sample._replace(labels=sample.labels | {"partition": str(engine.context.number)})
                     for sample in family.samples
                 ]
                 known.samples = samples if known is family else [*known.samples, *samples]
@@ -73,7 +73,7 @@ class _Reading(Collector):
         self._alone = alone
 
     def collect(self) -> Iterator[Metric]:
-        status, live = self._status, self._engine.partition
+        status, live = self._status, self._engine.context.partition
         assert live is not None, "whoever has a status has started"
         yield _labelled(
             GaugeMetricFamily(
@@ -96,7 +96,7 @@ class _Reading(Collector):
         yield CounterMetricFamily("tickwork_inputs", "Inputs taken since the start.", value=live.inputs_taken)
         yield CounterMetricFamily("tickwork_dispatches", "Attempts given to workers.", value=live.dispatches)
         yield CounterMetricFamily(
-            "tickwork_reports_fenced", "Reports that came too late.", value=self._engine.floor.fenced
+            "tickwork_reports_fenced", "Reports that came too late.", value=self._engine.workers.fenced
         )
         ledger = live.books.ledger
         yield GaugeMetricFamily("tickwork_schedules", "Schedules, paused ones included.", value=len(ledger))
@@ -113,14 +113,15 @@ class _Reading(Collector):
             "tickwork_ledger_differences", "Occurrences without one fate; a defect.", value=ledger.differences
         )
         yield _labelled(
-            CounterMetricFamily("tickwork_alarms", "Alarms by kind.", labels=["kind"]), self._engine.alarm_counts
+            CounterMetricFamily("tickwork_alarms", "Alarms by kind.", labels=["kind"]),
+            self._engine.context.alarms.counts,
         )
         commits = HistogramMetricFamily("tickwork_commit_seconds", "How long a commit took.", labels=[])
         yield _counted(commits, [], COMMIT_SECONDS, live.writer.commit_counts, live.writer.commit_seconds)
         yield from _work(self._engine)
         if self._alone:
-            yield from _beats(self._engine.floor.heartbeat_ages())
-        yield from audits([auditor.view() for auditor in self._engine.auditors])
+            yield from _beats(self._engine.workers.heartbeat_ages())
+        yield from audits([auditor.view() for auditor in self._engine.maintenance.auditors])
 
 
 def audits(views: Sequence[AuditProgress]) -> Iterator[Metric]:
@@ -156,7 +157,7 @@ def _counted(
 
 def _work(engine: Engine) -> Iterator[Metric]:
     """How tasks fare: how long they wait, how deep they stand, how often they are tried, and what was promised."""
-    live, figures, state = engine.partition, engine.figures, engine.state
+    live, figures, state = engine.context.partition, engine.context.metrics, engine.context.state
     assert live is not None
     waits = HistogramMetricFamily(
         "tickwork_dispatch_wait_seconds", "From due, or ready, until it is given to a worker.", labels=["of"]

@@ -74,7 +74,7 @@ class HttpServer:
         self.address = f"http://{shown}:{self._port}"
         sockets = [listener] if self._inner is None else [listener, self._inner]
         front: FastRouter = self._app.state.front
-        store = (self._engine.desk if isinstance(self._engine, Node) else self._engine).store_id
+        store = self._engine.store_id if isinstance(self._engine, Node) else self._engine.context.store_id
         config = uvicorn.Config(
             front,
             headers=[(STORE_HEADER, store)] if store else [],  # in every response: made into bytes once
@@ -107,7 +107,10 @@ class HttpServer:
             return
         closing: ShutdownSignal = self._app.state.closing
         closing.set()
-        self._engine.release_workers()
+        if isinstance(self._engine, Node):
+            self._engine.release_workers()
+        else:
+            self._engine.workers.release()
         self._server.should_exit = True
         await self._serving
         if self._app.state.ways is not None:

@@ -34,7 +34,7 @@ from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.ports.system import Clock
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Call, Heartbeats, Reply
-from tickwork.runtime.context import Alarm
+from tickwork.runtime.alarms import Alarm
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.auditor import Auditor
 from tickwork.runtime.supervision import is_cancelled, supervised
@@ -127,6 +127,7 @@ class Node:
         self.engines: dict[int, Engine] = {}  # those that tick
         self.desk = make_engine(-1)  # never started: for what needs no partition
         self.cluster, self.partitions = cluster, partitions
+        self.store_id = ""  # identity of the store, known once it is open
         self.routes: dict[str, Route] = {}
         self.credentials: Credentials | None = None  # once it is started
         self.order = asyncio.Lock()  # held at home for what concerns all partitions of a tenant, and for spreading it
@@ -159,13 +160,13 @@ class Node:
         try:
             founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
             self.cluster, self.partitions = founded.cluster, founded.partitions
-            self.desk.store_id = self.cluster
+            self.desk.context.store_id = self.store_id = self.cluster
             if isinstance(self.leases, ClusterScoped):
                 self.leases.of_cluster(self.cluster)
             await self.leases.open()
             self._check_company(await self.leases.members())
             await self._read_routes()
-            self.credentials = Credentials(self.desk.new_token, now_ms=self._clock.mono_ms())
+            self.credentials = Credentials(self.desk.context.ids.token, now_ms=self._clock.mono_ms())
             self.member = msgspec.structs.replace(self.member, secrets=self.credentials.accepted)
             self._peers.identify(self.credentials.sent)
             duties = OwnershipCallbacks(
@@ -248,7 +249,7 @@ class Node:
             return "this node is shutting down"
         if not self.ownership.holdings and not self.engines:
             return "nobody owns a partition yet"
-        return next((why for why in (one.why_not_accepting for one in self.engines.values()) if why), "")
+        return next((why for why in (one.context.why_not_accepting for one in self.engines.values()) if why), "")
 
     # ---- what follows from owning
 
@@ -269,8 +270,8 @@ class Node:
 
     async def _own(self, partition: int) -> None:
         engine = self._ahead.pop(partition, None) or self._make_engine(partition)
-        engine.store_id = self.cluster
-        engine.on_alarm = lambda alarm: self.on_alarm(alarm)
+        engine.context.store_id = self.cluster
+        engine.context.alarms.on_alarm = lambda alarm: self.on_alarm(alarm)
         try:
             await engine.start()
         except BaseException:
@@ -291,10 +292,10 @@ class Node:
             return True
         try:
             async with asyncio.timeout(READ_AHEAD_S):
-                await engine.pause_flushing()
+                await engine.context.live.pause_flushing()
                 await self._peers.announce(address, partition)
         except (TickworkError, TimeoutError) as error:
-            engine.resume_flushing()
+            engine.context.live.resume_flushing()
             return isinstance(error, TimeoutError)  # it is there, and slow: it begins from the rows, when it has them
         return True
 
@@ -333,14 +334,14 @@ class Node:
         while True:
             await asyncio.sleep(WATCH_S)
             for partition, engine in list(self.engines.items()):
-                failed = engine.partition.failed if engine.partition is not None else None
+                failed = engine.context.partition.failed if engine.context.partition is not None else None
                 if failed is not None:
                     await self.ownership.lost(partition, str(failed))
 
     def alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)
-        self.desk.alarms.append(alarm)
-        self.desk.alarm_counts[kind] = self.desk.alarm_counts.get(kind, 0) + 1
+        self.desk.context.alarms.recent.append(alarm)
+        self.desk.context.alarms.counts[kind] = self.desk.context.alarms.counts.get(kind, 0) + 1
         self.on_alarm(alarm)
 
     def owned(self, partition: int) -> Engine | None:
@@ -398,12 +399,12 @@ class Node:
         """Of those where the tenant's runs may live, the one of ours that has least to do; None: none, or all have
         more than enough."""
         own = [place for place in self.partitions_of(tenant) if self.owned(place) is not None]
-        best = min(own, key=lambda place: self.engines[place].backlog, default=None)
-        return best if best is not None and self.engines[best].backlog < BACKLOG_FAR else None
+        best = min(own, key=lambda place: self.engines[place].context.live.backlog, default=None)
+        return best if best is not None and self.engines[best].context.live.backlog < BACKLOG_FAR else None
 
     def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
         """Ids of runs that live in this partition. Those of one millisecond have the same end, which is fitted once."""
-        new, fitted = self.desk.new_id, fitted_to(self.route(tenant), partition, self.partitions)
+        new, fitted = self.desk.context.ids.new, fitted_to(self.route(tenant), partition, self.partitions)
         drawn = end = ""
 
         def draw() -> str:
@@ -472,7 +473,7 @@ class Node:
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         only = self.engines.get(0) if self.partitions == 1 else None
         if only is not None:
-            return await only.exchange(call, peer)
+            return await only.workers.exchange(call, peer)
         return await self.board.exchange(call, peer)
 
     async def exchange_at(self, partition: int, call: Call, peer: str = "") -> Reply:
@@ -482,12 +483,12 @@ class Node:
             raise Unavailable(f"partition {partition} is not here; look again who owns it", retry_after_ms=50)
         if is_broker_worker(call.worker):  # a lane's keeper is beside its engine, and never calls from elsewhere
             return Reply(call.seq, refused=f"{call.worker!r} is the name of a lane; choose another name")
-        return await engine.exchange(call, "" if call.via else peer)
+        return await engine.workers.exchange(call, "" if call.via else peer)
 
     def heartbeats(self, beats: Heartbeats) -> None:
         """Of a node that stands for workers."""
         for engine in self.engines.values():
-            engine.floor.heartbeats(beats.via, beats.workers)
+            engine.workers.heartbeats(beats.via, beats.workers)
 
     async def _beat_for(self, workers: Sequence[str]) -> None:
         self.heartbeats(Heartbeats(self.member.session, tuple(workers)))
@@ -535,13 +536,13 @@ class Node:
 
     def connection_closed(self, peer: str) -> None:
         for engine in self.engines.values():
-            engine.connection_closed(peer)
+            engine.workers.connection_closed(peer)
         if self._board is not None:
             self._board.connection_closed(peer)
 
     def release_workers(self) -> None:
         for engine in self.engines.values():
-            engine.release_workers()
+            engine.workers.release()
         if self._board is not None:
             self._board.release()
         for trunk in list(self._trunks):
@@ -560,11 +561,11 @@ class Node:
     ) -> list[wire.Submitted | wire.Rejected]:
         """To an engine of this node. Where it does not know a workflow, the home of the tenant is asked first: whoever
         spread the tenant may have died before all definitions were there."""
-        found = await engine.submit(submissions, by=by, tenant=tenant, new_id=new_id)
+        found = await engine.runs.submit(submissions, by=by, tenant=tenant, new_id=new_id)
         lacking = [place for place, one in enumerate(found) if _is_lacking(one)]
         if not lacking or not await self.complete(engine, tenant):
             return found
-        again = await engine.submit([submissions[place] for place in lacking], by=by, tenant=tenant, new_id=new_id)
+        again = await engine.runs.submit([submissions[place] for place in lacking], by=by, tenant=tenant, new_id=new_id)
         for place, one in zip(lacking, again, strict=True):
             found[place] = one
         return found
@@ -572,14 +573,14 @@ class Node:
     async def complete(self, engine: Engine, tenant: str) -> bool:
         """Bring what is published at home to this partition; one request for all who ask. False: nothing was missing,
         or home does not answer."""
-        if engine.number == self.home(tenant):
+        if engine.context.number == self.home(tenant):
             return False
-        job = self._completing.get(engine.number)
+        job = self._completing.get(engine.context.number)
         if job is None:
-            job = self._completing[engine.number] = asyncio.get_running_loop().create_task(
+            job = self._completing[engine.context.number] = asyncio.get_running_loop().create_task(
                 self._complete(engine, tenant)
             )
-            job.add_done_callback(lambda _: self._completing.pop(engine.number, None))
+            job.add_done_callback(lambda _: self._completing.pop(engine.context.number, None))
         await asyncio.wait([job])
         return not job.cancelled() and job.result()
 
@@ -588,13 +589,13 @@ class Node:
         own = self.owned(home)
         try:
             if own is not None:
-                publications = own.published(tenant=tenant)
+                publications = own.workflows.published(tenant=tenant)
             else:
                 publications = await self._peers.published(await self.address_of(home), home, tenant)
-            known = engine.published(tenant=tenant)
+            known = engine.workflows.published(tenant=tenant)
             missing = [one for one in publications if one not in known]
             for one in publications if missing else ():  # all of them: the last one is the latest
-                await engine.publish(one, by="cluster", tenant=tenant)
+                await engine.workflows.publish(one, by="cluster", tenant=tenant)
         except TickworkError:
             return False  # whoever submits is told that it is unknown here, and may ask again
         return bool(missing)
@@ -605,7 +606,7 @@ class Node:
         """Durable, and so accepted; the owner takes them up when there is one."""
         rows = []
         for one in submissions:
-            known = one if one.id else msgspec.structs.replace(one, id=self.desk.new_id())
+            known = one if one.id else msgspec.structs.replace(one, id=self.desk.context.ids.new())
             place = self.home(tenant) if known.key else self.partition_of_run(tenant, known.id)
             rows.append(InboxRow(known.id, place, tenant, msgspec.json.encode(known), by))
         await self.store.add_inbox(rows)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import instant_text
-from tickwork.runtime.context import Alarm
+from tickwork.runtime.alarms import Alarm
 
 QUIET_S = 10.0
 CHARACTERS_MAX = 500

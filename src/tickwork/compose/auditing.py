@@ -44,9 +44,11 @@ class EngineAuditor:
 
     async def _begin(self) -> None:
         try:
-            await retry_until_available(lambda: self._engine.audit(self._keep))
+            await retry_until_available(lambda: self._engine.maintenance.audit(self._keep))
         except TickworkError as error:
-            self._engine.alarm("audit_stopped", f"partition {self._engine.number} is not audited: {error}")
+            self._engine.context.alarms.add(
+                "audit_stopped", f"partition {self._engine.context.number} is not audited: {error}"
+            )
 
     async def close(self) -> None:
         """What it began ends with the engine."""
@@ -81,8 +83,8 @@ class ClusterAuditor:
             node.alarm("audit_stopped", f"partition {partition} is not audited: {error}")
             return
         auditor = Auditor(
-            ArchiveReader(node.store, node.desk.artifacts), partition, place, zones=self._zones, clock=self._clock,
-            hold=self._hold, keep=self._keep, on_alarm=node.alarm,
+            ArchiveReader(node.store, node.desk.context.artifacts), partition, place, zones=self._zones,
+            clock=self._clock, hold=self._hold, keep=self._keep, on_alarm=node.alarm,
         )  # fmt: skip
         node.auditors.append(auditor)
         await auditor.follow()

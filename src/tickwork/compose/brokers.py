@@ -48,7 +48,7 @@ async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], Broke
             credit=settings.lane_credit,
             drain_per_s=settings.lane_drain,
             untaken_ms=round(settings.lane_untaken_s * 1000),
-            on_trouble=engine.alarm,
+            on_trouble=engine.context.alarms.add,
         )
 
     try:

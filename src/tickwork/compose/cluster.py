@@ -29,7 +29,7 @@ from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.leases import Leases
 from tickwork.ports.store import HasTime, HasWarnings, Store
-from tickwork.runtime.context import Alarm
+from tickwork.runtime.alarms import Alarm
 from tickwork.runtime.engine import Engine
 from tickwork.stores.leases.mirrored import MirroredLeases
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
@@ -187,8 +187,8 @@ async def _serving_node(
         await node.hand_over()  # while it still answers: nobody waits longer than a partition takes to move
         await server.stop()
         await node.stop()
-        if isinstance(node.desk.artifacts, Closable):
-            await node.desk.artifacts.close()
+        if isinstance(node.desk.context.artifacts, Closable):
+            await node.desk.context.artifacts.close()
 
 
 def _address(settings: Settings, sock: socket.socket) -> str:

@@ -108,8 +108,8 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
 def offered(engine: Engine, application: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Its workflows; then one to begin with, and the inputs that it needs: none, where there is such a one."""
     needs: dict[str, tuple[str, ...]] = {}
-    for name in engine.workflows_of(application):
-        inputs = engine.workflow(name).document.get("inputs", {})
+    for name in engine.workflows.workflows_of(application):
+        inputs = engine.queries.workflow(name).document.get("inputs", {})
         needs[name] = tuple(
             field for field, about in inputs.items() if about.get("required", True) and "default" not in about
         )
@@ -239,8 +239,8 @@ class Follower:
 
     @property
     def _seq(self) -> int:
-        assert self._engine.partition is not None
-        return self._engine.partition.durable_seq
+        assert self._engine.context.partition is not None
+        return self._engine.context.partition.durable_seq
 
     def _tell(self, runs: list[wire.Run]) -> None:
         for run in runs[:TOLD_MAX]:
@@ -249,11 +249,11 @@ class Follower:
             self._say(RunsSkipped(len(runs) - TOLD_MAX))
 
     async def _changed(self) -> list[wire.Run]:
-        page, _ = await self._engine.runs(self._engine.filter(limit=FOLLOW_MAX))
+        page, _ = await self._engine.queries.runs(self._engine.queries.filter(limit=FOLLOW_MAX))
         found: dict[str, wire.Run] = {run.id: run for run in reversed(page)}
         for run_id in [one for one in self._live if one not in found][:FOLLOW_MAX]:
             with contextlib.suppress(TickworkError):
-                found[run_id] = await self._engine.run(run_id)
+                found[run_id] = await self._engine.queries.run(run_id)
         return [run for run in found.values() if self._is_news(run)]
 
     def _is_news(self, run: wire.Run) -> bool:

@@ -45,7 +45,7 @@ class EmbeddedLink(LocalLink):
     async def publish(self, catalog: Catalog) -> str:
         """This process is the installation: whatever its code is, it is the latest."""
         with shown(catalog.schedules):
-            await self._engine.publish(publication(catalog, latest=True), by="embedded")
+            await self._engine.workflows.publish(publication(catalog, latest=True), by="embedded")
         return catalog.version
 
 

@@ -72,7 +72,7 @@ async def serving(
         keeper = keeper_of(engine) if keeper_of is not None else None
         try:
             if settings.audit:
-                await engine.audit(keeping(settings.folder))
+                await engine.maintenance.audit(keeping(settings.folder))
             await server.start()
             if keeper is not None:
                 keeper.start()
@@ -89,7 +89,7 @@ async def looking(settings: Settings) -> AsyncIterator[HttpServer]:
     """What a data folder holds, answered for until the block ends; nothing in it goes on meanwhile."""
     engine = make_engine(settings, own_process=False, upgrade=False)
     server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
-    await engine.look()
+    await engine.open_read_only()
     try:
         await server.start()
         yield server
@@ -107,7 +107,7 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
     found = protected(settings)
     async with serving(found) as (engine, server):
         with announced(settings, found, server.bound, tell=_tell):
-            engine.on_alarm = AlarmLog(_tell)
+            engine.context.alarms.on_alarm = AlarmLog(_tell)
             ready(engine, server.address)
             _tell_link(server)
             await until(stop, engine)
@@ -143,6 +143,6 @@ async def until(stop: asyncio.Event, engine: Engine) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
                 await stop.wait()
-        failed = engine.partition.failed if engine.partition is not None else None
+        failed = engine.context.partition.failed if engine.context.partition is not None else None
         if failed is not None:
             raise failed

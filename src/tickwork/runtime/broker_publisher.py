@@ -110,7 +110,7 @@ class BrokerPublisher:
         profile = self._profile if introduce else None
         call = Call(self.worker, self._session, self._seq, self._credit, wait_ms, reports, held, profile)
         try:
-            reply = await self._engine.exchange(call, self.worker)
+            reply = await self._engine.workers.exchange(call, self.worker)
         except BaseException:
             self._introduce = True  # whatever that reply would have brought is offered again
             raise
@@ -136,7 +136,7 @@ class BrokerPublisher:
 
     def _envelope(self, work: AttemptJob) -> Envelope | None:
         """None: it ended while it was on its way here."""
-        task, spec = self._engine.state.tasks.get(work.task), self._specs.get(work.spec)
+        task, spec = self._engine.context.state.tasks.get(work.task), self._specs.get(work.spec)
         if spec is None:
             self._introduce = True
             return None
@@ -157,7 +157,7 @@ class BrokerPublisher:
             trace_of(work),
             self._clock.wall_ms(),
             body if len(body) <= MESSAGE_BYTES_MAX else b"",  # whoever takes it gets it with the exchange
-            self._engine.store_id,
+            self._engine.context.store_id,
         )
 
     # ---- to the broker

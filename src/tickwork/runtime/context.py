@@ -1,117 +1,68 @@
-"""What every part of the engine stands on: the live partition, and the ways to it.
+"""What the services of an engine share.
 
-Commands post through `_command` and `_post`, which return when their tick is durable; questions wait in `_durable`
-until the tick that they show is. Whatever refuses while the engine starts, drains or has no space refuses here.
+A command returns when its tick is durable. A view waits in `until_durable` until the tick that it shows is durable.
 """
 
 import asyncio
 import re
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
-
-import msgspec
 
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.base.names import is_run_id
 from tickwork.core.base.shortened import shortened
-from tickwork.core.calendar.zones import UTC_ONLY, Zones
+from tickwork.core.calendar.zones import Zones
 from tickwork.core.definition.plan import Plan
-from tickwork.core.explain.catch_up_preview import read_policy
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
-from tickwork.core.state.state import Settings, State, Tenant
+from tickwork.core.state.state import State, Tenant
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.ids import Ids
-from tickwork.ports.processes import Processes
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
-from tickwork.ports.system import Clock, TimeReference
-from tickwork.runtime.maintenance.auditor import Auditor, Difference
-from tickwork.runtime.maintenance.retention import Retention, RetentionPolicy
+from tickwork.ports.system import Clock
+from tickwork.runtime.alarms import Alarms
 from tickwork.runtime.metrics import EngineMetrics
 from tickwork.runtime.partition.clock_monitor import ClockMonitor
 from tickwork.runtime.partition.input_queue import InputBatch
-from tickwork.runtime.partition.logical_clock import HOLD_MS
 from tickwork.runtime.partition.partition import Partition
 from tickwork.runtime.storage.archive import ArchiveReader
 from tickwork.runtime.storage.logs import LogStore
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.request_checks import check_writable
-from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS, FailureDetector
-from tickwork.runtime.workers.sessions import WorkerSessions
 
 PARTITION = 0  # the only one where there is no cluster
 TENANT = "default"
 BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
 LEFT_MAX = 200_000  # ended runs that wait to be written, about 120 MB; then nothing new is accepted
-ALERTS_KEPT = 100
 _PATH = re.compile(r"[a-z_]+([.\[][^\s:]*)?")
 
 
-class Alarm(msgspec.Struct, frozen=True):
-    at_ms: int
-    kind: str
-    text: str
-
-
 class EngineContext:
+    """What the services of one engine share: store, clock, ids, alarms, and the live partition.
+
+    `command` and `post` hand inputs to the partition, and refuse them while the engine starts, drains or has no space.
+    """
+
     def __init__(
-        self,
-        *,
-        store: Store,
-        artifacts: Artifacts,
-        clock: Clock,
-        ids: Ids,
-        owner: str,
-        settings: Settings | None = None,
-        own_process: bool = False,
-        zones: Zones = UTC_ONLY,
-        lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
-        processes: Processes | None = None,  # of this host; None: no process is known to have ended
-        catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
-        keep: RetentionPolicy | None = None,  # how long what is kept; None: nothing is archived or deleted
-        reference: TimeReference | None = None,  # a second opinion on real time
-        clock_hold_ms: int | None = HOLD_MS,  # how long a step of the wall clock is not believed; None: virtual time
-        number: int = PARTITION,
-        shared: bool = False,  # the store is others' too: whoever made this engine opens and closes it
+        self, *, store: Store, artifacts: Artifacts, clock: Clock, ids: Ids, zones: Zones, number: int, shared: bool
     ) -> None:
-        self.number = number
+        self.number = number  # of the partition
         self.store_id = ""  # identity of the store, known once it is open; where nodes share it, the node says it
-        self.shared = shared
-        self._keep = keep
-        self.retention: Retention | None = None
-        self._beside: list[asyncio.Task[None]] = []  # jobs that never end by themselves
+        self.shared = shared  # the store is others' too: whoever made this engine opens and closes it
         self.store = store
         self.clock = clock
-        self._reference = reference
-        self._clock_hold_ms = clock_hold_ms
-        self.clock_monitor: ClockMonitor | None = None
         self.ids = ids
-        self._owner = owner
-        self._settings = settings
-        self._own_process = own_process
         self.zones = zones
-        self._choice = read_policy(catch_up, path="catch_up") if catch_up else None
-        self._jobs: set[asyncio.Task[None]] = set()
-        self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
+        self.alarms = Alarms(clock)
+        self.partition: Partition | None = None  # from the start on
+        self.clock_monitor: ClockMonitor | None = None
         self.draining = False
-        self.partition: Partition | None = None
         self.artifacts = artifacts
         self.archives = ArchiveReader(store, artifacts)
-        self.vault = PayloadStore(store, artifacts, children=self.archives.read_children)
+        self.payloads = PayloadStore(store, artifacts, children=self.archives.read_children)
         self.logs = LogStore(store, artifacts, clock, self.archives)
-        self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
-        self.alarm_counts: dict[str, int] = {}
-        self.figures = EngineMetrics()
-        self.auditors: list[Auditor] = []  # that run beside it
-        self._auditing: list[asyncio.Task[Difference]] = []
-        self.on_alarm: Callable[[Alarm], None] = lambda _: None
-        self.floor = WorkerSessions(
-            clock=clock,
-            vault=self.vault,
-            on_alarm=self.alarm,
-            detector=FailureDetector(lost_after_ms=lost_after_ms, processes=processes),
-        )
+        self.metrics = EngineMetrics()
+        self._jobs: set[asyncio.Task[None]] = set()
 
     @property
     def live(self) -> Partition:
@@ -121,11 +72,6 @@ class EngineContext:
     @property
     def state(self) -> State:
         return self.live.machine.state
-
-    @property
-    def backlog(self) -> int:
-        """Inputs that wait for their tick."""
-        return self.live.backlog
 
     @property
     def accepting(self) -> bool:
@@ -153,25 +99,17 @@ class EngineContext:
         """Real time, as far as it is believed."""
         return self.clock.wall_ms() if self.partition is None else self.partition.keeper.real.peek()
 
-    def new_id(self) -> str:
-        """An id that nobody has had: of a run, or of a request in the log."""
-        return self.ids.new()
-
-    def new_token(self) -> str:
-        """What must not be guessed."""
-        return self.ids.token()
-
     def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         return task
 
-    def alarm(self, kind: str, text: str) -> None:
-        alarm = Alarm(self.clock.wall_ms(), kind, text)
-        self.alarms.append(alarm)
-        self.alarm_counts[kind] = self.alarm_counts.get(kind, 0) + 1
-        self.on_alarm(alarm)
+    async def end_jobs(self) -> None:
+        """Cancel what `spawn` began."""
+        for job in list(self._jobs):
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def command(
         self, asked: inp.Input, payloads: list[Payload] | None = None, *, facts: bool = False

@@ -10,19 +10,19 @@ class LocalLink:
         self._engine = engine
 
     async def call(self, call: Call) -> Reply:
-        return await self._engine.exchange(call, call.worker)
+        return await self._engine.workers.exchange(call, call.worker)
 
     async def fetch(self, digest: str) -> bytes:
-        data = await self._engine.artifacts.get(digest)
+        data = await self._engine.context.artifacts.get(digest)
         if data is None:
             raise Refused("unknown_artifact", f"there is no artifact {digest}")
         return data
 
     async def store(self, data: bytes) -> str:
-        return await self._engine.artifacts.put(data)
+        return await self._engine.context.artifacts.put(data)
 
     async def log(self, piece: LogPiece) -> None:
-        await self._engine.append_log(piece)
+        await self._engine.logs.append(piece)
 
     async def publish(self, catalog: Catalog) -> str:
         """Whoever has the engine publishes by itself."""

@@ -157,15 +157,15 @@ class World:
 
     def _at_rest(self) -> bool:
         engine = self._engine
-        if not engine.idle or any(task.phase in BUSY for task in engine.state.tasks.values()):
-            if (live := engine.partition) is not None and live.failed is not None:
+        if not engine.context.idle or any(task.phase in BUSY for task in engine.context.state.tasks.values()):
+            if (live := engine.context.partition) is not None and live.failed is not None:
                 raise live.failed
             return False
         return True
 
     def _jump(self, until_ms: int) -> None:
         """To the next moment at which something is due, but not beyond."""
-        live = self._engine.partition
+        live = self._engine.context.partition
         assert live is not None
         due = live.machine.next_tick()
         due_ms = until_ms if due is None else live.machine.state.settings.clock.ms_of(due)
@@ -185,13 +185,13 @@ class World:
 
     def _tries_again_ms(self, run_id: str) -> int | None:
         """When something of this run, or of runs that it began, goes on by itself after a failure or for its turn."""
-        state = self._engine.state
+        state = self._engine.context.state
         run = state.tenants[TENANT].runs.get(run_id)
         if run is None:
             return None
         found: list[int] = []
         for one in self._family(run):
-            why = self._engine.why_not(one.id)
+            why = self._engine.queries.why_not(one.id)
             for node in why.nodes if why is not None else ():
                 found += [
                     item.until or state.tick + 1000
@@ -204,7 +204,7 @@ class World:
 
     def _family(self, run: CoreRun) -> list[CoreRun]:
         family = {run.number: run}
-        for other in self._engine.state.runs.values():  # a child's number is above its parent's
+        for other in self._engine.context.state.runs.values():  # a child's number is above its parent's
             if other.parent_run in family:
                 family[other.number] = other
         return list(family.values())
@@ -228,11 +228,11 @@ class World:
             return
         asked = {table.name: table.wanted for table in tables}
         publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=asked)
-        self._do(self._engine.publish(publication, by=BY))
+        self._do(self._engine.workflows.publish(publication, by=BY))
         self._published |= {one.name: one.document() for one in app.workflows.values()}
         for name in self._book.plans:
             self._check_node(name)
-        for plan in self._engine.state.tenants[TENANT].plans.values():
+        for plan in self._engine.context.state.tenants[TENANT].plans.values():
             for step in plan.steps:
                 body = step.body or step
                 if isinstance(body.node, WorkNode):
@@ -272,7 +272,7 @@ class World:
         self._publish((workflow,), schedules=False)
         given = plain(inputs or {}, what="inputs")
         submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
-        answer = self._do(self._engine.submit([submission], by=BY))[0]
+        answer = self._do(self._engine.runs.submit([submission], by=BY))[0]
         if isinstance(answer, wire.Rejected):
             raise Refused(answer.code, answer.detail, path=answer.path)
         return Run(self, answer.id)
@@ -286,42 +286,42 @@ class World:
         found: list[wire.Run] = []
         before = 0
         while True:
-            wanted = self._engine.filter(
+            wanted = self._engine.queries.filter(
                 workflow=workflow.name if workflow is not None else "",
                 states=(state,) if state else (),
                 before=before,
                 limit=500,
             )
-            page, before = self._do(self._engine.runs(wanted))
+            page, before = self._do(self._engine.queries.runs(wanted))
             found += page
             if not before:
                 return [Run(self, one.id) for one in reversed(found)]
 
     def cancel(self, run: Run, *, reason: str = "") -> None:
-        self._tell(run, self._engine.cancel(run.id, by=BY, reason=reason))
+        self._tell(run, self._engine.runs.cancel(run.id, by=BY, reason=reason))
 
     def pause(self, run: Run, *, reason: str = "") -> None:
-        self._tell(run, self._engine.pause("run", run.id, by=BY, reason=reason))
+        self._tell(run, self._engine.admin.pause("run", run.id, by=BY, reason=reason))
 
     def resume(self, run: Run) -> None:
-        self._tell(run, self._engine.resume("run", run.id, by=BY))
+        self._tell(run, self._engine.admin.resume("run", run.id, by=BY))
 
     def retry(self, run: Run) -> None:
         """Everything that failed in a failed run, again."""
-        self._tell(run, self._engine.resolve(run.id, by=BY))
+        self._tell(run, self._engine.runs.resolve(run.id, by=BY))
 
     def approve(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
-        self._tell(run, self._engine.decide(run.id, node, approve=True, by=by, comment=comment))
+        self._tell(run, self._engine.runs.decide(run.id, node, approve=True, by=by, comment=comment))
 
     def reject(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
-        self._tell(run, self._engine.decide(run.id, node, approve=False, by=by, comment=comment))
+        self._tell(run, self._engine.runs.decide(run.id, node, approve=False, by=by, comment=comment))
 
     def signal(self, event: str, *, key: str = "", run: Run | None = None, payload: Any = None) -> None:
         """An event from outside, for whoever waits for its name and key, or for one run."""
         said = wire.Signal(
             event=event, key=key, run=run.id if run is not None else "", payload=plain(payload, what="payload")
         )
-        self._do(self._engine.signal(said, by=BY))
+        self._do(self._engine.runs.signal(said, by=BY))
         for one in self.runs():
             if not one.ended:
                 self._go(one.id)
@@ -367,7 +367,7 @@ class World:
 
     def _check_node(self, name: str) -> None:
         """What is no work of a worker is decided by the machine, and nothing can stand in for it."""
-        for plan in self._engine.state.tenants[TENANT].plans.values() if self._published else ():
+        for plan in self._engine.context.state.tenants[TENANT].plans.values() if self._published else ():
             for step in plan.steps:
                 if step.id == name and not isinstance((step.body or step).node, WorkNode):
                     message = f"{name!r} is a node of kind {step.kind.name.lower()}, which no worker runs"
@@ -379,18 +379,18 @@ class World:
         return self._loop.run_until_complete(deed)
 
     def _view(self, run_id: str) -> wire.RunDetail:
-        return self._do(self._engine.run(run_id))
+        return self._do(self._engine.queries.run(run_id))
 
     def _output(self, run_id: str) -> Any:
-        return msgspec.msgpack.decode(self._do(self._engine.value_bytes(run_id)))
+        return msgspec.msgpack.decode(self._do(self._engine.queries.value_bytes(run_id)))
 
     def _why(self, run_id: str) -> str:
         lines = [f"{run_id} is {self._view(run_id).state} at {instant_text(self._clock.wall_ms())}"]
-        held = self._engine.why_not(run_id)
+        held = self._engine.queries.why_not(run_id)
         if held is not None:
             lines += [f"  waits: {one.text}" for one in held.obstacles]
             lines += [f"  {node.node} waits: {one.text}" for node in held.nodes for one in node.obstacles]
-        story = self._do(self._engine.why(run_id))
+        story = self._do(self._engine.queries.why(run_id))
         for entry in story.entries if story is not None else ():
             where = f" {entry.node}" if entry.node else ""
             told = sentence(entry.what, entry.detail).replace("\n", "\n    ")

@@ -22,7 +22,7 @@ class Keeping(House):
             store=self.store, artifacts=self.artifacts, clock=self.clock, ids=self.ids, owner="n1", keep=self.keep
         )
         await self.engine.start()
-        self.engine._beside.pop().cancel()
+        self.engine.maintenance._jobs.pop().cancel()
         return self.engine
 
     @contextlib.asynccontextmanager
@@ -42,12 +42,12 @@ class Keeping(House):
         self.clock.pass_ms(days * DAY_MS)
         self.disk.day = self.artifacts.day = self.clock.wall_ms() // DAY_MS
         await self.written()
-        await self.engine.retention.look_through()
+        await self.engine.maintenance.retention.look_through()
 
     async def written(self):
         """Rows follow the journal, and something small has happened after them."""
-        await self.engine.pause("queue", "default", by="test")
-        await self.engine.resume("queue", "default", by="test")
+        await self.engine.admin.pause("queue", "default", by="test")
+        await self.engine.admin.resume("queue", "default", by="test")
         async with asyncio.timeout(5):
-            while self.engine.live.writer.watermark < self.engine.live.durable_seq:
+            while self.engine.context.live.writer.watermark < self.engine.context.live.durable_seq:
                 await asyncio.sleep(0.01)

@@ -257,7 +257,7 @@ async def test_dispatch_of_a_house_stops_says_why_and_goes_on_when_it_is_release
     engine = await house.open()
 
     async def hold(partition, reason):
-        await engine.pause("partition", str(partition), by="auditor", reason=reason)
+        await engine.admin.pause("partition", str(partition), by="auditor", reason=reason)
 
     await house.define("flow", task("a"))
     place = await at_the_watermark(house.store, 0)
@@ -272,7 +272,7 @@ async def test_dispatch_of_a_house_stops_says_why_and_goes_on_when_it_is_release
 
     tape.journal = lying
     auditor = Auditor(
-        tape, 0, place, zones=UTC_ONLY, clock=house.clock, hold=hold, keep=desk.keep, on_alarm=engine.alarm
+        tape, 0, place, zones=UTC_ONLY, clock=house.clock, hold=hold, keep=desk.keep, on_alarm=engine.context.alarms.add
     )
     await house.submit("flow", id="before")
     await house.submit("flow", id="then")
@@ -284,13 +284,13 @@ async def test_dispatch_of_a_house_stops_says_why_and_goes_on_when_it_is_release
     await hand.call(wait_ms=20)
 
     assert difference is not None and difference.held and hand.held == {}
-    status = await engine.status()
+    status = await engine.queries.status()
     assert "audit_difference at seq" in status.dispatch_held
     assert {"audit_difference", "dispatch_held"} <= {alert.partition(":")[0] for alert in status.alerts}
-    held = engine.why_not("after").nodes[0].obstacles[0]
+    held = engine.queries.why_not("after").nodes[0].obstacles[0]
     assert (held.held, held.by) == ("paused", "partition:0") and "audit_difference" in held.text
 
-    await engine.resume("partition", "0", by="me")
+    await engine.admin.resume("partition", "0", by="me")
     assert len(await hand.take(3)) == 3
-    assert (await engine.status()).dispatch_held == ""
+    assert (await engine.queries.status()).dispatch_held == ""
     await engine.stop()

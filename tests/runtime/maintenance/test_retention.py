@@ -44,15 +44,15 @@ async def some_runs(house, *, count=3, **functions):
 async def test_an_archived_run_still_opens_by_its_id(house):
     await some_runs(house)
     engine = house.engine
-    before = [await engine.run(f"old-{number}") for number in range(3)]
+    before = [await engine.queries.run(f"old-{number}") for number in range(3)]
     await house.days(4)
     young = await house.submit("flow")
 
-    assert house.disk.runs == {} and engine.retention.runs == 3
-    assert [await engine.run(f"old-{number}") for number in range(3)] == before
-    story = await engine.why("old-1")
+    assert house.disk.runs == {} and engine.maintenance.retention.runs == 3
+    assert [await engine.queries.run(f"old-{number}") for number in range(3)] == before
+    story = await engine.queries.why("old-1")
     assert story is not None and story.state == "COMPLETED" and story.entries
-    listed, _ = await engine.runs(RunFilter("default"))
+    listed, _ = await engine.queries.runs(RunFilter("default"))
     assert [run.id for run in listed] == [young], "a list leaves the archive out"
 
 
@@ -61,9 +61,9 @@ async def test_what_is_young_or_lives_stays(house):
     await house.submit("flow", id="lives")
     await house.days(2)
 
-    assert len(house.disk.runs) == 2 and house.engine.retention.runs == 0
+    assert len(house.disk.runs) == 2 and house.engine.maintenance.retention.runs == 0
     await house.days(2)
-    assert house.disk.runs == {} and (await house.engine.run("lives")).state == "active"
+    assert house.disk.runs == {} and (await house.engine.queries.run("lives")).state == "active"
 
 
 @pytest.mark.proves("I13")
@@ -71,12 +71,12 @@ async def test_an_id_stays_taken_when_its_run_is_archived(house):
     await some_runs(house)
     await house.days(5)
 
-    again = await house.engine.submit([wire.Submission(workflow="flow", id="old-0", inputs={})], by="test")
+    again = await house.engine.runs.submit([wire.Submission(workflow="flow", id="old-0", inputs={})], by="test")
     assert again == [wire.Submitted(id="old-0", duplicate=True)]
-    [other] = await house.engine.submit([wire.Submission(workflow="flow", id="old-0", priority=7)], by="test")
+    [other] = await house.engine.runs.submit([wire.Submission(workflow="flow", id="old-0", priority=7)], by="test")
     assert isinstance(other, wire.Rejected) and other.code == "key_reused"
     with pytest.raises(Refused, match="COMPLETED"):
-        await house.engine.cancel("old-1", by="test")
+        await house.engine.runs.cancel("old-1", by="test")
 
 
 async def test_a_failed_run_comes_back_from_the_archive_with_its_attempts(house):
@@ -98,15 +98,15 @@ async def test_a_failed_run_comes_back_from_the_archive_with_its_attempts(house)
         await house.submit("fan", id="broken", inputs={"list": [1, 2, 3]})
         first = await house.until("broken", "failed")
         await house.days(4)
-        assert (await house.engine.run("broken")).tasks == first.tasks and house.disk.runs == {}
+        assert (await house.engine.queries.run("broken")).tasks == first.tasks and house.disk.runs == {}
         failing[0] = False
-        await house.engine.resolve("broken", by="me", reason="mended")
+        await house.engine.runs.resolve("broken", by="me", reason="mended")
         second = await house.until("broken", "completed")
         assert second.output == 6 or second.output == {"last": 6}, "what its children gave came back too"
         await house.days(4)
 
         assert house.disk.runs == {} and house.disk.attempts.get(1) is None
-        again = await house.engine.run("broken")
+        again = await house.engine.queries.run("broken")
         assert again.output == second.output and again.state == "completed"
         said = [one.message for node in again.tasks for one in node.attempts]
         assert "not yet" in said, "what the first try said is not lost"
@@ -119,13 +119,13 @@ async def test_the_journal_verifies_across_the_border_and_replays_from_its_piece
     await house.days(4)
     engine = house.engine
     cut = await house.store.journal_cut(0)
-    assert cut > 8 and house.engine.retention.rows == cut
+    assert cut > 8 and house.engine.maintenance.retention.rows == cut
 
-    machine, head, seq = Machine(settings=engine.state.settings), None, 0
-    last = engine.live.durable_seq
+    machine, head, seq = Machine(settings=engine.context.state.settings), None, 0
+    last = engine.context.live.durable_seq
     rows = []
     while seq < last:
-        found = await engine.journal(after=seq, limit=7)
+        found = await engine.queries.journal(after=seq, limit=7)
         rows += found
         seq = found[-1].seq
     head = replay(rows, machine)
@@ -136,8 +136,8 @@ async def test_the_journal_verifies_across_the_border_and_replays_from_its_piece
         desk.append(1)
 
     auditor = Auditor(
-        engine.archives, 0, at_the_beginning(engine.state.settings), zones=UTC_ONLY, clock=house.clock, hold=never,
-        keep=never,
+        engine.context.archives, 0, at_the_beginning(engine.context.state.settings), zones=UTC_ONLY, clock=house.clock,
+        hold=never, keep=never,
     )  # fmt: skip
     assert await auditor.catch_up() is None and auditor.seq == last and desk == []
     archive = await house.store.journal_archive(0, seq=5)
@@ -152,38 +152,38 @@ async def test_a_house_comes_up_again_on_a_cut_journal(house):
     await house.engine.stop()
     await house.open()
 
-    assert (await house.engine.run("old-0")).state == "completed"
+    assert (await house.engine.queries.run("old-0")).state == "completed"
     await house.submit("flow", id="new")
-    assert (await house.engine.run("new")).state == "active"
+    assert (await house.engine.queries.run("new")).state == "active"
 
 
 @pytest.mark.proves("S66", "S001-37")
 async def test_archive_and_logs_go_when_their_time_is_over_and_not_before(house):
     await some_runs(house)
     engine = house.engine
-    task_id = int((await engine.run("old-0")).tasks[0].id)
+    task_id = int((await engine.queries.run("old-0")).tasks[0].id)
     line = b'{"at": 1, "stream": "stdout", "text": "hello"}\n'
-    await engine.logs.append(task_id, 1, chunk=0, first=0, data=line)
+    await engine.context.logs.append(task_id, 1, chunk=0, first=0, data=line)
     await house.days(20)
-    await engine.logs.append(task_id, 2, chunk=0, first=0, data=line)  # the same bytes, named once more
+    await engine.context.logs.append(task_id, 2, chunk=0, first=0, data=line)  # the same bytes, named once more
     await house.days(11)
 
-    assert engine.retention.logs == 1 and len(house.disk.log_chunks[task_id, 2]) == 1
-    assert [lines async for _, lines in engine.logs.read(task_id, 2)] == [[(1, "stdout", "hello")]]
+    assert engine.maintenance.retention.logs == 1 and len(house.disk.log_chunks[task_id, 2]) == 1
+    assert [lines async for _, lines in engine.context.logs.read(task_id, 2)] == [[(1, "stdout", "hello")]]
     await house.days(20)
-    assert engine.retention.logs == 2 and not any(data == line for data in house.artifacts.kept.values())
+    assert engine.maintenance.retention.logs == 2 and not any(data == line for data in house.artifacts.kept.values())
 
     async def read(attempt):
-        return [lines async for _, lines in engine.logs.read(task_id, attempt)]
+        return [lines async for _, lines in engine.context.logs.read(task_id, attempt)]
 
     assert await read(1) == await read(2) == [[(1, "stdout", "hello")]], "a year in the archive, behind a month here"
     await house.days(300)
-    assert (await engine.run("old-0")).state == "completed"
+    assert (await engine.queries.run("old-0")).state == "completed"
     await house.days(40)
     assert await read(1) == await read(2) == [[(1, "stdout", "hello")]]
     with pytest.raises(Refused, match="no run"):
-        await engine.run("old-0")
-    assert engine.retention.forgotten >= 2 and house.disk.archived == {}
+        await engine.queries.run("old-0")
+    assert engine.maintenance.retention.forgotten >= 2 and house.disk.archived == {}
     await house.days(40)
     assert await read(1) == await read(2) == []
     kinds = {archive.kind for archive in house.disk.archives.values()}
@@ -195,25 +195,25 @@ async def test_a_backfill_of_what_is_missing_knows_archived_occurrences(house):
     await house.define("flow", task("a"), task("b", needs=["a"]))
     engine = house.engine
     async with house.serving(a=lambda: 1, b=lambda: 2):
-        await engine.put_schedule("hourly", wire.ScheduleRequest(workflow="flow", cron="0 * * * *"), by="test")
+        await engine.schedules.put("hourly", wire.ScheduleRequest(workflow="flow", cron="0 * * * *"), by="test")
         began_ms = house.clock.wall_ms()
         for hour in range(3):
             house.clock.pass_ms(3_600_000)
-            engine.live.refresh()
+            engine.context.live.refresh()
             async with asyncio.timeout(5):
-                while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
+                while len((await engine.queries.runs(RunFilter("default", states=(4,))))[0]) <= hour:
                     await asyncio.sleep(0.01)
-        await engine.pause("schedule", "hourly", by="test")
+        await engine.admin.pause("schedule", "hourly", by="test")
         house.clock.pass_ms(1)
         await house.days(5)
-        assert house.disk.runs == {} and engine.retention.runs == 3
+        assert house.disk.runs == {} and engine.maintenance.retention.runs == 3
         fates = await house.store.read_fates("default", "hourly", from_ms=0, to_ms=1 << 60, limit=99)
         assert fates, "fates outlive runs"
         window = wire.BackfillRequest(start=instant_text(began_ms), end=instant_text(began_ms + 3 * 3_600_000))
-        begun = await engine.backfill("hourly", window, by="test")
+        begun = await engine.schedules.backfill("hourly", window, by="test")
         async with asyncio.timeout(5):
             while (
-                now := next(one for one in await engine.backfills() if one.number == begun.number)
+                now := next(one for one in await engine.schedules.backfills() if one.number == begun.number)
             ).state == "active":
                 await asyncio.sleep(0.01)
 
@@ -232,26 +232,26 @@ async def test_a_backfill_knows_what_ran_by_fates_alone_also_after_an_edit(house
     await house.define("flow", task("a"), task("b", needs=["a"]))
     engine = house.engine
     async with house.serving(a=lambda: 1, b=lambda: 2):
-        await engine.put_schedule("hourly", wire.ScheduleRequest(workflow="flow", cron="0 * * * *"), by="test")
+        await engine.schedules.put("hourly", wire.ScheduleRequest(workflow="flow", cron="0 * * * *"), by="test")
         began_ms = house.clock.wall_ms() // 3_600_000 * 3_600_000 + 1
         for hour in range(4):
             house.clock.pass_ms(3_600_000)
-            engine.live.refresh()
+            engine.context.live.refresh()
             async with asyncio.timeout(5):
-                while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
+                while len((await engine.queries.runs(RunFilter("default", states=(4,))))[0]) <= hour:
                     await asyncio.sleep(0.01)
-        await engine.pause("schedule", "hourly", by="test")
+        await engine.admin.pause("schedule", "hourly", by="test")
         edited = wire.ScheduleRequest(workflow="flow", cron=cron, description="edited")
-        await engine.put_schedule("hourly", edited, by="test")
+        await engine.schedules.put("hourly", edited, by="test")
         await house.days(5)
         await house.days(400)
         assert house.disk.runs == {} and house.disk.archived == {}, "nothing but their fates is left of these runs"
         window = wire.BackfillRequest(start=instant_text(began_ms), end=instant_text(began_ms + 4 * 3_600_000))
-        planned = await engine.backfill("hourly", msgspec.structs.replace(window, preview=True), by="test")
-        begun = await engine.backfill("hourly", window, by="test")
+        planned = await engine.schedules.backfill("hourly", msgspec.structs.replace(window, preview=True), by="test")
+        begun = await engine.schedules.backfill("hourly", window, by="test")
         async with asyncio.timeout(5):
             while (
-                now := next(one for one in await engine.backfills() if one.number == begun.number)
+                now := next(one for one in await engine.schedules.backfills() if one.number == begun.number)
             ).state == "active":
                 await asyncio.sleep(0.01)
 
@@ -292,24 +292,24 @@ async def test_an_end_between_any_two_steps_loses_nothing_and_is_repeated(after)
     try:
         await some_runs(house)
         engine = house.engine
-        before = [await engine.run(f"old-{number}") for number in range(3)]
+        before = [await engine.queries.run(f"old-{number}") for number in range(3)]
         task_id = int(before[0].tasks[0].id)
-        await engine.logs.append(task_id, 1, chunk=0, first=0, data=b'{"at": 1, "stream": "x", "text": "y"}\n')
+        await engine.context.logs.append(task_id, 1, chunk=0, first=0, data=b'{"at": 1, "stream": "x", "text": "y"}\n')
         for step, days in (("move_runs", 4), ("drop_journal", 4), ("drop_log_chunks", 40)):
             Breaking.at, Breaking.after = step, after
             with pytest.raises(Unavailable):
                 await house.days(days)
-            assert [await engine.run(f"old-{number}") for number in range(3)] == before
-            await engine.why("old-2")
+            assert [await engine.queries.run(f"old-{number}") for number in range(3)] == before
+            await engine.queries.why("old-2")
             Breaking.at = ""
-            await engine.retention.look_through()
-            assert [await engine.run(f"old-{number}") for number in range(3)] == before
+            await engine.maintenance.retention.look_through()
+            assert [await engine.queries.run(f"old-{number}") for number in range(3)] == before
         assert not house.disk.log_chunks[task_id, 1] and house.disk.runs == {}
         Breaking.at = "drop_archive"
         with pytest.raises(Unavailable):
             await house.days(400)
         Breaking.at = ""
-        await engine.retention.look_through()
+        await engine.maintenance.retention.look_through()
         assert house.disk.archived == {}
     finally:
         Breaking.at = ""
@@ -325,7 +325,7 @@ async def test_a_damaged_archive_says_so(house):
     house.artifacts.damage(archive.object)
 
     with pytest.raises(Corrupt):
-        await house.engine.run("old-0")
+        await house.engine.queries.run("old-0")
     with pytest.raises(Corrupt):
         unpacked(b"TWA1" + b"x")
 
@@ -363,28 +363,28 @@ async def test_pieces_of_a_log_come_in_order_from_the_archive_and_from_here(hous
     monkeypatch.setattr(module, "LOGS_BYTES", 100)
     await some_runs(house)
     engine = house.engine
-    task_id = int((await engine.run("old-0")).tasks[0].id)
+    task_id = int((await engine.queries.run("old-0")).tasks[0].id)
     for chunk in range(6):
         text = b'{"at": 1, "stream": "stdout", "text": "line %d"}\n' % chunk
-        await engine.logs.append(task_id, 1, chunk=chunk, first=chunk, data=text)
+        await engine.context.logs.append(task_id, 1, chunk=chunk, first=chunk, data=text)
         await house.days(8)
 
-    found = [(chunk, lines[0][2]) async for chunk, lines in engine.logs.read(task_id, 1)]
-    later = [chunk async for chunk, _ in engine.logs.read(task_id, 1, after=1)]
+    found = [(chunk, lines[0][2]) async for chunk, lines in engine.context.logs.read(task_id, 1)]
+    later = [chunk async for chunk, _ in engine.context.logs.read(task_id, 1, after=1)]
 
     assert 0 < len(house.disk.log_chunks[task_id, 1]) < 6
     assert found == [(chunk, f"line {chunk}") for chunk in range(6)] and later == [2, 3, 4, 5]
 
 
 async def test_logs_that_the_archive_would_not_keep_longer_go_for_good(house):
-    house.engine.retention._keep = msgspec.structs.replace(KEEP, archive_ms=25 * DAY_MS)
+    house.engine.maintenance.retention._keep = msgspec.structs.replace(KEEP, archive_ms=25 * DAY_MS)
     await some_runs(house)
-    task_id = int((await house.engine.run("old-0")).tasks[0].id)
+    task_id = int((await house.engine.queries.run("old-0")).tasks[0].id)
     line = b'{"at": 1, "stream": "stdout", "text": "hello"}\n'
-    await house.engine.logs.append(task_id, 1, chunk=0, first=0, data=line)
+    await house.engine.context.logs.append(task_id, 1, chunk=0, first=0, data=line)
     await house.days(31)
 
-    assert [lines async for _, lines in house.engine.logs.read(task_id, 1)] == []
+    assert [lines async for _, lines in house.engine.context.logs.read(task_id, 1)] == []
     assert "logs" not in {archive.kind for archive in house.disk.archives.values()}
 
 
@@ -400,7 +400,7 @@ async def test_an_engine_that_ends_leaves_nothing_running_beside_it(end):
 
     async def keep(name, data): ...
 
-    await engine.audit(keep)
+    await engine.maintenance.audit(keep)
     before = asyncio.all_tasks()
     await (engine.stop() if end == "stop" else engine.abandon("it is another's"))
 

@@ -51,7 +51,7 @@ async def house():
 
 
 async def output_of(house, run):
-    return msgspec.msgpack.decode(await house.engine.value_bytes(run))
+    return msgspec.msgpack.decode(await house.engine.queries.value_bytes(run))
 
 
 def kept(house):
@@ -85,8 +85,8 @@ async def test_values_of_a_run_go_with_its_archive(house):
     for _ in range(4):
         await house.days(10)
     with pytest.raises(Refused, match="no run"):
-        await house.engine.run(run)
-    assert kept(house) == set() and house.engine.retention.renewal.swept == 3
+        await house.engine.queries.run(run)
+    assert kept(house) == set() and house.engine.maintenance.retention.renewal.swept == 3
 
 
 async def test_what_lives_keeps_its_values_for_years(house):
@@ -101,7 +101,7 @@ async def test_what_lives_keeps_its_values_for_years(house):
         assert kept(house) == before
 
     house.clock.pass_ms(70 * DAY_MS)
-    house.engine.live.refresh()
+    house.engine.context.live.refresh()
     await house.until(run, "completed")
     assert await output_of(house, run) == [text(f"child {number}", LARGE) for number in (1, 2, 3)]
 
@@ -123,13 +123,13 @@ async def test_what_children_of_another_run_gave_outlives_that_run(house, how):
     run = await house.submit("outer", inputs={"items": [1, 2, 3]})
     await house.until(run, "waiting")
     if how == "repeats":
-        await house.engine.cancel(run, by="test")
-        run = await house.engine.rerun(run, wire.RerunRequest(from_node="w"), by="test")
+        await house.engine.runs.cancel(run, by="test")
+        run = await house.engine.runs.rerun(run, wire.RerunRequest(from_node="w"), by="test")
         await house.until(run, "waiting")
     for days in (4, 1, 100, 300, 90):
         await house.days(days)
     house.clock.pass_ms(10 * DAY_MS)
-    house.engine.live.refresh()
+    house.engine.context.live.refresh()
     await house.until(run, "completed")
 
     inner = [text(f"child {number}", LARGE) for number in (1, 2, 3)]
@@ -147,10 +147,10 @@ async def test_an_archived_run_is_whole_when_the_archive_of_what_it_called_is_go
     await house.define("outer", call, wait, inputs=ITEMS, output="nodes.a")
     run = await house.submit("outer", inputs={"items": [1, 2, 3]})
     async with asyncio.timeout(5):
-        while not (live := house.engine.state.tenants["default"].runs.get(run)) or not live.results:
+        while not (live := house.engine.context.state.tenants["default"].runs.get(run)) or not live.results:
             await asyncio.sleep(0.01)
     house.clock.pass_ms(2 * DAY_MS + 1_000)
-    house.engine.live.refresh()
+    house.engine.context.live.refresh()
     await house.until(run, "completed")
     for days in (2, 2):
         await house.days(days)
@@ -171,12 +171,12 @@ async def test_inputs_of_an_archived_child_are_read_after_its_parent_is_archived
     await house.until(run, "completed")
     await house.written()
     [child] = [row.id for row in house.disk.runs.values() if row.id != run]
-    before = (await house.engine.run(child)).inputs
+    before = (await house.engine.queries.run(child)).inputs
     for days in (4, 1, 300):
         await house.days(days)
     assert house.disk.runs == {}
 
-    assert (await house.engine.run(child)).inputs == before == {"x": text("large", LARGE)}
+    assert (await house.engine.queries.run(child)).inputs == before == {"x": text("large", LARGE)}
 
 
 async def test_a_run_that_repeats_an_archived_one_keeps_its_values(house):
@@ -185,12 +185,12 @@ async def test_a_run_that_repeats_an_archived_one_keeps_its_values(house):
     await house.until(first, "failed")
     await house.days(4)
     await house.days(360)
-    second = await house.engine.rerun(first, wire.RerunRequest(from_node="z"), by="test")
+    second = await house.engine.runs.rerun(first, wire.RerunRequest(from_node="z"), by="test")
     await house.until(second, "failed")
     for days in (1, 4, 100, 200, 50):
         await house.days(days)
         assert dangling(house) == set()
-    assert msgspec.msgpack.decode(await house.engine.value_bytes(second, "m")) == [
+    assert msgspec.msgpack.decode(await house.engine.queries.value_bytes(second, "m")) == [
         text(f"child {number}", LARGE) for number in (1, 2, 3)
     ]
     for _ in range(4):
@@ -272,17 +272,17 @@ async def test_nothing_that_is_named_ever_goes(house, seed):
                 known.append(await house.submit("wide", inputs={"items": [chance.randrange(5) for _ in range(3)]}))
             case 5 if known:
                 with contextlib.suppress(Refused):  # it still goes on, or is gone
-                    known.append(await house.engine.rerun(chance.choice(known), wire.RerunRequest(), by="test"))
+                    known.append(await house.engine.runs.rerun(chance.choice(known), wire.RerunRequest(), by="test"))
             case _ if known:
                 with contextlib.suppress(Refused):
-                    await house.engine.resolve(chance.choice(known), by="test")
+                    await house.engine.runs.resolve(chance.choice(known), by="test")
         await asyncio.sleep(0.03)
         await house.days(chance.choice([0, 0, 1, 1, 2, 5, 30, 100, 400]))
 
         assert dangling(house) == set()
-    live = {run.id for run in house.engine.state.runs.values()}
+    live = {run.id for run in house.engine.context.state.runs.values()}
     for run in live:
-        await house.engine.cancel(run, by="test")
+        await house.engine.runs.cancel(run, by="test")
     for _ in range(6):
         await house.days(100)
     assert kept(house) == set(), "what nothing names is not kept"

@@ -22,7 +22,7 @@ async def after_an_outage(**fields):
     engine = await house.open()
     await house.define("flow", task("a"))
     wanted = wire.ScheduleRequest(workflow="flow", cron="0 * * * *", **fields)
-    await engine.put_schedule("hourly", wanted, by="test")
+    await engine.schedules.put("hourly", wanted, by="test")
     await engine.stop()
     house.clock.pass_ms(6 * HOUR)
     return house
@@ -35,7 +35,7 @@ async def reopened(house, catch_up):
     )  # fmt: skip
     await house.engine.start()
     async with asyncio.timeout(20):
-        while house.engine.catch_ups():
+        while house.engine.schedules.catch_ups():
             await asyncio.sleep(0.002)
     return house.engine
 
@@ -59,7 +59,7 @@ async def test_what_is_late_at_the_start_is_caught_up_with_as_chosen_and_as_show
     (shown,) = await seen_from_outside(house, policy)
     engine = await reopened(house, policy)
     try:
-        fates = engine.schedule("hourly").fates
+        fates = engine.schedules.get("hourly").fates
 
         assert (fates.ran, fates.skipped) == (ran, skipped)
         assert (shown.runs, shown.passed, shown.late) == (ran, skipped, 6)

@@ -24,29 +24,31 @@ async def test_who_read_ahead_goes_on_as_who_reads_afterwards(stays):
     first = await house.open()
     await house.define("flow", {"kind": "task", "id": "only", "handler": "do"})
     await house.submit("flow", id="before")
-    await first.pause_flushing()
-    left = first.partition.writer.watermark
+    await first.context.live.pause_flushing()
+    left = first.context.partition.writer.watermark
     second = next_owner(house)
-    await second.store.open()
+    await second.context.store.open()
     await second.read_ahead()
     await house.submit("flow", id="after")
     if stays:
-        first.resume_flushing()
+        first.context.live.resume_flushing()
     await first.stop()
-    assert (first.partition.writer.watermark > left) is stays
+    assert (first.context.partition.writer.watermark > left) is stays
 
     await second.start()
     try:
-        assert sorted(run.id for run in second.state.runs.values()) == ["after", "before"]
-        assert second.partition.writer.watermark == (first.partition.writer.watermark if stays else left)
-        again = await recover(second.store, second.number)
-        assert digest(again.machine.state) == digest(second.state)
-        assert second.partition.books.unwritten is not stays
+        assert sorted(run.id for run in second.context.state.runs.values()) == ["after", "before"]
+        assert second.context.partition.writer.watermark == (
+            first.context.partition.writer.watermark if stays else left
+        )
+        again = await recover(second.context.store, second.context.number)
+        assert digest(again.machine.state) == digest(second.context.state)
+        assert second.context.partition.books.unwritten is not stays
     finally:
         await second.stop()
-    await second.store.open()
-    rows = await recover(second.store, second.number)
-    assert digest(rows.machine.state) == digest(second.state)
+    await second.context.store.open()
+    rows = await recover(second.context.store, second.context.number)
+    assert digest(rows.machine.state) == digest(second.context.state)
 
 
 @pytest.mark.proves("I6")
@@ -55,11 +57,11 @@ async def test_a_large_partition_is_taken_up_in_steps_between_which_others_go_on
     house = House()
     first = await house.open()
     await house.define("flow", {"kind": "task", "id": "only", "handler": "do"})
-    await first.submit([wire.Submission(workflow="flow")] * 3_500, by="test")
+    await first.runs.submit([wire.Submission(workflow="flow")] * 3_500, by="test")
     await first.stop()
     store = MemoryStore(house.disk)
     await store.open()
-    loaded = await store.load(first.number)
+    loaded = await store.load(first.context.number)
     assert len(loaded.live_runs) == 3_500
     restoring = asyncio.ensure_future(at_watermark(loaded, UTC_ONLY))
     turns = 0
@@ -68,4 +70,4 @@ async def test_a_large_partition_is_taken_up_in_steps_between_which_others_go_on
         turns += 1
 
     assert turns >= 2 * 3_500 // 1_000
-    assert digest(restoring.result().state) == digest(first.state)
+    assert digest(restoring.result().state) == digest(first.context.state)

@@ -86,11 +86,11 @@ async def test_a_key_is_looked_up_until_the_store_answers(house):
     house.store.away["find_runs"] = 3
 
     assert await house.submit("w", key="k") == await house.submit("w", key="k")
-    assert house.engine.partition.failed is None
+    assert house.engine.context.partition.failed is None
 
 
 async def test_arguments_are_loaded_until_the_store_answers(house, monkeypatch):
-    monkeypatch.setattr(house.engine.vault, "_keep", lambda *_: None)  # nothing large stays in memory
+    monkeypatch.setattr(house.engine.context.payloads, "_keep", lambda *_: None)  # nothing large stays in memory
     await house.define("w", task("a"), task("b", needs=["a"], args={"value": {"from": "nodes.a"}}))
     hand = Hand(house)
     hand.functions = {"a": lambda: LARGE, "b": lambda value: len(value)}
@@ -125,16 +125,16 @@ async def test_a_commit_that_timed_out_and_happened_later_is_our_own(house):
     await house.submit("w")
 
     assert house.store.late == 1
-    assert house.engine.partition.failed is None
+    assert house.engine.context.partition.failed is None
 
 
 async def test_publishing_twice_is_answered_only_when_it_is_durable(house):
     document = {"name": "w", "format": 1, "nodes": [task("a")]}
     publication = wire.Publication(documents=(document,))
     house.store.gate = asyncio.Event()
-    one = asyncio.ensure_future(house.engine.publish(publication, by="one"))
+    one = asyncio.ensure_future(house.engine.workflows.publish(publication, by="one"))
     await asyncio.sleep(0.02)  # decided, and not durable
-    other = asyncio.ensure_future(house.engine.publish(publication, by="other"))
+    other = asyncio.ensure_future(house.engine.workflows.publish(publication, by="other"))
     await asyncio.sleep(0.02)
     assert not one.done() and not other.done()
 
@@ -152,7 +152,7 @@ async def test_a_request_in_hand_is_answered_when_the_partition_is_taken_over(ho
     asked = asyncio.ensure_future(house.submit("w", key="k"))
     await asyncio.sleep(0.02)  # it waits for a fact
     await MemoryStore.claim(house.store, 0, owner="n2", settings=b"")
-    house.engine.partition._fail(Unavailable("taken over", retry_after_ms=1))
+    house.engine.context.partition._fail(Unavailable("taken over", retry_after_ms=1))
 
     with pytest.raises(Unavailable):
         await asked
@@ -176,7 +176,7 @@ async def test_an_owner_that_ends_does_not_wait_for_ever_for_a_store_that_takes_
         with pytest.raises(Unavailable, match="the outcome is not known" if step == "commit" else "nothing was done"):
             await asked
     await house.open()
-    runs = {run.id for run in house.engine.state.runs.values()}
+    runs = {run.id for run in house.engine.context.state.runs.values()}
     assert runs == {first} | ({asked.result()} if step == "write_rows" else set())
 
 
@@ -185,7 +185,7 @@ async def test_a_call_that_was_overtaken_does_not_end_its_worker(house):
     await hand.sit_down()
     await hand.call(seq=7)
 
-    reply = await house.engine.exchange(Call(hand.name, hand.session, 5, hand.credit), hand.peer)
+    reply = await house.engine.workers.exchange(Call(hand.name, hand.session, 5, hand.credit), hand.peer)
 
     assert not reply.refused and not reply.resync and not reply.work
 
@@ -193,7 +193,7 @@ async def test_a_call_that_was_overtaken_does_not_end_its_worker(house):
 async def test_what_the_store_cannot_keep_up_with_is_refused_before_memory_is_full(house, monkeypatch):
     monkeypatch.setattr(ground, "LEFT_MAX", 2)
     await house.define("w", {"kind": "wait", "id": "rest", "duration_ms": 1})
-    partition = house.engine.partition
+    partition = house.engine.context.partition
     house.store.rows_gate = asyncio.Event()
     for _ in range(3):
         await house.submit("w")
@@ -212,7 +212,7 @@ async def test_what_the_store_cannot_keep_up_with_is_refused_before_memory_is_fu
 @pytest.mark.parametrize(("count", "ahead"), [(AHEAD_INPUTS - 1, 0), (AHEAD_INPUTS, 1)])
 async def test_beside_a_commit_a_tick_is_decided_only_for_many(house, count, ahead):
     await house.define("w", task("a"))
-    partition = house.engine.partition
+    partition = house.engine.context.partition
     house.store.gate = asyncio.Event()
     first = asyncio.create_task(house.submit("w"))
     await until(lambda: partition.decided_seq > partition.durable_seq)
@@ -230,10 +230,10 @@ async def test_beside_a_commit_a_tick_is_decided_only_for_many(house, count, ahe
 async def test_what_is_durable_goes_out_before_the_next_portion_of_timers_is_decided(house, monkeypatch):
     await house.define("w", task("a"))
     wanted = {f"s{number}": wire.ScheduleRequest(workflow="w", cron="* * * * *") for number in range(500)}
-    await house.engine.publish(wire.Publication(schedules=wanted), by="test")
+    await house.engine.workflows.publish(wire.Publication(schedules=wanted), by="test")
     hand = Hand(house, credit=1_000)
     await hand.sit_down()
-    partition, commit = house.engine.partition, house.store.commit
+    partition, commit = house.engine.context.partition, house.store.commit
     await until(lambda: partition.idle)
 
     def at_once(*args, **fields):
@@ -260,7 +260,7 @@ async def test_what_is_durable_goes_out_before_the_next_portion_of_timers_is_dec
 async def test_a_timer_that_is_due_does_not_wait_for_a_commit(house):
     await house.define("w", {"kind": "wait", "id": "rest", "duration_ms": 60_000})
     run_id = await house.submit("w")
-    partition = house.engine.partition
+    partition = house.engine.context.partition
     await until(lambda: partition.durable_seq == partition.decided_seq)
     house.store.gate = asyncio.Event()
     second = asyncio.create_task(house.submit("w"))
@@ -295,5 +295,5 @@ async def test_a_failed_sync_stops_the_engine_with_an_alarm(house, monkeypatch):
         await house.submit("w", id="late")
 
     assert len(tries) == 1, "a second sync would succeed and prove nothing"
-    assert isinstance(house.engine.partition.failed, SyncFailed)
-    assert "sync_failed" in [alarm.kind for alarm in house.engine.alarms]
+    assert isinstance(house.engine.context.partition.failed, SyncFailed)
+    assert "sync_failed" in [alarm.kind for alarm in house.engine.context.alarms.recent]

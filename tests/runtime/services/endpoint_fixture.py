@@ -109,16 +109,16 @@ class CallingHouse(House):
     async def put(self, name: str = "shop", **fields: Any) -> wire.EndpointPreview:
         given = {"every": "5m"} if "cron" not in fields else {}
         wanted = wire.EndpointRequest(**{"url": f"{self.url}/queue", **given, **fields})
-        return await self.engine.put_endpoint(name, wanted, by="alice")
+        return await self.engine.endpoints.put(name, wanted, by="alice")
 
     async def hint(self, name: str = "shop", **fields: Any) -> None:
-        await self.engine.advise(name, wire.HintRequest(**fields), by="planner")
+        await self.engine.schedules.advise(name, wire.HintRequest(**fields), by="planner")
 
     async def runs(self, name: str = "shop", **fields: Any) -> list[wire.EndpointRun]:
-        return (await self.engine.endpoint_runs(name, **fields))[0]
+        return (await self.engine.endpoints.runs(name, **fields))[0]
 
     def one(self, name: str = "shop") -> Schedule:
-        found = self.engine.state.tenants["default"].schedules.get(name)
+        found = self.engine.context.state.tenants["default"].schedules.get(name)
         assert found is not None
         return found
 
@@ -137,8 +137,8 @@ class CallingHouse(House):
 
     def pass_ms(self, ms: int) -> None:
         self.clock.pass_ms(ms)
-        assert self.engine.partition is not None
-        self.engine.partition.refresh()
+        assert self.engine.context.partition is not None
+        self.engine.context.partition.refresh()
 
     async def until_true(self, holds: Any) -> None:
         async with asyncio.timeout(WAIT_S):

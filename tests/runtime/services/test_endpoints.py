@@ -34,7 +34,7 @@ async def test_a_call_is_made_when_due_and_everything_about_it_is_kept():
         assert call.body == {"queue_depth": 7} and call.duration_ms >= 0 and not call.cut and not call.error
         assert call.scheduled_at == told.next_at
         assert 0 <= house.server.asked_ms[0] - (began_ms + 5 * MINUTE) < 2 * SECOND
-        found = await house.engine.endpoint("shop")
+        found = await house.engine.endpoints.get("shop")
         assert found.last_fired_at == call.scheduled_at and found.last.id == call.id and found.last.body is None
         assert 0 <= instant_ms(found.last.started_at, path="") - instant_ms(call.scheduled_at, path="") < 2 * SECOND
         assert instant_ms(found.next_at, path="") == instant_ms(found.last.started_at, path="") + 5 * MINUTE
@@ -50,7 +50,7 @@ async def test_a_call_in_progress_is_on_record_as_running_with_its_attempt():
 
         [call] = await house.runs()
         assert (call.state, call.attempt, call.status, call.ended_at) == ("active", 1, None, None)
-        assert (await house.engine.endpoint("shop")).running
+        assert (await house.engine.endpoints.get("shop")).running
         house.server.open.set()
         await house.rest()
 
@@ -65,7 +65,7 @@ async def test_a_failed_call_keeps_status_body_and_message():
         [call] = await house.runs()
         assert (call.state, call.status, call.error, call.body) == ("failed", 503, "HttpStatus", {"load": 0.99})
         assert "answered 503" in call.message and call.duration_ms is not None
-        assert (await house.engine.endpoint("shop")).last.status == 503
+        assert (await house.engine.endpoints.get("shop")).last.status == 503
 
 
 @pytest.mark.proves("S003-25")
@@ -79,7 +79,7 @@ async def test_no_answer_makes_the_history_unreadable(status, body):
 
         [call] = await house.runs()
         assert (call.status, call.body) == (int(status[:3]), body.decode().replace("\0", "\ufffd"))
-        assert (await house.engine.endpoint("shop")).last.status == int(status[:3])
+        assert (await house.engine.endpoints.get("shop")).last.status == int(status[:3])
 
 
 @pytest.mark.proves("S003-16")
@@ -166,7 +166,7 @@ async def test_failures_can_be_forgotten_and_the_governor_is_asked_at_once():
         house.server.fail()
         await house.due()
         assert house.after_start_ms() == 2 * MINUTE
-        await house.engine.steer_schedule("shop", "reset_failures", by="alice")
+        await house.engine.schedules.steer("shop", "reset_failures", by="alice")
 
         assert (house.one().failures, house.next_in_ms()) == (0, MINUTE)
 
@@ -179,7 +179,7 @@ async def test_after_so_many_failures_it_pauses_itself():
         house.pass_ms(house.one().next_ms - house.clock.wall_ms())
         await house.until_true(lambda: house.one().paused)
 
-        found = await house.engine.endpoint("shop")
+        found = await house.engine.endpoints.get("shop")
         assert found.paused and "2 runs in a row" in found.pause_reason and found.next_at is None
 
 
@@ -197,7 +197,7 @@ async def test_a_one_shot_hint_brings_one_call_and_is_used_up():
 
         [call] = await house.runs()
         assert call.source == "ai-oneshot"
-        assert len(house.server.asked_ms) == 1 and (await house.engine.endpoint("shop")).hints is None
+        assert len(house.server.asked_ms) == 1 and (await house.engine.endpoints.get("shop")).hints is None
 
 
 @pytest.mark.proves("S003-57", "S003-40")
@@ -205,13 +205,13 @@ async def test_hints_are_gone_once_they_expired():
     async with calling() as house:
         await house.put(every="10m")
         await house.hint(interval="1m", ttl="150s", cost=3)
-        found = (await house.engine.endpoint("shop")).hints
+        found = (await house.engine.endpoints.get("shop")).hints
         assert (found.interval, found.by, found.cost) == ("1m", "planner", 3)
         for _ in range(3):
             await house.due()
 
         assert [call.source for call in await house.runs()] == ["ai-interval"] * 3
-        assert (await house.engine.endpoint("shop")).hints is None
+        assert (await house.engine.endpoints.get("shop")).hints is None
         assert house.after_start_ms() == 10 * MINUTE
 
 
@@ -245,7 +245,7 @@ async def test_a_hint_that_could_never_count_is_refused_in_the_words_of_the_requ
             await house.hint(**fields)
 
         assert (refused.value.code, refused.value.path) == (code, path)
-        assert (await house.engine.endpoint("shop")).hints is None
+        assert (await house.engine.endpoints.get("shop")).hints is None
 
 
 async def test_a_hint_that_would_expire_before_its_time_is_refused():
@@ -277,12 +277,12 @@ async def test_a_hint_that_comes_during_a_run_counts_from_its_start():
 async def test_why_tells_who_chose_the_time_and_what_it_would_have_been():
     async with calling() as house:
         await house.put(every="1h", min_interval="2m")
-        baseline = (await house.engine.endpoint("shop")).next_at
+        baseline = (await house.engine.endpoints.get("shop")).next_at
         await house.hint(interval="10s", reason="the queue grows")
         await house.due()
 
         [call] = await house.runs()
-        story = await house.engine.why(call.id)
+        story = await house.engine.queries.why(call.id)
         [said] = [one.detail for one in story.entries if one.what == "scheduled"]
         assert call.source == "clamped-min"
         assert "ai-interval was chosen at" in said and "a hint by planner: the queue grows" in said
@@ -296,7 +296,7 @@ async def test_the_source_of_a_run_is_kept_however_it_was_chosen():
         await house.due()
         await house.hint(interval="1m", ttl="70s")
         await house.due()
-        await house.engine.clear_hints("shop", by="planner")
+        await house.engine.schedules.clear_hints("shop", by="planner")
         await house.put(every="10m", max_interval="5m")
         await house.due()
         await house.put(every="1m", min_interval="2m")
@@ -305,12 +305,12 @@ async def test_the_source_of_a_run_is_kept_however_it_was_chosen():
         await house.due()
         await house.hint(at=_in(house, SECOND))
         await house.due()
-        await house.engine.pause("schedule", "shop", by="alice", until=_in(house, 7 * MINUTE))
+        await house.engine.admin.pause("schedule", "shop", by="alice", until=_in(house, 7 * MINUTE))
         await house.due()
 
         found = [call.source for call in await house.runs()]
         assert set(found) == ALL_SOURCES
-        rows = [(await house.engine.run(call.id)).decided for call in await house.runs()]
+        rows = [(await house.engine.queries.run(call.id)).decided for call in await house.runs()]
         assert rows == found
 
 
@@ -327,8 +327,8 @@ async def test_a_pause_is_over_hints_and_limits_and_ends_by_itself():
         await house.put(every="1m", max_interval="2m")
         await house.hint(interval="10s")
         until = _in(house, 30 * MINUTE)
-        await house.engine.pause("schedule", "shop", by="alice", until=until, reason="repairs")
-        found = await house.engine.endpoint("shop")
+        await house.engine.admin.pause("schedule", "shop", by="alice", until=until, reason="repairs")
+        found = await house.engine.endpoints.get("shop")
         assert (found.next_at, found.source, found.paused) == (until, "paused", True)
         house.pass_ms(29 * MINUTE)
         await asyncio.sleep(0.03)
@@ -337,30 +337,30 @@ async def test_a_pause_is_over_hints_and_limits_and_ends_by_itself():
 
         [call] = await house.runs()
         assert (call.source, call.scheduled_at) == ("paused", until)
-        assert not (await house.engine.endpoint("shop")).paused
+        assert not (await house.engine.endpoints.get("shop")).paused
 
 
 @pytest.mark.proves("S003-52")
 async def test_a_pause_with_an_end_can_be_made_one_without():
     async with calling() as house:
         await house.put(every="1m")
-        await house.engine.pause("schedule", "shop", by="alice", until=_in(house, 2 * MINUTE))
-        await house.engine.pause("schedule", "shop", by="alice", reason="it is worse than that")
+        await house.engine.admin.pause("schedule", "shop", by="alice", until=_in(house, 2 * MINUTE))
+        await house.engine.admin.pause("schedule", "shop", by="alice", reason="it is worse than that")
         house.pass_ms(10 * MINUTE)
         await asyncio.sleep(0.03)
 
-        found = await house.engine.endpoint("shop")
+        found = await house.engine.endpoints.get("shop")
         assert (found.paused, found.paused_until, found.next_at, found.source) == (True, None, None, "paused")
         assert house.server.asked_ms == [] and found.candidates == ()
         with pytest.raises(Refused, match="is paused"):
-            await house.engine.pause("schedule", "shop", by="alice")
+            await house.engine.admin.pause("schedule", "shop", by="alice")
 
 
 async def test_a_pause_that_ends_in_the_past_is_refused_in_the_words_of_the_request():
     async with calling() as house:
         await house.put()
         with pytest.raises(Refused, match="must end in the future") as refused:
-            await house.engine.pause("schedule", "shop", by="alice", until=_in(house, -SECOND))
+            await house.engine.admin.pause("schedule", "shop", by="alice", until=_in(house, -SECOND))
 
         assert (refused.value.code, refused.value.path) == ("bad_time", "until")
 
@@ -369,14 +369,14 @@ async def test_a_group_is_paused_as_a_whole():
     async with calling() as house:
         for name in ("a", "b", "c"):
             await house.put(name, every="1m", group="" if name == "c" else "shops")
-        await house.engine.pause("group", "shops", by="alice", reason="stocktaking")
+        await house.engine.admin.pause("group", "shops", by="alice", reason="stocktaking")
         await house.due("c")
 
-        found = {one.name: one for one in (await house.engine.endpoints()).endpoints}
+        found = {one.name: one for one in (await house.engine.endpoints.page()).endpoints}
         assert [found[name].paused for name in "abc"] == [True, True, False] and len(house.server.asked_ms) == 1
         assert "stocktaking" in found["a"].pause_reason and (found["a"].source, found["a"].next_at) == ("paused", None)
-        assert [one.name for one in (await house.engine.endpoints(group="shops")).endpoints] == ["a", "b"]
-        await house.engine.resume("group", "shops", by="alice")
+        assert [one.name for one in (await house.engine.endpoints.page(group="shops")).endpoints] == ["a", "b"]
+        await house.engine.admin.resume("group", "shops", by="alice")
         await house.rest("a")
         await house.due("a")
         assert (await house.runs("a"))[0].state == "completed"
@@ -389,7 +389,7 @@ async def test_a_call_by_hand_is_beside_the_times():
     async with calling() as house:
         await house.put(every="1h")
         before = house.one().next_ms
-        run = await house.engine.trigger("shop", by="bob")
+        run = await house.engine.schedules.trigger("shop", by="bob")
         await house.until(run, "completed")
         await house.rest()
 
@@ -402,12 +402,12 @@ async def test_a_test_touches_nothing_not_even_by_failing():
         await house.put(every="1h")
         house.server.fail()
         before = (house.one().next_ms, house.one().failures, house.one().last_fired_ms, house.one().fates)
-        run = await house.engine.trigger("shop", by="bob", test=True)
+        run = await house.engine.schedules.trigger("shop", by="bob", test=True)
         await house.until(run, "failed")
 
         assert before == (house.one().next_ms, house.one().failures, house.one().last_fired_ms, house.one().fates)
         assert [call.source for call in await house.runs()] == ["test"]
-        assert (await house.engine.endpoint("shop")).last is None
+        assert (await house.engine.endpoints.get("shop")).last is None
 
 
 # ---- the bugs that such systems are known for
@@ -478,14 +478,14 @@ async def test_of_two_servers_that_both_see_it_due_only_one_calls_it():
         old = house.engine
         await house.open()
         house.pass_ms(MINUTE)
-        old.live.refresh()
-        await house.until_true(lambda: house.one().fired == 1 and old.live.failed is not None)
+        old.context.live.refresh()
+        await house.until_true(lambda: house.one().fired == 1 and old.context.live.failed is not None)
         new, house.engine = house.engine, old
         await house.crash()  # the worker waited for its word
         house.engine = new
         await house.rest()
 
-        assert isinstance(old.live.failed, Fenced)
+        assert isinstance(old.context.live.failed, Fenced)
         assert len(house.server.asked_ms) == 1 and len(await house.runs()) == 1
 
 
@@ -506,7 +506,7 @@ async def test_a_server_that_restarts_in_the_middle_of_a_call_loses_nothing_and_
         calls = await house.runs()
         assert [call.state for call in calls] == ["completed", "completed"] and len(house.server.asked_ms) == 2
         assert [(call.attempt, call.source) for call in calls] == [(1, "ai-interval"), (1, "baseline-interval")]
-        found = await house.engine.endpoint("shop")
+        found = await house.engine.endpoints.get("shop")
         assert (found.hints.reason, found.fates.ran, house.after_start_ms()) == ("quiet hours", 2, 2 * MINUTE)
 
 
@@ -527,7 +527,7 @@ async def test_a_killed_worker_loses_its_call_to_another_one():
     async with calling(lost_after_ms=300) as house:
         await house.put(every="1h", timeout="10m")
         house.server.open.clear()
-        await house.engine.trigger("shop", by="bob")
+        await house.engine.schedules.trigger("shop", by="bob")
         await house.until_true(lambda: house.server.at_once == 1)
         await house.kill()
         house.server.open.set()
@@ -584,7 +584,7 @@ async def test_the_longest_time_of_a_run_fits_its_tries(fields, longest):
     async with calling() as house:
         await house.put(**fields)
 
-        assert (await house.engine.endpoint("shop")).max_duration == longest
+        assert (await house.engine.endpoints.get("shop")).max_duration == longest
 
 
 # ---- what is put
@@ -601,7 +601,7 @@ async def test_an_edit_counts_from_the_next_call_and_moves_nothing_it_does_not_n
 
         assert house.next_in_ms() == 2 * MINUTE
         await house.due()
-        assert (await house.engine.endpoint("shop")).url.endswith("/other")
+        assert (await house.engine.endpoints.get("shop")).url.endswith("/other")
         assert (await house.runs())[0].status == 200
 
 
@@ -623,10 +623,10 @@ async def test_an_edit_during_a_call_counts_when_that_has_ended():
 async def test_what_is_put_again_just_so_is_left_alone():
     async with calling() as house:
         await house.put(every="10m")
-        before, seq = house.one().next_ms, house.engine.live.decided_seq
+        before, seq = house.one().next_ms, house.engine.context.live.decided_seq
         await house.put(every="10m")
 
-        assert (house.one().next_ms, house.engine.live.decided_seq) == (before, seq)
+        assert (house.one().next_ms, house.engine.context.live.decided_seq) == (before, seq)
 
 
 @pytest.mark.parametrize(
@@ -662,7 +662,7 @@ async def test_what_cannot_be_kept_is_refused_in_the_words_of_the_request(fields
             await house.put(**fields)
 
         assert (refused.value.code, refused.value.path) == (code, path)
-        assert house.engine.state.tenants["default"].plans == {}
+        assert house.engine.context.state.tenants["default"].plans == {}
 
 
 async def test_a_set_is_put_as_a_whole_or_not_at_all():
@@ -670,26 +670,26 @@ async def test_a_set_is_put_as_a_whole_or_not_at_all():
         good = wire.EndpointRequest(url=f"{house.url}/a", every="1m")
         bad = wire.EndpointRequest(url="nonsense", every="1m")
         with pytest.raises(InvalidDefinition) as refused:
-            await house.engine.put_endpoints({"a": good, "b": bad}, by="alice")
+            await house.engine.endpoints.put_set({"a": good, "b": bad}, by="alice")
         assert refused.value.path == "endpoints.b.url"
-        assert (await house.engine.endpoints()).endpoints == ()
-        told = await house.engine.put_endpoints({"a": good, "b": good}, by="alice")
+        assert (await house.engine.endpoints.page()).endpoints == ()
+        told = await house.engine.endpoints.put_set({"a": good, "b": good}, by="alice")
 
         assert sorted(told) == ["a", "b"] and told["a"].next_at is not None
-        assert [one.name for one in (await house.engine.endpoints()).endpoints] == ["a", "b"]
+        assert [one.name for one in (await house.engine.endpoints.page()).endpoints] == ["a", "b"]
 
 
 async def test_names_of_others_are_not_taken():
     async with calling() as house:
         await house.define("report", {"kind": "task", "id": "a", "handler": "a"})
         schedule = wire.ScheduleRequest(workflow="report", every="1h")
-        await house.engine.put_schedule("nightly", schedule, by="alice")
+        await house.engine.schedules.put("nightly", schedule, by="alice")
         with pytest.raises(Refused, match="choose another name"):
             await house.put("nightly")
         with pytest.raises(Refused, match="stands behind an endpoint"):
             await house.define("endpoint.x", {"kind": "task", "id": "a", "handler": "a"})
         with pytest.raises(Refused, match="there is no endpoint"):
-            await house.engine.endpoint("nightly")
+            await house.engine.endpoints.get("nightly")
         with pytest.raises(Refused, match="119 characters"):
             await house.put("x" * 120)
 
@@ -699,11 +699,11 @@ async def test_an_endpoint_is_neither_deleted_nor_replaced_as_a_schedule():
         await house.put(every="1m")
         plain = wire.ScheduleRequest(workflow="endpoint.shop", every="1h")
         with pytest.raises(Refused, match="archived and not deleted"):
-            await house.engine.remove_schedule("shop", by="bob")
+            await house.engine.schedules.remove("shop", by="bob")
         with pytest.raises(Refused, match="is an endpoint"):
-            await house.engine.put_schedule("shop", plain, by="bob")
+            await house.engine.schedules.put("shop", plain, by="bob")
         with pytest.raises(Refused, match="is an endpoint") as refused:
-            await house.engine.apply_schedules(wire.ScheduleSet(owner="me", schedules={"shop": plain}), by="bob")
+            await house.engine.schedules.apply(wire.ScheduleSet(owner="me", schedules={"shop": plain}), by="bob")
         assert refused.value.path == "schedules.shop"
         await house.due()
 
@@ -714,17 +714,17 @@ async def test_an_archived_endpoint_rests_keeps_its_history_and_comes_back_when_
     async with calling() as house:
         await house.put(every="1m")
         await house.due()
-        await house.engine.archive_endpoint("shop", by="alice")
-        await house.engine.archive_endpoint("shop", by="alice")  # as good as once
+        await house.engine.endpoints.archive("shop", by="alice")
+        await house.engine.endpoints.archive("shop", by="alice")  # as good as once
         house.pass_ms(60 * MINUTE)
         await asyncio.sleep(0.03)
 
         assert len(house.server.asked_ms) == 1 and len(await house.runs()) == 1
         for test in (False, True):
             with pytest.raises(Refused, match="bring it back first"):
-                await house.engine.trigger("shop", by="bob", test=test)
-        assert (await house.engine.endpoints()).endpoints == ()
-        assert [one.name for one in (await house.engine.endpoints(archived=True)).endpoints] == ["shop"]
+                await house.engine.schedules.trigger("shop", by="bob", test=test)
+        assert (await house.engine.endpoints.page()).endpoints == ()
+        assert [one.name for one in (await house.engine.endpoints.page(archived=True)).endpoints] == ["shop"]
         await house.put(every="1m")
         await house.rest()
         await house.due()
@@ -750,7 +750,7 @@ async def test_history_is_read_in_pages_and_by_state():
             await house.due()
         seen, before = [], 0
         while True:
-            page, before = await house.engine.endpoint_runs("shop", before=before, limit=3)
+            page, before = await house.engine.endpoints.runs("shop", before=before, limit=3)
             seen += page
             if not before:
                 break
@@ -766,7 +766,7 @@ async def test_a_page_ends_early_where_bodies_are_large():
         house.server.body = b'"' + 950_000 * b"x" + b'"'
         for _ in range(6):
             await house.due()
-        page, before = await house.engine.endpoint_runs("shop")
-        rest, last = await house.engine.endpoint_runs("shop", before=before)
+        page, before = await house.engine.endpoints.runs("shop")
+        rest, last = await house.engine.endpoints.runs("shop", before=before)
 
         assert (len(page), len(rest), last) == (4, 2, 0)

@@ -54,7 +54,7 @@ async def test_a_waiting_run_takes_an_event_of_any_size(house, size):
     run_id = await house.submit("w")
     await house.until(run_id, "waiting")
     payload = {"amount": 5, "text": "x" * size}
-    heard = await house.engine.signal(wire.Signal(event="paid", payload=payload), by="test")
+    heard = await house.engine.runs.signal(wire.Signal(event="paid", payload=payload), by="test")
     run = await work_on(house, run_id, use=lambda order: len(order["text"]))
 
     assert (heard.waiting, run.state, run.output) == (1, "completed", size)
@@ -66,7 +66,7 @@ async def test_a_run_keeps_an_event_of_any_size_until_it_waits_also_over_a_resta
     await house.define("w", first, {**EVENT, "needs": ["first"]}, task("use", **NOT_SMALL), output="nodes.use")
     run_id = await house.submit("w")
     payload = {"amount": 5, "text": "x" * size}
-    await house.engine.signal(wire.Signal(event="paid", run=run_id, payload=payload), by="test")
+    await house.engine.runs.signal(wire.Signal(event="paid", run=run_id, payload=payload), by="test")
     await house.crash()
     await house.open()
     run = await work_on(house, run_id, first=lambda: None, use=lambda order: len(order["text"]))
@@ -82,7 +82,7 @@ async def test_a_condition_over_all_events_reads_one_of_any_size(house, size):
     await house.until(run_id, "waiting")
     for really in (False, True):
         payload = {"really": really, "text": "x" * size}
-        await house.engine.signal(wire.Signal(event="stop", run=run_id, payload=payload), by="test")
+        await house.engine.runs.signal(wire.Signal(event="stop", run=run_id, payload=payload), by="test")
         run = await house.until(run_id, "cancelled" if really else "waiting")
 
     assert run.state == "cancelled"
@@ -98,7 +98,7 @@ async def test_a_failed_node_is_given_a_result_of_any_size(house, size):
     run_id = await house.submit("w")
     await work_on(house, run_id, a=fail, use=len)
     values = {"a": "x" * size}
-    await house.engine.resolve(run_id, by="test", decisions={"a": "accept"}, values=values)
+    await house.engine.runs.resolve(run_id, by="test", decisions={"a": "accept"}, values=values)
     run = await work_on(house, run_id, use=lambda text: len(text))
 
     assert (run.state, run.output) == ("completed", size)
@@ -111,11 +111,11 @@ async def test_new_inputs_of_a_rerun_are_compared_with_their_types_whatever_thei
     run_id = await house.submit("w", inputs={"text": "first"})
     await work_on(house, run_id, use=lambda text: len(text))
     right, wrong = (wire.RerunRequest(from_start=True, inputs={"text": text}) for text in ("x" * size, [0] * size))
-    again = await house.engine.rerun(run_id, right, by="test")
+    again = await house.engine.runs.rerun(run_id, right, by="test")
 
     assert (await work_on(house, again, use=lambda text: len(text))).output == size
     with pytest.raises(Refused) as caught:
-        await house.engine.rerun(run_id, wrong, by="test")
+        await house.engine.runs.rerun(run_id, wrong, by="test")
     assert (caught.value.code, caught.value.path) == ("wrong_type", "inputs.text")
 
 
@@ -125,7 +125,7 @@ async def test_what_is_larger_than_the_limit_is_refused_with_it(house):
     huge = "x" * INPUT_BYTES_MAX
     engine = house.engine
     for sending, code in (
-        (engine.signal(wire.Signal(event="paid", run=run_id, payload=huge), by="test"), "value_too_large"),
+        (engine.runs.signal(wire.Signal(event="paid", run=run_id, payload=huge), by="test"), "value_too_large"),
         (house.submit("w", inputs={"text": huge}), "inputs_too_large"),
     ):
         with pytest.raises((Refused, AssertionError)) as caught:

@@ -75,7 +75,7 @@ async def test_a_result_of_one_store_is_not_accepted_by_another_that_answers_at_
         puppet.sink.report(Succeeded(*other, pack("of the second")))
         run = await second.until("of-the-second", "completed")
         assert run.output == "of the second"
-        assert agent.store_id == second.engine.store_id != first.engine.store_id
+        assert agent.store_id == second.engine.context.store_id != first.engine.context.store_id
         assert any("another store" in line and "1 attempts" in line for line in said)
 
 
@@ -90,7 +90,7 @@ async def test_a_result_that_waits_for_its_server_is_dropped_where_another_store
         agent._pending.append(Succeeded(*key, pack("of the first")))  # its report was on the way when the server died
         link.leads_to(second.engine)
         await until(lambda: len(puppet.seen) == 2)
-        run = await second.engine.run("of-the-second")
+        run = await second.engine.queries.run("of-the-second")
 
         assert (run.state, run.output) == ("active", None)
         assert any("1 of them with a result" in line for line in said)
@@ -118,8 +118,8 @@ async def test_log_lines_of_one_store_are_not_written_into_another(stores):
         await agent.logs.flush()
         await until(lambda: len(puppet.seen) == 2)
 
-        assert [lines async for _, lines in first.engine.logs.read(*key)] == [[(1, "stdout", "before")]]
-        assert [lines async for _, lines in second.engine.logs.read(*key)] == []
+        assert [lines async for _, lines in first.engine.context.logs.read(*key)] == [[(1, "stdout", "before")]]
+        assert [lines async for _, lines in second.engine.context.logs.read(*key)] == []
 
 
 async def test_a_call_for_another_store_is_answered_with_the_identity_of_this_one(stores):
@@ -128,22 +128,22 @@ async def test_a_call_for_another_store_is_answered_with_the_identity_of_this_on
     reply = await hand.sit_down()
     await house.submit("w")
     [work] = await hand.take()
-    foreign = await house.engine.exchange(
+    foreign = await house.engine.workers.exchange(
         Call("w1", "s1", hand.seq + 1, 1, 0, (Succeeded(work.task, work.attempt),), store="another"), hand.peer
     )
 
-    assert reply.store == house.engine.store_id
-    assert (foreign.resync, foreign.store) == (True, house.engine.store_id)
-    assert house.engine.state.tasks.get(work.task).attempt == work.attempt  # it goes on
+    assert reply.store == house.engine.context.store_id
+    assert (foreign.resync, foreign.store) == (True, house.engine.context.store_id)
+    assert house.engine.context.state.tasks.get(work.task).attempt == work.attempt  # it goes on
 
 
 async def test_a_store_keeps_its_identity_over_restarts(stores):
     house, _ = stores
-    before = house.engine.store_id
+    before = house.engine.context.store_id
     await house.crash()
     await house.open()
 
-    assert house.engine.store_id == before != ""
+    assert house.engine.context.store_id == before != ""
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ async def test_a_report_of_another_worker_than_the_holder_is_stale_and_names_its
     reply: Reply = await stranger.call(report(pair))
 
     assert reply.fenced == (pair,)
-    assert house.engine.state.tasks.get(work.task).worker.id == "w1"
+    assert house.engine.context.state.tasks.get(work.task).worker.id == "w1"
     await holder.call(Succeeded(*pair, pack("true")))
     run = await house.until(run_id, "completed")
     assert (run.output, run.tasks[0].attempts[0].worker) == ("true", "w1")
-    story = await house.engine.why(run_id)
+    story = await house.engine.queries.why(run_id)
     assert story.stale == 1
     assert any(entry.what == "stale" and "stranger" in entry.detail for entry in story.entries)
 

@@ -17,7 +17,7 @@ async def test_what_a_dead_worker_had_begun_does_not_begin_again_under_the_same_
     dead = Hand(house, session="start1")
     await dead.sit_down()
     [first] = await dead.take()
-    engine.connection_closed(dead.peer)
+    engine.workers.connection_closed(dead.peer)
     again = Hand(house, session="start2")
     again.peer = "w1:2"
     await again.sit_down()
@@ -37,16 +37,16 @@ async def test_what_ran_when_server_and_worker_died_together_begins_again_as_a_n
     for start in range(1, 20):  # each start of the worker takes the server down with it
         worker = Hand(house, session=f"start{start}")
         await worker.sit_down()
-        if (await house.engine.run(run)).state == "failed":
+        if (await house.engine.queries.run(run)).state == "failed":
             break
         [work] = await worker.take()
         attempts.append(work.attempt)
         await house.crash()
         await house.open()
-    shown = await house.engine.run(run)
+    shown = await house.engine.queries.run(run)
     await house.engine.stop()
 
-    allowed = house.engine.state.settings.loss_allowance
+    allowed = house.engine.context.state.settings.loss_allowance
     assert attempts == list(range(1, allowed + 2))
     assert [attempt.state for attempt in shown.tasks[0].attempts] == ["lost"] * (allowed + 1)
     assert shown.state == "failed" and f"{allowed + 1} workers were lost" in shown.error
@@ -80,13 +80,13 @@ async def test_a_late_call_of_a_dead_worker_does_not_end_the_one_that_replaced_i
     dead = Hand(house, session="start1")
     await dead.sit_down()
     await dead.take()
-    seat = engine.floor.seats["w1"]
-    engine.connection_closed(dead.peer)
+    seat = engine.workers.seats["w1"]
+    engine.workers.connection_closed(dead.peer)
     again = Hand(house, session="start2")
     again.peer = "w1:2"
     await again.sit_down()
     [second] = await again.take()
-    late = await engine.floor._reply_to(seat, Call("w1", "start1", seat.seq + 1, 5, profile=WorkerProfile(), held=()))
+    late = await engine.workers._reply_to(seat, Call("w1", "start1", seat.seq + 1, 5, profile=WorkerProfile(), held=()))
     reply = await again.sit_down()
     await engine.stop()
 
@@ -134,7 +134,7 @@ async def test_a_task_that_is_not_to_run_twice_fails_where_server_and_worker_die
     again = Hand(house, name, session="start2")
     await again.sit_down()
     shown = await house.until(run, "failed")
-    why = await house.engine.why(run)
+    why = await house.engine.queries.why(run)
     await house.engine.stop()
 
     assert [attempt.state for attempt in shown.tasks[0].attempts] == ["lost"]

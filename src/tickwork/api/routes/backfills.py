@@ -11,19 +11,19 @@ PAGE_MAX = 500
 
 async def begin(asked: Request) -> Response:
     wanted = await asked.body(wire.BackfillRequest)
-    found = await asked.engine.backfill(asked.name("schedule"), wanted, by=asked.by)
+    found = await asked.engine.schedules.backfill(asked.name("schedule"), wanted, by=asked.by)
     return as_json(found, 200 if wanted.preview else 202)
 
 
 async def list_backfills(asked: Request) -> Response:
-    found = await asked.engine.backfills(limit=asked.query["limit"])
+    found = await asked.engine.schedules.backfills(limit=asked.query["limit"])
     return as_json(wire.Backfills(backfills=tuple(found)))
 
 
 def _steering(deed: str, summary: str) -> Route:
     async def handler(asked: Request) -> Response:
         await asked.body(wire.Reason)
-        await asked.engine.steer_backfill(asked.number("backfill"), deed, by=asked.by)
+        await asked.engine.schedules.steer_backfill(asked.number("backfill"), deed, by=asked.by)
         return nothing()
 
     return Route(

@@ -119,11 +119,11 @@ async def _spread(asked: Request, ways: "ClusterRouter", wanted: wire.SpreadRequ
     found = whole([await crew.queues(place) for place in old])
     limits = [one for one in found if one.limit is not None or one.rate is not None or one.paused]
     parts = {one.name: [_part(one, number, len(places)) for number in range(len(places))] for one in limits}
-    published = asked.engine.published()
+    published = asked.engine.workflows.published()
     await crew.publish_all(places[1:], published)
     for number, place in enumerate(places[len(old) :], len(old)):
         await crew.hold(place, limits, parts, number)
-        for workflow in asked.engine.workflows():
+        for workflow in asked.engine.queries.workflows():
             if workflow.paused:
                 await crew.pause(place, "workflow", workflow.name)
     try:
@@ -140,7 +140,7 @@ async def _spread(asked: Request, ways: "ClusterRouter", wanted: wire.SpreadRequ
     # afterwards, and finds it as it was, or this finds what was published.
     if node.owned(route.home) is not asked.engine:
         raise Unavailable("the home partition moved; spread again", retry_after_ms=1_000)
-    if (later := asked.engine.published()) != published:
+    if (later := asked.engine.workflows.published()) != published:
         await crew.publish_all(places[1:], later)
 
 
@@ -164,7 +164,7 @@ class _PartitionActions:
     async def queues(self, place: int) -> bytes:
         engine = self._ways.node.owned(place)
         if engine is not None:
-            return msgspec.json.encode(wire.Queues(queues=tuple(engine.queues())))
+            return msgspec.json.encode(wire.Queues(queues=tuple(engine.queries.queues())))
         return await self._ways.ask(place, "GET", "/v1/queues")
 
     async def publish_all(self, places: Sequence[int], publications: Sequence[wire.Publication]) -> None:
@@ -175,7 +175,7 @@ class _PartitionActions:
     async def publish(self, place: int, publication: wire.Publication) -> None:
         engine = self._ways.node.owned(place)
         if engine is not None:
-            await engine.publish(publication, by=self._by)
+            await engine.workflows.publish(publication, by=self._by)
         else:
             await self._ways.ask(place, "PUT", "/v1/workflows", msgspec.to_builtins(publication))
 
@@ -191,7 +191,7 @@ class _PartitionActions:
     async def _put_queue(self, place: int, name: str, part: wire.QueueRequest) -> None:
         engine = self._ways.node.owned(place)
         if engine is not None:
-            await engine.put_queue(name, part, by=self._by)
+            await engine.admin.put_queue(name, part, by=self._by)
         else:
             await self._ways.ask(place, "PUT", f"/v1/queues/{quote(name, safe='')}", msgspec.to_builtins(part))
 
@@ -199,7 +199,7 @@ class _PartitionActions:
         engine = self._ways.node.owned(place)
         with _already():  # it is paused there
             if engine is not None:
-                await engine.pause(scope, name, by=self._by)
+                await engine.admin.pause(scope, name, by=self._by)
             else:
                 await self._ways.ask(place, "POST", f"/v1/{scope}s/{quote(name, safe='')}/pause", {})
 
@@ -220,7 +220,9 @@ async def published(asked: Request) -> Response:
     engine = asked.node.owned(asked.query["partition"])
     if engine is None:
         raise Unavailable("this node does not own that partition", retry_after_ms=200)
-    return as_json(wire.Publications(publications=tuple(engine.published(tenant=asked.query["tenant"] or TENANT))))
+    return as_json(
+        wire.Publications(publications=tuple(engine.workflows.published(tenant=asked.query["tenant"] or TENANT)))
+    )
 
 
 async def inbox(asked: Request) -> Response:

@@ -24,7 +24,7 @@ _PATH = "/v1/endpoints/{endpoint}"
 
 async def list_endpoints(asked: Request) -> Response:
     query = asked.query
-    found = await asked.engine.endpoints(
+    found = await asked.engine.endpoints.page(
         after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
     return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
@@ -32,21 +32,21 @@ async def list_endpoints(asked: Request) -> Response:
 
 async def put_all(asked: Request) -> Response:
     wanted = (await asked.body(wire.EndpointSet)).endpoints
-    put = await asked.engine.put_endpoints(wanted, by=asked.by)
+    put = await asked.engine.endpoints.put_set(wanted, by=asked.by)
     return as_json(wire.EndpointPreviews(endpoints={name: _warned(one, wanted[name]) for name, one in put.items()}))
 
 
 async def show(asked: Request) -> Response:
-    return as_json(await asked.engine.endpoint(asked.name("endpoint")))
+    return as_json(await asked.engine.endpoints.get(asked.name("endpoint")))
 
 
 async def put(asked: Request) -> Response:
     wanted = await asked.body(wire.EndpointRequest)
-    return as_json(_warned(await asked.engine.put_endpoint(asked.name("endpoint"), wanted, by=asked.by), wanted))
+    return as_json(_warned(await asked.engine.endpoints.put(asked.name("endpoint"), wanted, by=asked.by), wanted))
 
 
 async def archive(asked: Request) -> Response:
-    await asked.engine.archive_endpoint(asked.name("endpoint"), by=asked.by)
+    await asked.engine.endpoints.archive(asked.name("endpoint"), by=asked.by)
     return nothing()
 
 
@@ -61,42 +61,44 @@ async def test(asked: Request) -> Response:
 async def _trigger(asked: Request, *, test: bool) -> Response:
     await asked.body(wire.Reason)
     name = _known(asked)
-    return as_json(wire.Triggered(run_id=await asked.engine.trigger(name, test=test, by=asked.by, key=asked.key)), 202)
+    return as_json(
+        wire.Triggered(run_id=await asked.engine.schedules.trigger(name, test=test, by=asked.by, key=asked.key)), 202
+    )
 
 
 async def pause(asked: Request) -> Response:
     wanted, name = await asked.body(wire.PauseRequest), _known(asked)
-    await asked.engine.pause("schedule", name, by=asked.by, reason=said(wanted.reason), until=wanted.until)
+    await asked.engine.admin.pause("schedule", name, by=asked.by, reason=said(wanted.reason), until=wanted.until)
     return nothing()
 
 
 async def resume(asked: Request) -> Response:
     await asked.body(wire.Reason)
-    await asked.engine.resume("schedule", _known(asked), by=asked.by)
+    await asked.engine.admin.resume("schedule", _known(asked), by=asked.by)
     return nothing()
 
 
 async def reset_failures(asked: Request) -> Response:
     await asked.body(wire.Reason)
-    await asked.engine.steer_schedule(_known(asked), "reset_failures", by=asked.by)
+    await asked.engine.schedules.steer(_known(asked), "reset_failures", by=asked.by)
     return nothing()
 
 
 async def hint(asked: Request) -> Response:
     wanted, name = await asked.body(wire.HintRequest), _known(asked)
-    await asked.engine.advise(name, wanted, by=asked.by)
-    return as_json(await asked.engine.endpoint(name))
+    await asked.engine.schedules.advise(name, wanted, by=asked.by)
+    return as_json(await asked.engine.endpoints.get(name))
 
 
 async def clear_hints(asked: Request) -> Response:
     name = _known(asked)
-    await asked.engine.clear_hints(name, by=asked.by)
-    return as_json(await asked.engine.endpoint(name))
+    await asked.engine.schedules.clear_hints(name, by=asked.by)
+    return as_json(await asked.engine.endpoints.get(name))
 
 
 async def list_runs(asked: Request) -> Response:
     query = asked.query
-    runs, last = await asked.engine.endpoint_runs(
+    runs, last = await asked.engine.endpoints.runs(
         asked.name("endpoint"), before=number_of(asked), limit=query["limit"], states=tuple(query["state"])
     )
     return as_json(wire.EndpointRuns(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
@@ -105,7 +107,7 @@ async def list_runs(asked: Request) -> Response:
 def _known(asked: Request) -> str:
     """What is a schedule but no endpoint is not reached from here."""
     name = asked.name("endpoint")
-    asked.engine.check_endpoint(name)
+    asked.engine.endpoints.check(name)
     return name
 
 

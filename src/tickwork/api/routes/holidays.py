@@ -11,12 +11,12 @@ _PATH = "/v1/holidays/{holidays}"
 
 
 async def list_holidays(asked: Request) -> Response:
-    return as_json(wire.Holidays(lists=asked.engine.holidays()))
+    return as_json(wire.Holidays(lists=asked.engine.schedules.holidays()))
 
 
 async def show(asked: Request) -> Response:
     name = asked.name("holidays", "list of holidays")
-    dates = asked.engine.holidays().get(name)
+    dates = asked.engine.schedules.holidays().get(name)
     if dates is None:
         raise Refused("unknown_holidays", f"there is no list {name!r}", path="holidays")
     return as_json(wire.Holidays(lists={name: dates}))
@@ -25,12 +25,12 @@ async def show(asked: Request) -> Response:
 async def put(asked: Request) -> Response:
     name = asked.name("holidays", "list of holidays")
     wanted = await asked.body(wire.HolidaysRequest)
-    await asked.engine.put_holidays(name, wanted.dates, by=asked.by)
+    await asked.engine.schedules.put_holidays(name, wanted.dates, by=asked.by)
     return nothing()
 
 
 async def remove(asked: Request) -> Response:
-    await asked.engine.put_holidays(asked.name("holidays", "list of holidays"), None, by=asked.by)
+    await asked.engine.schedules.put_holidays(asked.name("holidays", "list of holidays"), None, by=asked.by)
     return nothing()
 
 

@@ -16,18 +16,18 @@ AFTER = QueryParam("after", "Only rows behind this seq.", int, 0)
 
 async def export(asked: Request) -> StreamingResponse:
     engine, after = asked.engine, asked.query["after"]
-    last = (await engine.status()).seq
+    last = (await engine.queries.status()).seq
     head = GENESIS
     if after:
-        before = await engine.journal(after=after - 1, limit=1)
+        before = await engine.queries.journal(after=after - 1, limit=1)
         if not before or before[0].seq != after:
             raise Refused("unknown_seq", f"the journal has no seq {after}; its last one is {last}", path="query.after")
         head = before[0].hash
     end = head
     if last > after:
-        end = (await engine.journal(after=last - 1, limit=1))[0].hash
+        end = (await engine.queries.journal(after=last - 1, limit=1))[0].hash
     return StreamingResponse(
-        _pieces(asked, ExportHead(await engine.settings(), after, head, max(after, last), end), last), JOURNAL
+        _pieces(asked, ExportHead(await engine.queries.settings(), after, head, max(after, last), end), last), JOURNAL
     )
 
 
@@ -36,7 +36,7 @@ async def _pieces(asked: Request, head: ExportHead, last: int) -> AsyncIterator[
     yield write_head(head)
     seq = head.after
     while seq < last and not asked.closing:
-        rows = await asked.engine.journal(after=seq, limit=min(ROWS_PER_READ, last - seq))
+        rows = await asked.engine.queries.journal(after=seq, limit=min(ROWS_PER_READ, last - seq))
         if not rows:
             return
         yield b"".join(stream.write(rows))

@@ -38,7 +38,7 @@ class LogAddress(msgspec.Struct, frozen=True):
 
 
 async def of_run(asked: Request) -> Response | StreamingResponse:
-    run, node = await asked.engine.run(asked.run_id), asked.query["node"]
+    run, node = await asked.engine.queries.run(asked.run_id), asked.query["node"]
     if node and not any(task.node == node for task in run.tasks):
         raise Refused("unknown_node", f"run {run.id!r} has no node {shortened(node, 128)!r}", path="query.node")
     if not asked.query["follow"]:
@@ -50,7 +50,7 @@ async def of_run(asked: Request) -> Response | StreamingResponse:
 
 async def of_task(asked: Request) -> Response:
     task, attempt = asked.number("task"), asked.query["attempt"]
-    asked.engine.check_number(task)
+    asked.engine.queries.check_number(task)
     attempts = [attempt] if attempt else await _attempts(asked, task)
     return as_json(await _page(asked, [LogAddress(task, "", one) for one in attempts]))
 
@@ -58,7 +58,7 @@ async def of_task(asked: Request) -> Response:
 async def _attempts(asked: Request, task: int) -> Sequence[int]:
     """A child of a map that has ended is not found by its number; then the first few are looked for."""
     try:
-        run = await asked.engine.run_of_task(task)
+        run = await asked.engine.queries.run_of_task(task)
     except Refused:
         return range(1, ATTEMPTS_ASKED + 1)
     return list(dict.fromkeys(one.attempt for found in run.tasks if found.id == str(task) for one in found.attempts))
@@ -81,7 +81,7 @@ async def append(asked: Request) -> Response:
         asked.header(b"x-tickwork-session")[:NAME_CHARACTERS_MAX],
         asked.header(b"x-tickwork-store")[:NAME_CHARACTERS_MAX],
     )
-    await asked.engine.append_log(piece)
+    await asked.engine.logs.append(piece)
     return nothing()
 
 
@@ -100,7 +100,7 @@ async def _page(asked: Request, places: list[LogAddress]) -> wire.Logs:
     found: list[tuple[int, wire.LogLine]] = []
     more = False
     for place in places:
-        async for _, lines in asked.engine.logs.read(place.task, place.attempt):
+        async for _, lines in asked.engine.context.logs.read(place.task, place.attempt):
             found += [(line[0], _line(place, line)) for line in lines]
         if len(found) > 2 * LINES_MAX:
             found, more = sorted(found, key=_at)[-LINES_MAX:], True
@@ -137,7 +137,7 @@ async def _all_told(asked: Request, run: wire.RunDetail) -> bool:
 async def _any_behind(asked: Request, run: wire.RunDetail, told: dict[tuple[int, int], int]) -> bool:
     for place in _places(asked, run):
         pair = (place.task, place.attempt)
-        async for _ in asked.engine.logs.read(*pair, after=told.get(pair, -1)):
+        async for _ in asked.engine.context.logs.read(*pair, after=told.get(pair, -1)):
             return True
     return False
 
@@ -150,10 +150,10 @@ async def _follow(asked: Request) -> AsyncIterator[bytes]:
     spoke = loop.time()
     settled = False
     while True:
-        run = await engine.run(run_id)
+        run = await engine.queries.run(run_id)
         for place in _places(asked, run):
             pair = (place.task, place.attempt)
-            async for chunk, lines in engine.logs.read(*pair, after=told.get(pair, -1)):
+            async for chunk, lines in engine.context.logs.read(*pair, after=told.get(pair, -1)):
                 told[pair] = chunk
                 spoke = loop.time()
                 yield _events(place, lines, _position(told))
@@ -166,7 +166,7 @@ async def _follow(asked: Request) -> AsyncIterator[bytes]:
         if loop.time() - spoke > IDLE_S:
             spoke = loop.time()
             yield COMMENT
-        await engine.logs.more(1.0)
+        await engine.context.logs.more(1.0)
 
 
 def _events(place: LogAddress, lines: list[Line], position: str) -> bytes:

@@ -14,27 +14,29 @@ CURSOR_CHARACTERS_MAX = 160
 async def fates(asked: Request) -> Response:
     query = asked.query
     return as_json(
-        await asked.engine.fates(asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"])
+        await asked.engine.schedules.fates(
+            asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"]
+        )
     )
 
 
 async def expected(asked: Request) -> Response:
     query = asked.query
     if query["schedule"]:
-        asked.engine.schedule(query["schedule"])  # an unknown one is an error, not an empty answer
+        asked.engine.schedules.get(query["schedule"])  # an unknown one is an error, not an empty answer
     return as_json(
-        asked.engine.next_occurrences(
+        asked.engine.schedules.next_occurrences(
             days=query["days"], name=query["schedule"], after=query["cursor"], limit=query["limit"]
         )
     )
 
 
 async def late(asked: Request) -> Response:
-    return as_json(wire.CatchUps(schedules=tuple(asked.engine.catch_ups(policy=asked.query["policy"]))))
+    return as_json(wire.CatchUps(schedules=tuple(asked.engine.schedules.catch_ups(policy=asked.query["policy"]))))
 
 
 async def zones(asked: Request) -> Response:
-    return as_json(asked.engine.zone_names())
+    return as_json(asked.engine.schedules.zone_names())
 
 
 ROUTES = (

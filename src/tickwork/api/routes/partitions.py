@@ -15,7 +15,7 @@ from tickwork.protocol import http_models as wire
 
 async def head(asked: Request) -> Response:
     _must_be_ours(asked)
-    return as_json(await asked.engine.head())
+    return as_json(await asked.engine.queries.head())
 
 
 async def journal(asked: Request) -> StreamingResponse:
@@ -26,12 +26,12 @@ async def journal(asked: Request) -> StreamingResponse:
 async def known(asked: Request) -> Response:
     _must_be_ours(asked)
     wanted = await asked.body(wire.Ids)
-    return as_json(wire.Ids(ids=tuple(await asked.engine.known(wanted.ids))))
+    return as_json(wire.Ids(ids=tuple(await asked.engine.queries.known(wanted.ids))))
 
 
 def _must_be_ours(asked: Request) -> None:
     text = asked.text("partition")
-    if text != str(asked.engine.number):
+    if text != str(asked.engine.context.number):
         raise Refused("unknown_partition", f"there is no partition {shortened(text, 32)!r}", path="partition")
 
 

@@ -21,12 +21,12 @@ def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tupl
     async def do_pause(asked: Request) -> Response:
         wanted = await asked.body(wire.PauseRequest) if until else await asked.body(wire.Reason)
         ends = wanted.until if isinstance(wanted, wire.PauseRequest) else ""
-        await asked.engine.pause(scope, asked.name(scope), by=asked.by, reason=said(wanted.reason), until=ends)
+        await asked.engine.admin.pause(scope, asked.name(scope), by=asked.by, reason=said(wanted.reason), until=ends)
         return nothing()
 
     async def do_resume(asked: Request) -> Response:
         await asked.body(wire.Reason)
-        await asked.engine.resume(scope, asked.name(scope), by=asked.by)
+        await asked.engine.admin.resume(scope, asked.name(scope), by=asked.by)
         return nothing()
 
     body = UNTIL if until else REASON

@@ -23,7 +23,7 @@ _PATH = "/v1/queues/{queue}"
 
 
 async def list_queues(asked: Request) -> Response:
-    return as_json(wire.Queues(queues=tuple(asked.engine.queues())))
+    return as_json(wire.Queues(queues=tuple(asked.engine.queries.queues())))
 
 
 async def spread_queues(
@@ -63,7 +63,7 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 async def put(asked: Request) -> Response:
     name = asked.name("queue")
-    await asked.engine.put_queue(name, await asked.body(wire.QueueRequest), by=asked.by)
+    await asked.engine.admin.put_queue(name, await asked.body(wire.QueueRequest), by=asked.by)
     return nothing()
 
 

@@ -20,7 +20,7 @@ STEPS_MAX = 2_000
 
 async def events(asked: Request) -> Response | StreamingResponse:
     """Every event is the whole run, so whoever comes back needs only the last one; an id is the digest of it."""
-    changes = asked.engine.changes(asked.run_id)
+    changes = asked.engine.queries.changes(asked.run_id)
     first = await anext(changes)
     assert first is not None, "the first view comes at once"
     seen = first.ended_at is not None and asked.header(b"last-event-id") == _id(json_encoder.encode(first))
@@ -55,10 +55,10 @@ def _id(data: bytes) -> str:
 
 async def why(asked: Request) -> Response:
     run_id = asked.run_id
-    story = await asked.engine.why(run_id)
+    story = await asked.engine.queries.why(run_id)
     if story is None:
         raise Refused("unknown_run", f"there is no run {run_id!a}", path="run")
-    held = asked.engine.why_not(run_id)
+    held = asked.engine.queries.why_not(run_id)
     return as_json(
         wire.Why(
             run=run_id,

@@ -28,14 +28,14 @@ _values = msgspec.msgpack.Decoder()
 
 async def list_runs(asked: Request) -> Response:
     query = asked.query
-    wanted = asked.engine.filter(
+    wanted = asked.engine.queries.filter(
         workflow=query["workflow"],
         states=query["state"],
         schedule=query["schedule"],
         before=number_of(asked),
         limit=query["limit"],
     )
-    runs, last = await asked.engine.runs(wanted)
+    runs, last = await asked.engine.queries.runs(wanted)
     return as_json(wire.Page(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
 
 
@@ -84,12 +84,12 @@ def _places(behind: str) -> dict[int, str]:
 
 
 async def show(asked: Request) -> Response:
-    return as_json(await asked.engine.run(asked.run_id))
+    return as_json(await asked.engine.queries.run(asked.run_id))
 
 
 async def output(asked: Request) -> Response:
     """The whole value; it is kept as MessagePack, so asking for that costs nothing."""
-    data = await asked.engine.value_bytes(asked.run_id, asked.query["node"])
+    data = await asked.engine.queries.value_bytes(asked.run_id, asked.query["node"])
     if asked.wants(MSGPACK):
         return Response(200, data, MSGPACK)
     try:
@@ -100,31 +100,31 @@ async def output(asked: Request) -> Response:
 
 async def cancel(asked: Request) -> Response:
     wanted = await asked.body(wire.Reason)
-    await asked.engine.cancel(asked.run_id, by=asked.by, reason=said(wanted.reason))
+    await asked.engine.runs.cancel(asked.run_id, by=asked.by, reason=said(wanted.reason))
     return nothing()
 
 
 async def pause(asked: Request) -> Response:
     wanted = await asked.body(wire.PauseRequest)
-    await asked.engine.pause("run", asked.run_id, by=asked.by, reason=said(wanted.reason), until=wanted.until)
+    await asked.engine.admin.pause("run", asked.run_id, by=asked.by, reason=said(wanted.reason), until=wanted.until)
     return nothing()
 
 
 async def resume(asked: Request) -> Response:
     await asked.body(wire.Reason)
-    await asked.engine.resume("run", asked.run_id, by=asked.by)
+    await asked.engine.admin.resume("run", asked.run_id, by=asked.by)
     return nothing()
 
 
 async def retry(asked: Request) -> Response:
     wanted = await asked.body(wire.Reason)
-    await asked.engine.resolve(asked.run_id, by=asked.by, reason=said(wanted.reason))
+    await asked.engine.runs.resolve(asked.run_id, by=asked.by, reason=said(wanted.reason))
     return nothing()
 
 
 async def resolve(asked: Request) -> Response:
     wanted = await asked.body(wire.ResolveRequest)
-    await asked.engine.resolve(
+    await asked.engine.runs.resolve(
         asked.run_id, by=asked.by, reason=said(wanted.reason), decisions=wanted.decisions, values=wanted.values
     )
     return nothing()
@@ -133,15 +133,15 @@ async def resolve(asked: Request) -> Response:
 async def rerun(asked: Request) -> Response:
     wanted = await asked.body(wire.RerunRequest)
     if asked.key:
-        made = await asked.engine.rerun_once(asked.run_id, wanted, by=asked.by, key=asked.key)
+        made = await asked.engine.runs.rerun_once(asked.run_id, wanted, by=asked.by, key=asked.key)
     else:
-        made = wire.Submitted(id=await asked.engine.rerun(asked.run_id, wanted, by=asked.by))
+        made = wire.Submitted(id=await asked.engine.runs.rerun(asked.run_id, wanted, by=asked.by))
     return as_json(made, 200 if made.duplicate else 201, (b"location", f"/v1/runs/{made.id}".encode()))
 
 
 async def decide(asked: Request) -> Response:
     wanted = await asked.body(wire.Decision)
-    await asked.engine.decide(
+    await asked.engine.runs.decide(
         asked.run_id,
         asked.name("node"),
         approve=wanted.approve,

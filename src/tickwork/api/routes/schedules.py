@@ -28,14 +28,14 @@ _TOLD = {200: ResponseSpec(wire.SchedulePreview, summary="What it will do: in wo
 
 async def list_schedules(asked: Request) -> Response:
     query = asked.query
-    found = asked.engine.schedules(
+    found = asked.engine.schedules.page(
         after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
     return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
 
 
 async def show(asked: Request) -> Response:
-    return as_json(asked.engine.schedule(asked.name("schedule")))
+    return as_json(asked.engine.schedules.get(asked.name("schedule")))
 
 
 async def put(asked: Request) -> Response:
@@ -43,22 +43,22 @@ async def put(asked: Request) -> Response:
     if match not in ("", "*"):
         raise HttpRefused(400, "bad_header", "If-None-Match is * here: only create it", path="header.if-none-match")
     wanted = await asked.body(wire.ScheduleRequest)
-    return as_json(await asked.engine.put_schedule(name, wanted, by=asked.by, new=bool(match)))
+    return as_json(await asked.engine.schedules.put(name, wanted, by=asked.by, new=bool(match)))
 
 
 async def apply(asked: Request) -> Response:
-    found = await asked.engine.apply_schedules(await asked.body(wire.ScheduleSet), by=asked.by)
+    found = await asked.engine.schedules.apply(await asked.body(wire.ScheduleSet), by=asked.by)
     return as_json(wire.Schedules(schedules=tuple(found)))
 
 
 async def preview(asked: Request) -> Response:
     wanted = await asked.body(wire.PreviewRequest)
     name = check_name(wanted.name, path="name", kind="schedule") if wanted.name else ""
-    return as_json(asked.engine.preview_schedule(name, wanted))
+    return as_json(asked.engine.schedules.preview(name, wanted))
 
 
 async def remove(asked: Request) -> Response:
-    await asked.engine.remove_schedule(asked.name("schedule"), by=asked.by)
+    await asked.engine.schedules.remove(asked.name("schedule"), by=asked.by)
     return nothing()
 
 
@@ -68,7 +68,7 @@ async def remove(asked: Request) -> Response:
 def _steering(deed: str, summary: str) -> Route:
     async def handler(asked: Request) -> Response:
         await asked.body(wire.Reason)
-        await asked.engine.steer_schedule(asked.name("schedule"), deed, by=asked.by)
+        await asked.engine.schedules.steer(asked.name("schedule"), deed, by=asked.by)
         return nothing()
 
     return _deed(deed, handler, summary, responses=DONE)
@@ -77,7 +77,7 @@ def _steering(deed: str, summary: str) -> Route:
 def _beginning(deed: str, summary: str, *, test: bool) -> Route:
     async def handler(asked: Request) -> Response:
         await asked.body(wire.Reason)
-        run_id = await asked.engine.trigger(asked.name("schedule"), by=asked.by, test=test, key=asked.key)
+        run_id = await asked.engine.schedules.trigger(asked.name("schedule"), by=asked.by, test=test, key=asked.key)
         return as_json(wire.Triggered(run_id=run_id), 202)
 
     return _deed(deed, handler, summary, responses=_BEGUN, headers=(KEY,))
@@ -107,11 +107,11 @@ def _deed(
 async def advise(asked: Request) -> Response:
     wanted = await asked.body(wire.HintRequest)
     said(wanted.reason)
-    return as_json(await asked.engine.advise(asked.name("schedule"), wanted, by=asked.by))
+    return as_json(await asked.engine.schedules.advise(asked.name("schedule"), wanted, by=asked.by))
 
 
 async def clear_hints(asked: Request) -> Response:
-    return as_json(await asked.engine.clear_hints(asked.name("schedule"), by=asked.by))
+    return as_json(await asked.engine.schedules.clear_hints(asked.name("schedule"), by=asked.by))
 
 
 ROUTES = (

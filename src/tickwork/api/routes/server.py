@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def status(asked: Request) -> Response:
-    return as_json(await asked.engine.status())
+    return as_json(await asked.engine.queries.status())
 
 
 async def spread_status(
@@ -59,23 +59,23 @@ async def alive(asked: Request) -> Response:  # noqa: ARG001 - to answer is the 
 
 
 async def ready(asked: Request) -> Response:
-    host = asked.node or asked.engine
+    host = asked.node or asked.engine.context
     why_not = "the server is shutting down" if asked.closing else host.why_not_accepting
     if why_not:
         return problem(503, "not_ready", why_not, retry_after(1_000))
     engines = [asked.engine] if asked.node is None else [engine for _, engine in sorted(asked.node.engines.items())]
-    warnings = tuple(dict.fromkeys(text for engine in engines for text in engine.warnings))
+    warnings = tuple(dict.fromkeys(text for engine in engines for text in engine.queries.warnings))
     return as_json(wire.Health(status="ready", warnings=warnings))
 
 
 async def confirm_clock(asked: Request) -> Response:
-    await asked.engine.confirm_clock(by=asked.by)
+    await asked.engine.admin.confirm_clock(by=asked.by)
     return nothing()
 
 
 async def metrics(asked: Request) -> Response:
     engines = [asked.engine] if asked.node is None else [one for _, one in sorted(asked.node.engines.items())]
-    readings = [(one, await one.status()) for one in engines]
+    readings = [(one, await one.queries.status()) for one in engines]
     return Response(200, exposition(readings, asked.node, await _horizon_ms(asked)), METRICS)
 
 

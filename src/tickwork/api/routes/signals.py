@@ -8,7 +8,7 @@ from tickwork.protocol import http_models as wire
 
 async def signal(asked: Request) -> Response:
     wanted = await asked.body(wire.Signal)
-    return as_json(await asked.engine.signal(wanted, by=asked.by))
+    return as_json(await asked.engine.runs.signal(wanted, by=asked.by))
 
 
 ROUTES = (

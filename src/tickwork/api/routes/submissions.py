@@ -47,7 +47,7 @@ async def submit(asked: Request) -> Response:
 
 async def _submitted(asked: Request, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
     if asked.node is None:
-        return await asked.engine.submit(runs, by=asked.by)
+        return await asked.engine.runs.submit(runs, by=asked.by)
     return await asked.node.submit(asked.engine, runs, by=asked.by, tenant=TENANT)
 
 
@@ -177,7 +177,7 @@ def _named(submission: wire.Submission, node: Node) -> wire.Submission:
     """Its id says where it lives, so it has one before it goes there."""
     if submission.id or submission.key:
         return submission
-    return msgspec.structs.replace(submission, id=node.desk.new_id())
+    return msgspec.structs.replace(submission, id=node.desk.context.ids.new())
 
 
 def _may_wait(submission: wire.Submission) -> bool:

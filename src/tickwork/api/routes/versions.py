@@ -10,16 +10,16 @@ _APPLICATION = QueryParam("application", "Of this application alone.", character
 
 
 async def list_versions(asked: Request) -> Response:
-    return as_json(wire.AppVersions(versions=tuple(asked.engine.versions(asked.query["application"]))))
+    return as_json(wire.AppVersions(versions=tuple(asked.engine.workflows.versions(asked.query["application"]))))
 
 
 async def latest(asked: Request) -> Response:
-    return as_json(asked.engine.latest_version(asked.query["application"]))
+    return as_json(asked.engine.workflows.latest_version(asked.query["application"]))
 
 
 async def set_latest(asked: Request) -> Response:
     wanted = await asked.body(wire.LatestRequest)
-    return as_json(await asked.engine.set_latest_version(wanted.version, wanted.application, by=asked.by))
+    return as_json(await asked.engine.workflows.set_latest_version(wanted.version, wanted.application, by=asked.by))
 
 
 ROUTES = (

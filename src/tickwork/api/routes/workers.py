@@ -39,7 +39,7 @@ async def _reply(asked: Request, call: Call) -> Reply:
         raise HttpRefused(403, CODE, "only a node stands for a worker: a worker speaks for itself")
     try:
         if node is None:
-            return await asked.engine.exchange(call, asked.peer)
+            return await asked.engine.workers.exchange(call, asked.peer)
         if asked.query["partition"] >= 0:
             return await node.exchange_at(asked.query["partition"], call, asked.peer)
         return await node.exchange(call, asked.peer)
@@ -51,7 +51,7 @@ async def _reply(asked: Request, call: Call) -> Reply:
 
 
 async def list_workers(asked: Request) -> Response:
-    return as_json(wire.Workers(workers=tuple(asked.engine.workers())))
+    return as_json(wire.Workers(workers=tuple(asked.engine.queries.workers())))
 
 
 async def all_workers(

@@ -12,30 +12,32 @@ from tickwork.protocol import http_models as wire
 
 
 async def list_workflows(asked: Request) -> Response:
-    return as_json(wire.Workflows(workflows=tuple(asked.engine.workflows())))
+    return as_json(wire.Workflows(workflows=tuple(asked.engine.queries.workflows())))
 
 
 async def publish(asked: Request) -> Response:
     wanted = await asked.body(wire.Publication)
-    workflows = tuple(await asked.engine.publish(wanted, by=asked.by))
+    workflows = tuple(await asked.engine.workflows.publish(wanted, by=asked.by))
     return as_json(
-        wire.Workflows(workflows=workflows, latest_version=asked.engine.latest_version_name(wanted.application))
+        wire.Workflows(
+            workflows=workflows, latest_version=asked.engine.workflows.latest_version_name(wanted.application)
+        )
     )
 
 
 async def show(asked: Request) -> Response:
-    return as_json(asked.engine.workflow(asked.name("workflow")))
+    return as_json(asked.engine.queries.workflow(asked.name("workflow")))
 
 
 async def pause(asked: Request) -> Response:
     reason = said((await asked.body(wire.Reason)).reason)
-    await asked.engine.pause("workflow", asked.name("workflow"), by=asked.by, reason=reason)
+    await asked.engine.admin.pause("workflow", asked.name("workflow"), by=asked.by, reason=reason)
     return nothing()
 
 
 async def resume(asked: Request) -> Response:
     await asked.body(wire.Reason)
-    await asked.engine.resume("workflow", asked.name("workflow"), by=asked.by)
+    await asked.engine.admin.resume("workflow", asked.name("workflow"), by=asked.by)
     return nothing()
 
 

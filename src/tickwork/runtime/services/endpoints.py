@@ -20,7 +20,7 @@ from tickwork.core.definition.plan import new_plan
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT
+from tickwork.runtime.context import TENANT, EngineContext
 from tickwork.runtime.services.queries import QueryService
 from tickwork.runtime.services.schedules import PAGE_MAX, TIMES_SHOWN, ScheduleService
 from tickwork.runtime.storage.request_checks import check_writable, shown
@@ -32,16 +32,21 @@ PAGE_BYTES_MAX = 4 * 1024 * 1024  # of bodies in one page of runs
 LAST_LOOKED_AT = 20  # runs, to find the last that is no test
 
 
-class EndpointService(ScheduleService, QueryService):
+class EndpointService:
+    """Endpoints, and the calls that their runs made."""
+
+    def __init__(self, context: EngineContext, schedules: ScheduleService, queries: QueryService) -> None:
+        self._context, self._schedules, self._queries = context, schedules, queries
+
     # ---- what changes something
 
-    async def put_endpoint(
+    async def put(
         self, name: str, wanted: wire.EndpointRequest, *, by: str, tenant: str = TENANT
     ) -> wire.EndpointPreview:
         await self._put_endpoints({name: wanted}, by=by, tenant=tenant)
         return self._endpoint_preview(name, wanted, tenant)
 
-    async def put_endpoints(
+    async def put_set(
         self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str = TENANT
     ) -> dict[str, wire.EndpointPreview]:
         """All or none. Others are left alone."""
@@ -53,7 +58,7 @@ class EndpointService(ScheduleService, QueryService):
     async def _put_endpoints(
         self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str, path: str = ""
     ) -> None:
-        owner = self.tenant(tenant)
+        owner = self._context.tenant(tenant)
         asked: list[inp.Input] = []
         for name, one in sorted(wanted.items()):
             try:
@@ -63,12 +68,13 @@ class EndpointService(ScheduleService, QueryService):
         for each in asked:
             check_writable(each)
         if asked:
-            letter = self.post(asked, [], facts=False)
+            letter = self._context.post(asked, [], facts=False)
             await letter.done
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
-        await self.until_durable()  # also where nothing is new: whoever put it first may not have been told yet
+        # Also where nothing is new: whoever put it first may not have been told yet.
+        await self._context.until_durable()
 
     def _endpoint_inputs(self, owner: Tenant, name: str, wanted: wire.EndpointRequest, by: str) -> list[inp.Input]:
         """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
@@ -79,7 +85,7 @@ class EndpointService(ScheduleService, QueryService):
         old, latest = owner.schedules.get(name), owner.plans.get(plan.name)
         if old is not None and not words.is_endpoint(old):
             raise Refused("name_taken", f"{name} is a schedule of {old.workflow}; choose another name", path="endpoint")
-        check_put(self.state, put, plans=owner.plans | {plan.name: plan})
+        check_put(self._context.state, put, plans=owner.plans | {plan.name: plan})
         asked: list[inp.Input] = []
         if latest is None or latest.hash != plan.hash:
             asked.append(inp.PutDefinition(by, owner.id, document))
@@ -91,8 +97,8 @@ class EndpointService(ScheduleService, QueryService):
 
     def _endpoint_preview(self, name: str, wanted: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:
         one = self._endpoint_of(name, tenant)
-        told = self._told(name, words.schedule_request(name, wanted), one, tenant, owner="")
-        view = words.endpoint_view(one, self.plan(tenant, one.workflow))
+        told = self._schedules.preview_of(name, words.schedule_request(name, wanted), one, tenant, owner="")
+        view = words.endpoint_view(one, self._context.plan(tenant, one.workflow))
         times = told.next
         if one.when.every_ms is not None and view.next_at is not None:
             # The intervals of an endpoint count from the start of its runs: these are the times if each is shorter.
@@ -108,45 +114,47 @@ class EndpointService(ScheduleService, QueryService):
             source=view.source,
         )
 
-    async def archive_endpoint(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+    async def archive(self, name: str, *, by: str, tenant: str = TENANT) -> None:
         """It begins no more runs and keeps its history; putting it again brings it back."""
         if not self._endpoint_of(name, tenant).archived:
-            await self.steer_schedule(name, "archive", by=by, tenant=tenant)
-        await self.until_durable()
+            await self._schedules.steer(name, "archive", by=by, tenant=tenant)
+        await self._context.until_durable()
 
-    def check_endpoint(self, name: str, *, tenant: str = TENANT) -> None:
+    def check(self, name: str, *, tenant: str = TENANT) -> None:
         """Raises `Refused` where there is none of this name."""
         self._endpoint_of(name, tenant)
 
     # ---- what is read
 
-    async def endpoint(self, name: str, *, tenant: str = TENANT) -> wire.Endpoint:
+    async def get(self, name: str, *, tenant: str = TENANT) -> wire.Endpoint:
         one = self._endpoint_of(name, tenant)
         last = await self._last_run(name, tenant)
-        view = words.endpoint_view(one, self.plan(tenant, one.workflow), last=last)
-        await self.until_durable()
+        view = words.endpoint_view(one, self._context.plan(tenant, one.workflow), last=last)
+        await self._context.until_durable()
         return view
 
-    async def endpoints(
+    async def page(
         self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
     ) -> wire.EndpointPage:
         """A page by name, those after `after`."""
-        owner = self.tenant(tenant)
+        owner = self._context.tenant(tenant)
         found = [
             one for name, one in owner.schedules.items()
             if name > after and one.archived is archived and group in ("", one.terms.group) and words.is_endpoint(one)
         ][: limit + 1]  # fmt: skip
         shown_ones = tuple(words.endpoint_view(one, owner.plans[one.workflow]) for one in found[:limit])
-        await self.until_durable()
+        await self._context.until_durable()
         return wire.EndpointPage(endpoints=shown_ones, next=found[limit - 1].name if len(found) > limit else None)
 
-    async def endpoint_runs(
+    async def runs(
         self, name: str, *, tenant: str = TENANT, before: int = 0, limit: int = 20, states: tuple[str, ...] = ()
     ) -> tuple[list[wire.EndpointRun], int]:
         """Its calls, newest first, and the number before which the next page begins (0: none)."""
         workflow = self._endpoint_of(name, tenant).workflow
-        wanted = self.filter(workflow=workflow, schedule=name, states=states, before=before, limit=limit, tenant=tenant)
-        heads, following = await self.runs(wanted)
+        wanted = self._queries.filter(
+            workflow=workflow, schedule=name, states=states, before=before, limit=limit, tenant=tenant
+        )
+        heads, following = await self._queries.runs(wanted)
         found: list[wire.EndpointRun] = []
         size, last = 0, 0
         for head in heads:
@@ -158,8 +166,8 @@ class EndpointService(ScheduleService, QueryService):
         return found, following
 
     async def _last_run(self, name: str, tenant: str) -> wire.EndpointRun | None:
-        wanted = self.filter(schedule=name, limit=LAST_LOOKED_AT, tenant=tenant)
-        heads, _ = await self.runs(wanted)
+        wanted = self._queries.filter(schedule=name, limit=LAST_LOOKED_AT, tenant=tenant)
+        heads, _ = await self._queries.runs(wanted)
         head = next((one for one in heads if one.source != "test"), None)
         if head is None:
             return None
@@ -168,7 +176,7 @@ class EndpointService(ScheduleService, QueryService):
 
     async def _call(self, head: wire.Run, tenant: str) -> tuple[wire.EndpointRun, int, int]:
         """A run as one call, its number, and about how many bytes its body has."""
-        draft = await self._draft(tenant, head.id)
+        draft = await self._queries.draft(tenant, head.id)
         # Definitions are kept for as long as anybody may ask for their runs, so the node is there.
         task: dict[str, Any] = {"attempts": (), "id": "0"}
         value: Value = None
@@ -200,7 +208,7 @@ class EndpointService(ScheduleService, QueryService):
     async def _answer(self, value: Value) -> tuple[dict[str, Any] | None, int]:
         if value is None:
             return None, 0
-        data = await self.vault.bytes_of(value)
+        data = await self._context.payloads.bytes_of(value)
         found = shown(data)
         return (found, len(data)) if isinstance(found, dict) else (None, 0)
 
@@ -209,7 +217,7 @@ class EndpointService(ScheduleService, QueryService):
         if attempt is None:
             return {}
         found: dict[str, Any] = {"status": attempt.exit_code, "duration_ms": _lasted_ms(attempt)}
-        plan = self.tenant(tenant).versions.get(head.definition)
+        plan = self._context.tenant(tenant).versions.get(head.definition)
         node = plan.steps[0].node if plan is not None else None
         if isinstance(node, HttpNode) and attempt.error == "HttpStatus":
             said = f"{node.method} {node.url} answered {attempt.exit_code}: "
@@ -217,7 +225,7 @@ class EndpointService(ScheduleService, QueryService):
         return found
 
     def _endpoint_of(self, name: str, tenant: str) -> Schedule:
-        found = self.tenant(tenant).schedules.get(name)
+        found = self._context.tenant(tenant).schedules.get(name)
         if found is None or not words.is_endpoint(found):
             raise Refused("unknown_endpoint", f"there is no endpoint {shortened(name, 128)!r}", path="endpoint")
         return found

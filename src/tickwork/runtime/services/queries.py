@@ -31,17 +31,24 @@ from tickwork.runtime.storage.payloads import decode_value
 from tickwork.runtime.storage.request_checks import shown
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.text import STATE_NUMBERS, instant, instant_or_none
+from tickwork.runtime.workers.sessions import WorkerSessions
 from tickwork.version import VERSION
 
 ROWS_PER_READ = 256
 
 
-class QueryService(EngineContext):
+class QueryService:
+    """Views of runs, workflows, queues and workers. Nothing here changes anything."""
+
+    def __init__(self, context: EngineContext, workers: WorkerSessions) -> None:
+        self._context, self._workers = context, workers
+        self.watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
+
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
-        draft = await self._draft(tenant, run_id)
+        draft = await self.draft(tenant, run_id)
         if draft is None:
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
-        await self.until_durable()
+        await self._context.until_durable()
         tasks = tuple([await self._task(view, value) for view, value in draft.tasks])
         return wire.RunDetail(
             **draft.head,
@@ -51,20 +58,20 @@ class QueryService(EngineContext):
             tasks=tasks,
         )
 
-    async def _draft(self, tenant: str, run_id: str) -> reads.RunDraft | None:
-        owner = self.tenant(tenant)
+    async def draft(self, tenant: str, run_id: str) -> reads.RunDraft | None:
+        owner = self._context.tenant(tenant)
         live = owner.runs.get(run_id)
         if live is not None:
             # What is written while the store is asked would be in neither, so the books are asked first and last.
-            unwritten = self.live.books.attempts_of(live.number)
+            unwritten = self._context.live.books.attempts_of(live.number)
             stored = await self._stored_attempts(live.number)
             if owner.runs.get(run_id) is live:
-                return reads.live_draft(self.state, self.live.books, live, [*stored, *unwritten])
-        row = await self.ended_row(tenant, run_id)
+                return reads.live_draft(self._context.state, self._context.live.books, live, [*stored, *unwritten])
+        row = await self._context.ended_row(tenant, run_id)
         if row is None:
             return None
         stored = await self._stored_attempts(row.number)
-        if (archived := self.archives.opened(row.number)) is not None:
+        if (archived := self._context.archives.opened(row.number)) is not None:
             stored = [*(one for data in archived.attempts for one in attempts_decoder.decode(data)), *stored]
         known = {(one.task, one.attempt, one.ended_ms) for one in stored}
         own = attempts_decoder.decode(row.attempts) if row.attempts else []
@@ -75,18 +82,19 @@ class QueryService(EngineContext):
     async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[AttemptRecord]:
         """Of one task, as its run's record has them; a child of a map that has ended is found by its run's id only."""
         run_id = run_id or await self._run_id_of(task, tenant) or ""
-        live, books = self.tenant(tenant).runs.get(run_id), self.live.books
+        live, books = self._context.tenant(tenant).runs.get(run_id), self._context.live.books
         if live is not None:
             unwritten = books.attempts_of(live.number)  # before the store is asked: it may be written meanwhile
             found = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
-        elif (row := await self.ended_row(tenant, run_id) if run_id else None) is not None:
+        elif (row := await self._context.ended_row(tenant, run_id) if run_id else None) is not None:
             found = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
         else:
             found = []
         return [one for one in found if one.task == task]
 
     async def _stored_attempts(self, number: int) -> list[AttemptRecord]:
-        return [one for data in await self.store.read_attempts(number) if data for one in attempts_decoder.decode(data)]
+        stored = await self._context.store.read_attempts(number)
+        return [one for data in stored if data for one in attempts_decoder.decode(data)]
 
     async def _task(self, view: dict[str, Any], value: Value) -> wire.Task:
         return wire.Task(**view, result=await self._plain(value), result_size=reads.shown(value))
@@ -96,37 +104,39 @@ class QueryService(EngineContext):
         if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
             return None
         try:
-            data = await self.vault.bytes_of(value)
+            data = await self._context.payloads.bytes_of(value)
         except Corrupt as error:  # the rest of the run can be shown; who asks for the value alone gets the error
             return f"[this value is damaged: {error}]"
         return shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
 
     async def value_bytes(self, run_id: str, node: str = "", *, tenant: str = TENANT) -> bytes:
         """The whole output of a run, or the result of one of its nodes, as MessagePack."""
-        draft = await self._draft(tenant, run_id)
+        draft = await self.draft(tenant, run_id)
         if draft is None:
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
-        await self.until_durable()
+        await self._context.until_durable()
         if not node:
-            return await self.vault.bytes_of(draft.output)
+            return await self._context.payloads.bytes_of(draft.output)
         for view, value in draft.tasks:
             if view["node"] == node:
-                return await self.vault.bytes_of(value)
+                return await self._context.payloads.bytes_of(value)
         raise Refused(
             "unknown_node", f"run {shortened(run_id, 128)!r} has no node {shortened(node, 128)!r}", path="node"
         )
 
     async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
         """One page, newest first, and the number before which the next one begins (0: none)."""
-        self.tenant(wanted.tenant)
-        if self.shared:
-            end = self.number + 1 << NUMBER_BITS
+        self._context.tenant(wanted.tenant)
+        if self._context.shared:
+            end = self._context.number + 1 << NUMBER_BITS
             wanted = msgspec.structs.replace(wanted, before=min(wanted.before or end, end))
-        left = self.live.books.recently_left()  # before the store is asked: what is written meanwhile is in neither
-        stored = await self.store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
-        stored = [row for row in stored if row.number >> NUMBER_BITS == self.number]  # others are further down
-        found = reads.page(self.state, self.live.books, wanted, stored, left)
-        await self.until_durable()
+        # Before the store is asked: what is written meanwhile is in neither.
+        left = self._context.live.books.recently_left()
+
+        stored = await self._context.store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
+        stored = [row for row in stored if row.number >> NUMBER_BITS == self._context.number]  # others are further down
+        found = reads.page(self._context.state, self._context.live.books, wanted, stored, left)
+        await self._context.until_durable()
         return found
 
     def filter(
@@ -139,18 +149,18 @@ class QueryService(EngineContext):
         return RunFilter(tenant, workflow, tuple(STATE_NUMBERS[state] for state in states), schedule, before, limit)
 
     def why_not(self, run_id: str, *, tenant: str = TENANT) -> WhyNot | None:
-        return why_not(self.state, tenant, run_id)
+        return why_not(self._context.state, tenant, run_id)
 
     async def why(self, run_id: str, *, tenant: str = TENANT) -> RunHistory | None:
         """The chain of decisions, folded from the journal in small portions so that ticks go on. None: there is no such
         run, which is looked up before a journal of any length is read."""
-        live = self.tenant(tenant).runs.get(run_id)
-        if live is None and await self.ended_row(tenant, run_id) is None:
+        live = self._context.tenant(tenant).runs.get(run_id)
+        if live is None and await self._context.ended_row(tenant, run_id) is None:
             return None
-        await self.until_durable()
-        machine = Machine(settings=self.state.settings, zones=self.zones)
+        await self._context.until_durable()
+        machine = Machine(settings=self._context.state.settings, zones=self._context.zones)
         builder = HistoryBuilder(machine.state, tenant, run_id)
-        head, seq, last = GENESIS, 0, self.live.durable_seq
+        head, seq, last = GENESIS, 0, self._context.live.durable_seq
         while seq < last:
             for sealed in await self.journal(after=seq, limit=min(ROWS_PER_READ, last - seq)):
                 builder.add_row(unseal(sealed, head))
@@ -159,13 +169,13 @@ class QueryService(EngineContext):
         return builder.story()
 
     async def journal(self, *, after: int, limit: int) -> list[SealedRow]:
-        return await self.archives.journal(self.number, after=after, limit=limit)
+        return await self._context.archives.journal(self._context.number, after=after, limit=limit)
 
     async def head(self) -> wire.PartitionHead:
         """From the store: whoever asks wants to know what is durable."""
-        found, gauge = await self.store.read_head(self.number), self.state.gauge
+        found, gauge = await self._context.store.read_head(self._context.number), self._context.state.gauge
         return wire.PartitionHead(
-            partition=self.number,
+            partition=self._context.number,
             epoch=found.epoch,
             seq=found.seq,
             tick=found.tick,
@@ -175,14 +185,15 @@ class QueryService(EngineContext):
         )
 
     async def settings(self) -> Settings:
-        return settings_of(msgspec.msgpack.encode(self.state.settings))
+        return settings_of(msgspec.msgpack.encode(self._context.state.settings))
 
     async def status(self, *, tenant: str = TENANT) -> wire.Status:
-        state, live = self.state, self.live
-        owner = self.tenant(tenant)
+        state, live = self._context.state, self._context.live
+        owner = self._context.tenant(tenant)
         ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
         ledger = live.books.ledger
         balance = ledger.balances.get(tenant)
+        alerts = [f"{alarm.kind}: {alarm.text}" for alarm in self._context.alarms.recent]
         return wire.Status(
             version=VERSION,
             tick=state.tick,
@@ -195,8 +206,8 @@ class QueryService(EngineContext):
             running=len(live.books.open),
             workers=len(state.workers),
             runs={state: count for state, count in ended.items() if count},
-            alerts=(*(f"{alarm.kind}: {alarm.text}" for alarm in self.alarms), *stranded_words(self.state)),
-            accepting=self.accepting,
+            alerts=(*alerts, *stranded_words(state)),
+            accepting=self._context.accepting,
             schedules=len(ledger),
             schedules_late=len(ledger.late),
             occurrences=balance.words() if balance is not None else {},
@@ -206,9 +217,9 @@ class QueryService(EngineContext):
         )
 
     def _clock_status(self) -> wire.ClockStatus | None:
-        if self.clock_monitor is None:
+        if self._context.clock_monitor is None:
             return None
-        reading = self.clock_monitor.reading()
+        reading = self._context.clock_monitor.reading()
         return wire.ClockStatus(
             state=reading.state,
             wall_time=instant(reading.wall_ms),
@@ -227,34 +238,34 @@ class QueryService(EngineContext):
         return [clock.description] if clock is not None and clock.description else []
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:
-        return reads.workflows(self.state, tenant)
+        return reads.workflows(self._context.state, tenant)
 
     def workflow(self, name: str, *, tenant: str = TENANT) -> wire.WorkflowDetail:
         """The latest version, with the document that was put."""
-        plan = self.plan(tenant, name)
-        head = next(one for one in reads.workflows(self.state, tenant) if one.name == name)
-        document = msgspec.json.decode(self.state.documents[plan.hash])
+        plan = self._context.plan(tenant, name)
+        head = next(one for one in reads.workflows(self._context.state, tenant) if one.name == name)
+        document = msgspec.json.decode(self._context.state.documents[plan.hash])
         return wire.WorkflowDetail(**msgspec.structs.asdict(head), document=document)
 
     async def known(self, ids: Sequence[str], *, tenant: str = TENANT) -> list[str]:
         """Those of the ids whose runs live here, or ended here and are not in the store yet; durable."""
-        runs, left = self.tenant(tenant).runs, self.live.books.find_left
+        runs, left = self._context.tenant(tenant).runs, self._context.live.books.find_left
         found = [one for one in ids if runs.get(one) is not None or left(tenant, one) is not None]
-        await self.until_durable()
+        await self._context.until_durable()
         return found
 
     def queues(self) -> list[wire.Queue]:
-        return reads.queues(self.state)
+        return reads.queues(self._context.state)
 
     def workers(self) -> list[wire.Worker]:
-        now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
+        now_ms, mono_ms = self._context.clock.wall_ms(), self._context.clock.mono_ms()
         found: list[wire.Worker] = []
-        for worker in sorted(self.state.workers.values(), key=lambda one: one.id):
-            seat = self.floor.seats.get(worker.id)
+        for worker in sorted(self._context.state.workers.values(), key=lambda one: one.id):
+            seat = self._workers.seats.get(worker.id)
             heard_ms = now_ms - (mono_ms - seat.heard_ms) if seat is not None else 0
             profile = seat.profile if seat is not None else None
             application, _, version = worker.labels.get(PIN_LABEL, "").rpartition("@")
-            latest = latest_name(self.state.tenants.get(TENANT), application)
+            latest = latest_name(self._context.state.tenants.get(TENANT), application)
             found.append(
                 wire.Worker(
                     id=worker.id,
@@ -283,11 +294,11 @@ class QueryService(EngineContext):
 
     def check_number(self, task: int) -> None:
         """Refuse a number that no run and no task has had yet."""
-        if not self.state.settings.first_number <= task < self.state.next_number:
+        if not self._context.state.settings.first_number <= task < self._context.state.next_number:
             raise Refused("unknown_task", f"there is no task {task}", path="task")
 
     async def _run_id_of(self, task: int, tenant: str) -> str | None:
-        live = self.state.tasks.get(task)
+        live = self._context.state.tasks.get(task)
         if live is not None:
             return live.run.id if live.run.tenant.id == tenant else None
         found, _ = await self.runs(RunFilter(tenant, before=task + 1, limit=1))
@@ -300,9 +311,9 @@ class QueryService(EngineContext):
     ) -> AsyncIterator[wire.Run | None]:
         """The run whenever something of it changed, until it has ended; None after `idle_s` without a change."""
         woken = asyncio.Event()
-        watchers = self._watchers.setdefault((tenant, run_id), [])
+        watchers = self.watchers.setdefault((tenant, run_id), [])
         watchers.append(woken)
-        self.live.watched = True
+        self._context.live.watched = True
         try:
             while True:
                 woken.clear()
@@ -319,25 +330,25 @@ class QueryService(EngineContext):
         finally:
             watchers.remove(woken)
             if not watchers:
-                self._watchers.pop((tenant, run_id), None)
-            self.live.watched = bool(self._watchers)
+                self.watchers.pop((tenant, run_id), None)
+            self._context.live.watched = bool(self.watchers)
 
     async def _summary(self, tenant: str, run_id: str) -> wire.Run:
-        live = self.tenant(tenant).runs.get(run_id)
+        live = self._context.tenant(tenant).runs.get(run_id)
         if live is not None:
-            view = reads.summary(live, self.state.settings.clock)
-            await self.until_durable()
+            view = reads.summary(live, self._context.state.settings.clock)
+            await self._context.until_durable()
             return view
-        row = await self.ended_row(tenant, run_id)
+        row = await self._context.ended_row(tenant, run_id)
         if row is None:
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
-        await self.until_durable()
+        await self._context.until_durable()
         return reads.row_summary(row)
 
-    def _wake_watchers(self, decided: DecidedTick) -> None:
+    def wake_watchers(self, decided: DecidedTick) -> None:
         """Whoever watches a run that these events changed. A run that closed is named by the events, too."""
-        for (tenant, run_id), watchers in self._watchers.items():
-            owner = self.state.tenants.get(tenant)
+        for (tenant, run_id), watchers in self.watchers.items():
+            owner = self._context.state.tenants.get(tenant)
             run: Run | None = owner.runs.get(run_id) if owner is not None else None
             if run is None or run.number in decided.changed:
                 for woken in watchers:

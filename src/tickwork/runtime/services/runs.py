@@ -10,35 +10,35 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
-from tickwork.core.base.names import NAME_CHARACTERS_MAX, check_name
+from tickwork.core.base.names import NAME_CHARACTERS_MAX
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
-from tickwork.core.calendar.durations import duration_ms, instant_ms
+from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
-from tickwork.core.definition.model import TaskNode
-from tickwork.core.definition.plan import Plan, new_plan
-from tickwork.core.evolve.versions import by_age
+from tickwork.core.definition.plan import Plan
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import Payload, RunRow
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT, refusal_of
+from tickwork.runtime.context import TENANT, EngineContext, refusal_of
 from tickwork.runtime.maintenance.value_gc import named_in
-from tickwork.runtime.services.endpoints import EndpointService
-from tickwork.runtime.services.schedules import new_ones
-from tickwork.runtime.services.workflows import WorkflowService, registration
+from tickwork.runtime.services.queries import QueryService
+from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
-from tickwork.runtime.storage.request_checks import check_terms, check_writable, packed
+from tickwork.runtime.storage.request_checks import check_terms, packed
 from tickwork.runtime.storage.run_records import record_of
-from tickwork.runtime.views import runs as reads
-from tickwork.runtime.views.endpoints import PREFIX
 from tickwork.runtime.views.text import instant
 
 
-class RunService(EndpointService, WorkflowService):
+class RunService:
+    """Commands about runs."""
+
+    def __init__(self, context: EngineContext, workflows: WorkflowService, queries: QueryService) -> None:
+        self._context, self._workflows, self._queries = context, workflows, queries
+
     async def submit(
         self,
         submissions: Sequence[wire.Submission],
@@ -48,7 +48,7 @@ class RunService(EndpointService, WorkflowService):
         new_id: Callable[[], str] | None = None,
     ) -> list[wire.Submitted | wire.Rejected]:
         """All of them in one call; each is accepted or refused on its own. `new_id` names those without a name."""
-        new_id = new_id or self.ids.new
+        new_id = new_id or self._context.ids.new
         asked: list[inp.Input] = []
         payloads: list[Payload] = []
         refused: dict[int, wire.Rejected] = {}
@@ -67,7 +67,7 @@ class RunService(EndpointService, WorkflowService):
             asked.append(one)
         answers: dict[int, CommandResult] = {}
         if asked:
-            letter = self.post(asked, payloads, facts=facts)
+            letter = self._context.post(asked, payloads, facts=facts)
             await letter.done
             answers = letter.answers
         if not refused and not answers:
@@ -76,7 +76,7 @@ class RunService(EndpointService, WorkflowService):
 
     def _bare(self, submissions: Sequence[wire.Submission], tenant: str) -> dict[str, wire.Submission]:
         """Of each workflow that needs nothing, the submission that says nothing but its name: most of a batch."""
-        owner = self.state.tenants.get(tenant)
+        owner = self._context.state.tenants.get(tenant)
         plans = owner.plans if owner is not None else {}
         named = {submission.workflow: plans.get(submission.workflow) for submission in submissions}
         return {
@@ -88,12 +88,12 @@ class RunService(EndpointService, WorkflowService):
     async def _submission(
         self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload], new_id: Callable[[], str]
     ) -> inp.Submit:
-        submission = self._timed(self._pinned(submission, tenant), tenant)
+        submission = self._timed(self._workflows.pin_submission(submission, tenant), tenant)
         inputs: Value = None
         if submission.inputs:
             inputs = packed(submission.inputs, "inputs")
             if len(inputs) > INLINE_BYTES_MAX:
-                plan = self.plan(tenant, submission.workflow, submission.definition)
+                plan = self._context.plan(tenant, submission.workflow, submission.definition)
                 inputs = await self._large_inputs(submission.inputs, plan, payloads)
         workflow = submission.workflow
         if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
@@ -116,11 +116,11 @@ class RunService(EndpointService, WorkflowService):
 
     def _timed(self, submission: wire.Submission, tenant: str) -> wire.Submission:
         """A workflow that asks for its scheduled time gets the present where nobody gave one."""
-        owner = self.state.tenants.get(tenant)
+        owner = self._context.state.tenants.get(tenant)
         plan = owner.plans.get(submission.workflow) if owner is not None else None
         if plan is None or SCHEDULED_TIME not in plan.definition.inputs or SCHEDULED_TIME in submission.inputs:
             return submission
-        given = submission.inputs | {SCHEDULED_TIME: instant(self.now_ms())}
+        given = submission.inputs | {SCHEDULED_TIME: instant(self._context.now_ms())}
         return msgspec.structs.replace(submission, inputs=given)
 
     async def _large_inputs(self, inputs: dict[str, Any], plan: Plan, payloads: list[Payload]) -> Value:
@@ -136,99 +136,10 @@ class RunService(EndpointService, WorkflowService):
         problems = check_inputs(plan.definition, inputs)
         if problems:
             raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
-        return await self.vault.take_any(data, payloads)
-
-    async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
-        """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them.
-        The answer names the schedules that were published, not a million others."""
-        if publication.application:
-            check_name(publication.application, path="application", kind="application")
-        documents = [msgspec.json.encode(document) for document in publication.documents]
-        plans = [new_plan(document) for document in documents]
-        taken = next((plan.name for plan in plans if plan.name.startswith(PREFIX)), None)
-        if taken is not None:
-            name = shortened(taken, 128)
-            message = f"{name!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
-            raise Refused("name_reserved", message, path="name")
-        self._check_policies(plans)
-        owner = self.tenant(tenant)
-        queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
-        asked: list[inp.Input] = [inp.PutQueue(by, queue) for queue in queues]
-        versioned = bool(publication.application and publication.version)
-        for plan, document in zip(plans, documents, strict=True):
-            if versioned:
-                if plan.hash not in owner.versions:
-                    asked.append(inp.PutDefinition(by, tenant, document, False))
-                continue
-            latest = owner.plans.get(plan.name)
-            if latest is None or latest.hash != plan.hash:
-                asked.append(inp.PutDefinition(by, tenant, document))
-        known = owner.plans | {plan.name: plan for plan in plans}
-        if publication.application or publication.schedules:
-            whole = self._set_of(
-                publication.application, publication.schedules, known, by=by, tenant=tenant, queues=frozenset(queues)
-            )
-            if versioned:
-                asked.append(registration(publication, plans, whole))
-            else:
-                asked += [whole] if publication.application else new_ones(owner, whole)
-        for one in asked:
-            check_writable(one)
-        if asked:
-            letter = self.post(asked, [], facts=False)
-            await letter.done
-            wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
-            if wrong is not None:
-                raise Refused(wrong.code, wrong.message)
-        await self.until_durable()  # also where nothing is new: whoever published it first may not have been told yet
-        return reads.workflows(self.state, tenant, among=publication.schedules)
-
-    def _check_policies(self, plans: Sequence[Plan]) -> None:
-        """Refuse a workflow that names a policy which does not exist: each of its runs would be denied and fail."""
-        for plan in plans:
-            named = {name for step in plan.steps for name in step.policies}
-            missing = sorted(named - self.state.policies.keys())
-            if missing:
-                message = f"{plan.name}: there is no policy {missing[0]}, so that each run would fail; leave it out"
-                raise Refused("policy_missing", f"{message} (policies cannot be put yet)", path="policy")
-
-    def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
-        """What another partition needs to decide as this one does, in this order: the latest version of each workflow,
-        then the versions of applications, the latest last. Schedules live at home."""
-        owner, documents = self.tenant(tenant), self.state.documents
-        plain = [plan.hash for plan in owner.plans.values() if not plan.name.startswith(PREFIX)]
-        found = [wire.Publication(documents=tuple(msgspec.json.decode(documents[one]) for one in plain))]
-        for application, versions in sorted(owner.applications.items()):
-            for version in by_age(versions):
-                if version.declared is not None and all(one in documents for one in version.workflows.values()):
-                    own = tuple(msgspec.json.decode(documents[one]) for one in version.workflows.values())
-                    found.append(wire.Publication(documents=own, application=application, version=version.name))
-        return found
-
-    async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
-        rate_ms = duration_ms(wanted.per, path="per")
-        await self.command(inp.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window))
-
-    async def confirm_clock(self, *, by: str) -> bool:
-        """A person says that the wall clock is right. Return whether a step of it was held here."""
-        if self.clock_monitor is None or not self.clock_monitor.confirm(by):
-            return False
-        await self.command(inp.HoldTimers(self.live.keeper.is_ahead()))  # durable, with the gap before it
-        return True
+        return await self._context.payloads.take_any(data, payloads)
 
     async def cancel(self, run_id: str, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
-        await self.command(inp.Cancel(by, tenant, run_id, reason), facts=True)
-
-    async def pause(
-        self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
-    ) -> None:
-        until_ms = instant_ms(until, path="until") if until else None
-        if until_ms is not None and until_ms <= max(self.now_ms(), self.state.now_ms):
-            raise Refused("bad_time", "a pause must end in the future", path="until")
-        await self.command(inp.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
-
-    async def resume(self, scope: str, name: str, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(inp.Resume(by, scope, tenant, name), facts=scope == "run")
+        await self._context.command(inp.Cancel(by, tenant, run_id, reason), facts=True)
 
     async def resolve(
         self,
@@ -240,15 +151,15 @@ class RunService(EndpointService, WorkflowService):
         values: dict[str, Any] | None = None,
         tenant: str = TENANT,
     ) -> None:
-        if self.tenant(tenant).runs.get(run_id) is not None:
+        if self._context.tenant(tenant).runs.get(run_id) is not None:
             raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
-        row = await self.ended_row(tenant, run_id)
+        row = await self._context.ended_row(tenant, run_id)
         if row is not None:
             await self._bring_back(row)
         payloads: list[Payload] = []
         given = {node: await self._taken(value, f"values.{node}", payloads) for node, value in (values or {}).items()}
         asked = inp.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
-        await self.command(asked, payloads, facts=True)
+        await self._context.command(asked, payloads, facts=True)
 
     async def _taken(self, value: Any, path: str, payloads: list[Payload]) -> Value:
         """A value that somebody sends to a run, of any size up to the limit of inputs."""
@@ -260,7 +171,7 @@ class RunService(EndpointService, WorkflowService):
                 "where tasks can read it, and send its name"
             )
             raise Refused("value_too_large", message, path=path)
-        return await self.vault.take_any(data, payloads)
+        return await self._context.payloads.take_any(data, payloads)
 
     async def _whole(self, record: inp.RunRecord, payloads: list[Payload]) -> inp.RunRecord:
         """With values of its own, for another run: what its children gave leaves with it for the archive."""
@@ -270,21 +181,21 @@ class RunService(EndpointService, WorkflowService):
 
     async def _own_value(self, value: Value, payloads: list[Payload]) -> Value:
         if isinstance(value, Ref) and value.place in APART:
-            return await self.vault.take_any(await self.vault.bytes_of(value), payloads)
-        if not await self.vault.renewed(value):
+            return await self._context.payloads.take_any(await self._context.payloads.bytes_of(value), payloads)
+        if not await self._context.payloads.renewed(value):
             raise Corrupt("a value of this run is not kept any more")
         return value
 
     async def _bring_back(self, row: RunRow) -> None:
         """A run that goes on: the values that it names are needed again, and what its children gave is in the store
         again."""
-        archived = self.archives.opened(row.number)
+        archived = self._context.archives.opened(row.number)
         children = archived.children if archived is not None and archived.row.ended_ms == row.ended_ms else []
         named = sorted(named_in([row.record, row.output, *(child.value for child in children)]))
-        await self.store.renew_payloads(named)
-        await self.artifacts.renew(named)
+        await self._context.store.renew_payloads(named)
+        await self._context.artifacts.renew(named)
         for child in children:
-            self.live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
+            self._context.live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
 
     async def rerun_once(
         self, run_id: str, wanted: wire.RerunRequest, *, by: str, key: str, tenant: str = TENANT
@@ -292,7 +203,7 @@ class RunService(EndpointService, WorkflowService):
         """Under the same key it is the same run: its id is made of the old one's and the key, so that it stays known as
         long as the run is, in whichever partition the old run lives."""
         new = _rerun_id(run_id, key)
-        if await self.known([new], tenant=tenant) or await self.ended_row(tenant, new) is not None:
+        if await self._queries.known([new], tenant=tenant) or await self._context.ended_row(tenant, new) is not None:
             return wire.Submitted(id=new, duplicate=True)
         try:
             return wire.Submitted(id=await self.rerun(run_id, wanted, by=by, new_id=new, tenant=tenant))
@@ -304,9 +215,9 @@ class RunService(EndpointService, WorkflowService):
     async def rerun(
         self, run_id: str, wanted: wire.RerunRequest, *, by: str, new_id: str = "", tenant: str = TENANT
     ) -> str:
-        row = await self.ended_row(tenant, run_id)
-        if row is None or row.number >> NUMBER_BITS != self.number:
-            if self.tenant(tenant).runs.get(run_id) is not None:
+        row = await self._context.ended_row(tenant, run_id)
+        if row is None or row.number >> NUMBER_BITS != self._context.number:
+            if self._context.tenant(tenant).runs.get(run_id) is not None:
                 raise Refused(
                     "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
                 )
@@ -318,11 +229,11 @@ class RunService(EndpointService, WorkflowService):
             check_plain(wanted.inputs)
             inputs = packed(wanted.inputs, "inputs")
             if len(inputs) > INLINE_BYTES_MAX:
-                plan = self.state.plans.get(wanted.definition or record.definition)
+                plan = self._context.state.plans.get(wanted.definition or record.definition)
                 if plan is None:
                     raise Refused("unknown_definition", "that version is not here", path="definition")
                 inputs = await self._large_inputs(wanted.inputs, plan, payloads)
-        new = new_id or self.ids.new()
+        new = new_id or self._context.ids.new()
         asked = inp.Rerun(
             by,
             tenant,
@@ -334,19 +245,19 @@ class RunService(EndpointService, WorkflowService):
             wanted.inputs is not None,
             wanted.from_start,
         )
-        await self.command(asked, payloads)
+        await self._context.command(asked, payloads)
         return new
 
     async def decide(
         self, run_id: str, node: str, *, approve: bool, by: str, comment: str = "", tenant: str = TENANT
     ) -> None:
-        await self.command(inp.Decide(by, tenant, run_id, node, approve, comment), facts=True)
+        await self._context.command(inp.Decide(by, tenant, run_id, node, approve, comment), facts=True)
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payloads: list[Payload] = []
         payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
         asked = inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
-        told = (await self.command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
+        told = (await self._context.command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
         return wire.Heard(detail=told, waiting=int(told.partition(" ")[0]) if told else 1)
 
 
@@ -371,11 +282,6 @@ def _body(submission: wire.Submission) -> str:
 def _rerun_id(run_id: str, key: str) -> str:
     text = stable_digest(pack([run_id, key]))
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
-
-
-def _queues(plan: Plan) -> set[str]:
-    steps = [step.body or step for step in plan.steps]
-    return {step.requirement[0] for step in steps if isinstance(step.node, TaskNode) or step.kind == 0}
 
 
 def _in_order(

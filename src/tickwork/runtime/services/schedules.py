@@ -51,32 +51,37 @@ NOBODYS = "preview"  # a name that no schedule can have
 _decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
 
 
-class ScheduleService(EngineContext):
+class ScheduleService:
+    """Schedules, their occurrences, backfills and holidays."""
+
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+
     # ---- what changes something
 
-    async def put_schedule(
+    async def put(
         self, name: str, wanted: wire.ScheduleRequest, *, by: str, new: bool = False, tenant: str = TENANT
     ) -> wire.SchedulePreview:
         """Create or replace one; with `new`, only create it."""
         put = put_of(name, wanted, by=by, tenant=tenant, new=new)
         self._check_no_endpoint(name, tenant)
         with in_words():
-            check_put(self.state, put)
-        old = self.tenant(tenant).schedules.get(name)
+            check_put(self._context.state, put)
+        old = self._context.tenant(tenant).schedules.get(name)
         owner = "" if old is None else old.owner
-        await self.command(put)
-        return self._told(name, wanted, self.tenant(tenant).schedules.get(name), tenant, owner)
+        await self._context.command(put)
+        return self.preview_of(name, wanted, self._context.tenant(tenant).schedules.get(name), tenant, owner)
 
-    async def apply_schedules(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
+    async def apply(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
         check_name(wanted.owner, path="owner", kind="owner")
-        asked = self._set_of(wanted.owner, wanted.schedules, self.tenant(tenant).plans, by=by, tenant=tenant)
+        asked = self.set_of(wanted.owner, wanted.schedules, self._context.tenant(tenant).plans, by=by, tenant=tenant)
         if not wanted.dry_run:
-            await self.command(asked)
-        held = self.tenant(tenant).schedules
+            await self._context.command(asked)
+        held = self._context.tenant(tenant).schedules
         applied = (held.get(name) for name in sorted(wanted.schedules))
         return [views.schedule(one) for one in applied if one is not None and not one.archived]
 
-    def _set_of(
+    def set_of(
         self,
         owner: str,
         wanted: Mapping[str, wire.ScheduleRequest],
@@ -93,61 +98,61 @@ class ScheduleService(EngineContext):
             put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
             self._check_no_endpoint(name, tenant, path=path)
             with in_words(path):
-                check_put(self.state, put, plans=plans, queues=queues)
+                check_put(self._context.state, put, plans=plans, queues=queues)
             puts.append(put)
         return inp.ApplySchedules(by, tenant, owner, puts)
 
     def _check_no_endpoint(self, name: str, tenant: str, *, path: str = "schedule") -> None:
-        old = self.tenant(tenant).schedules.get(name)
+        old = self._context.tenant(tenant).schedules.get(name)
         if old is not None and is_endpoint(old):
             raise Refused("name_taken", f"{name} is an endpoint; put it as one, or choose another name", path=path)
 
-    async def remove_schedule(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+    async def remove(self, name: str, *, by: str, tenant: str = TENANT) -> None:
         """Not an endpoint, which keeps its history: that is archived."""
-        if is_endpoint(schedule_of(self.state, tenant, name)):
+        if is_endpoint(schedule_of(self._context.state, tenant, name)):
             raise Refused("illegal_move", f"{name} is an endpoint, which is archived and not deleted", path="schedule")
-        await self.command(inp.RemoveSchedule(by, tenant, name))
+        await self._context.command(inp.RemoveSchedule(by, tenant, name))
 
-    async def steer_schedule(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(inp.SteerSchedule(by, tenant, name, deed))
+    async def steer(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._context.command(inp.SteerSchedule(by, tenant, name, deed))
 
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
-        now_ms = self.now_ms()
+        now_ms = self._context.now_ms()
         ttl_ms = duration_ms(wanted.ttl, path="ttl") if wanted.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
         asked = inp.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
         with in_words():
-            check_advice(self.state, asked, now_ms=now_ms)
-        await self.command(asked)
-        return self.schedule(name, tenant=tenant)
+            check_advice(self._context.state, asked, now_ms=now_ms)
+        await self._context.command(asked)
+        return self.get(name, tenant=tenant)
 
     async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:
-        await self.command(inp.Advise(by, tenant, name, clear=True))
-        return self.schedule(name, tenant=tenant)
+        await self._context.command(inp.Advise(by, tenant, name, clear=True))
+        return self.get(name, tenant=tenant)
 
     async def trigger(self, name: str, *, by: str, test: bool = False, key: str = "", tenant: str = TENANT) -> str:
         """Begin one run now; its id. What is in the archive begins nothing, also by hand. Under the same key it is the
         same run, for 24 hours."""
-        if schedule_of(self.state, tenant, name).archived:
+        if schedule_of(self._context.state, tenant, name).archived:
             raise Refused("illegal_move", f"{name} is in the archive; bring it back first", path="schedule")
-        return (await self.command(inp.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
+        return (await self._context.command(inp.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
 
     async def put_holidays(self, name: str, dates: tuple[str, ...] | None, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(inp.PutHolidays(by, tenant, name, dates))
+        await self._context.command(inp.PutHolidays(by, tenant, name, dates))
 
     # ---- backfill
 
     async def backfill(
         self, name: str, wanted: wire.BackfillRequest, *, by: str, tenant: str = TENANT
     ) -> wire.Backfill:
-        schedule = schedule_of(self.state, tenant, name)
-        zone = self.state.zones.get(schedule.when.zone)
+        schedule = schedule_of(self._context.state, tenant, name)
+        zone = self._context.state.zones.get(schedule.when.zone)
         from_ms, to_ms = (reading_ms(getattr(wanted, end), zone, path=end) for end in ("start", "end"))
         plan, dues_ms = await self._backfill_plan(schedule, wanted, from_ms, to_ms)
         if wanted.preview:
             return plan if wanted.forced else await self._without_known(plan, schedule, dues_ms)
-        answer = await self.command(
+        answer = await self._context.command(
             inp.Backfill(
                 by, tenant, name, from_ms, to_ms, wanted.concurrency, wanted.priority, wanted.newest_first,
                 wanted.forced,
@@ -166,9 +171,9 @@ class ScheduleService(EngineContext):
             raise Refused("not_backfillable", schedule.broken or "an endpoint has no fixed times", path="schedule")
         if from_ms >= to_ms:
             raise Refused("bad_window", "a window begins before it ends", path="start")
-        end_ms = window_end_ms(schedule, to_ms, self.state.now_ms)
+        end_ms = window_end_ms(schedule, to_ms, self._context.state.now_ms)
         if is_held(schedule):
-            end_ms = min(to_ms, self.state.now_ms + 1)
+            end_ms = min(to_ms, self._context.state.now_ms + 1)
         walk = rhythm.back_between if wanted.newest_first else rhythm.between
         times, dues_ms, count = walk(from_ms, end_ms), list[int](), 0
         while portion := list(islice(times, PORTION)):
@@ -201,24 +206,24 @@ class ScheduleService(EngineContext):
         return msgspec.structs.replace(plan, run_ids=missing, known=len(known))
 
     async def steer_backfill(self, number: int, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self.command(inp.SteerBackfill(by, tenant, number, deed))
+        await self._context.command(inp.SteerBackfill(by, tenant, number, deed))
 
     async def backfills(self, *, tenant: str = TENANT, limit: int = 50) -> list[wire.Backfill]:
         """Those under way, then those that ended, newest first."""
-        state = self.state
+        state = self._context.state
         live = [
             views.backfill(one.schedule.name, views.row_of(one))
             for _, one in sorted(state.backfills.items(), reverse=True)
             if one.schedule.tenant.id == tenant
         ]
-        unwritten = self.live.books.left_backfills(tenant)
-        stored = await self.store.list_backfills(tenant, limit=limit)
+        unwritten = self._context.live.books.left_backfills(tenant)
+        stored = await self._context.store.list_backfills(tenant, limit=limit)
         known = frozenset(row.number for row in unwritten)
         ended = [*unwritten, *(row for row in stored if row.number not in known)]
         return (live + [views.backfill(row.schedule, _decode_backfill(row.data)) for row in ended])[:limit]
 
     async def find_known(self, effect: FindRuns) -> inp.RunsKnown:
-        backfill = self.state.backfills.get(effect.backfill)
+        backfill = self._context.state.backfills.get(effect.backfill)
         schedule = backfill.schedule if backfill is not None else None
         known = await self._ran(effect.tenant, schedule, effect.schedule, effect.dues_ms)
         return inp.RunsKnown(effect.backfill, tuple(due_ms for due_ms in effect.dues_ms if due_ms in known))
@@ -230,7 +235,7 @@ class ScheduleService(EngineContext):
         if not left:
             return known
         stored = await self._stored_fates(tenant, name, min(left), max(left) + 1)
-        spans = [span for span in [*stored, *self.live.books.fates_of(tenant, name)] if span.fate == Fate.RAN]
+        spans = [span for span in [*stored, *self._context.live.books.fates_of(tenant, name)] if span.fate == Fate.RAN]
         known.update(due_ms for span in spans for due_ms in left if due_ms in (span.from_ms, span.to_ms))
         inside = [
             (span, within)
@@ -250,7 +255,7 @@ class ScheduleService(EngineContext):
     async def _begun(self, tenant: str, name: str, dues_ms: Sequence[int]) -> set[int]:
         """Those that have a run: here, in the store or in the archive. Asked for in the order in which runs move on,
         and at the end once more for one that came back."""
-        owner, books = self.tenant(tenant), self.live.books
+        owner, books = self._context.tenant(tenant), self._context.live.books
         ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
 
         def here() -> set[str]:
@@ -258,14 +263,14 @@ class ScheduleService(EngineContext):
 
         found = here()
         if ids:
-            found |= await retry_until_available(lambda: self.archives.known(tenant, list(ids)))
+            found |= await retry_until_available(lambda: self._context.archives.known(tenant, list(ids)))
         return {ids[one] for one in found | here()}
 
     async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[FateRange]:
         """All of them, however many; some may come twice."""
         found: list[FateRange] = []
         while True:
-            read = partial(self.store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
+            read = partial(self._context.store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
             page = await retry_until_available(read)
             found += page
             if len(page) < FATES_READ or page[-1].from_ms <= from_ms:
@@ -274,14 +279,14 @@ class ScheduleService(EngineContext):
 
     # ---- what is read
 
-    def schedule(self, name: str, *, tenant: str = TENANT) -> wire.Schedule:
-        return views.whole_schedule(schedule_of(self.state, tenant, name))
+    def get(self, name: str, *, tenant: str = TENANT) -> wire.Schedule:
+        return views.whole_schedule(schedule_of(self._context.state, tenant, name))
 
-    def schedules(
+    def page(
         self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
     ) -> wire.Schedules:
         """A page by name, those after `after`."""
-        owner = self.state.tenants.get(tenant)
+        owner = self._context.state.tenants.get(tenant)
         found = [
             one for name, one in (owner.schedules.items() if owner is not None else ())
             if name > after and one.archived is archived and group in ("", one.terms.group)
@@ -289,26 +294,24 @@ class ScheduleService(EngineContext):
         shown = tuple(views.schedule(one) for one in found[:limit])
         return wire.Schedules(schedules=shown, next=found[limit - 1].name if len(found) > limit else None)
 
-    def preview_schedule(
-        self, name: str, wanted: wire.ScheduleRequest, *, tenant: str = TENANT
-    ) -> wire.SchedulePreview:
+    def preview(self, name: str, wanted: wire.ScheduleRequest, *, tenant: str = TENANT) -> wire.SchedulePreview:
         """What this schedule would do, without putting it. One that names a workflow is checked as if it were put."""
-        old = self.tenant(tenant).schedules.get(name)
+        old = self._context.tenant(tenant).schedules.get(name)
         with in_words():
             check_terms(terms_of(wanted))
             if wanted.workflow:
                 put = put_of(name or "any", wanted, by="", tenant=tenant)
-                check_put(self.state, put if name else msgspec.structs.replace(put, schedule=NOBODYS))
-        return self._told(name, wanted, old, tenant, owner="" if old is None else old.owner)
+                check_put(self._context.state, put if name else msgspec.structs.replace(put, schedule=NOBODYS))
+        return self.preview_of(name, wanted, old, tenant, owner="" if old is None else old.owner)
 
-    def _told(
+    def preview_of(
         self, name: str, wanted: wire.ScheduleRequest, old: Schedule | None, tenant: str, owner: str
     ) -> wire.SchedulePreview:
-        state = self.state
+        state = self._context.state
         when = anchored(when_of(wanted), old, state.now_ms)
         with in_words():
-            rhythm = rhythm_of(state, self.tenant(tenant), name, when)
-        now_ms, zone, left = self.now_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
+            rhythm = rhythm_of(state, self._context.tenant(tenant), name, when)
+        now_ms, zone, left = self._context.now_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
         times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(wanted)
         found = [
             *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
@@ -326,7 +329,7 @@ class ScheduleService(EngineContext):
         self, *, days: int, tenant: str = TENANT, name: str = "", after: str = "", limit: int = 10_000
     ) -> wire.Upcoming:
         """What is expected within so many days, by time: a page of it, those after `after`."""
-        now_ms, owner = self.now_ms(), self.tenant(tenant)
+        now_ms, owner = self._context.now_ms(), self._context.tenant(tenant)
         every = (one for one_name, one in owner.schedules.items() if name in ("", one_name))
         times = upcoming(every, now_ms, now_ms + days * DAY_MS, _place(after) if after else (0, ""))
         found = list(islice(times, limit + 1))
@@ -336,18 +339,18 @@ class ScheduleService(EngineContext):
         )
 
     def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:
-        zone = self.state.zones.get(schedule_of(self.state, tenant, name).when.zone)
+        zone = self._context.state.zones.get(schedule_of(self._context.state, tenant, name).when.zone)
         return wire.Due(schedule=name, utc=instant(at_ms), local=in_zone(zone, at_ms))
 
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
     ) -> wire.Occurrences:
         """What became of a schedule's occurrences, oldest first; also of one that was removed."""
-        await self.until_durable()
+        await self._context.until_durable()
         from_ms = instant_ms(start, path="start") if start else 0
-        to_ms = instant_ms(end, path="end") if end else self.now_ms() + 1
-        fresh = self.live.books.fates_of(tenant, name)
-        stored = await self.store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
+        to_ms = instant_ms(end, path="end") if end else self._context.now_ms() + 1
+        fresh = self._context.live.books.fates_of(tenant, name)
+        stored = await self._context.store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
         spans: dict[tuple[int, int, int], FateRange] = {}
         for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
             if span.from_ms < to_ms and span.to_ms >= from_ms:
@@ -358,13 +361,13 @@ class ScheduleService(EngineContext):
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""
-        return views.catch_ups(self.tenant(tenant), self.now_ms(), policy)
+        return views.catch_ups(self._context.tenant(tenant), self._context.now_ms(), policy)
 
     def zone_names(self) -> wire.ZoneNames:
-        return wire.ZoneNames(zones=tuple(self.state.zones.names), tzdata=self.state.zones.version)
+        return wire.ZoneNames(zones=tuple(self._context.state.zones.names), tzdata=self._context.state.zones.version)
 
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(sorted(dates)) for name, dates in sorted(self.tenant(tenant).holidays.items())}
+        return {name: tuple(sorted(dates)) for name, dates in sorted(self._context.tenant(tenant).holidays.items())}
 
 
 def _has_times_of(span: FateRange, schedule: Schedule | None) -> bool:

@@ -1,32 +1,112 @@
 """Versions of applications: what is registered, which one is the latest, and what waits for one that nobody has."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.decide.versions import pin_of, pinned, stranded, version_of
-from tickwork.core.definition.plan import Plan
-from tickwork.core.evolve.versions import declared_puts, latest_of
+from tickwork.core.definition.model import TaskNode
+from tickwork.core.definition.plan import Plan, new_plan
+from tickwork.core.evolve.versions import by_age, declared_puts, latest_of
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import State, Tenant
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT
-from tickwork.runtime.services.schedules import ScheduleService
+from tickwork.runtime.context import TENANT, EngineContext
+from tickwork.runtime.services.schedules import ScheduleService, new_ones
+from tickwork.runtime.storage.request_checks import check_writable
+from tickwork.runtime.views import runs as reads
+from tickwork.runtime.views.endpoints import PREFIX
 from tickwork.runtime.views.text import instant
 
 
-class WorkflowService(ScheduleService):
+class WorkflowService:
+    """Published workflows and the versions of applications."""
+
+    def __init__(self, context: EngineContext, schedules: ScheduleService) -> None:
+        self._context, self._schedules = context, schedules
+
+    async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
+        """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them.
+        The answer names the schedules that were published, not a million others."""
+        if publication.application:
+            check_name(publication.application, path="application", kind="application")
+        documents = [msgspec.json.encode(document) for document in publication.documents]
+        plans = [new_plan(document) for document in documents]
+        taken = next((plan.name for plan in plans if plan.name.startswith(PREFIX)), None)
+        if taken is not None:
+            name = shortened(taken, 128)
+            message = f"{name!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
+            raise Refused("name_reserved", message, path="name")
+        self._check_policies(plans)
+        owner = self._context.tenant(tenant)
+        queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self._context.state.queues))
+        asked: list[inp.Input] = [inp.PutQueue(by, queue) for queue in queues]
+        versioned = bool(publication.application and publication.version)
+        for plan, document in zip(plans, documents, strict=True):
+            if versioned:
+                if plan.hash not in owner.versions:
+                    asked.append(inp.PutDefinition(by, tenant, document, False))
+                continue
+            latest = owner.plans.get(plan.name)
+            if latest is None or latest.hash != plan.hash:
+                asked.append(inp.PutDefinition(by, tenant, document))
+        known = owner.plans | {plan.name: plan for plan in plans}
+        if publication.application or publication.schedules:
+            whole = self._schedules.set_of(
+                publication.application, publication.schedules, known, by=by, tenant=tenant, queues=frozenset(queues)
+            )
+            if versioned:
+                asked.append(registration(publication, plans, whole))
+            else:
+                asked += [whole] if publication.application else new_ones(owner, whole)
+        for one in asked:
+            check_writable(one)
+        if asked:
+            letter = self._context.post(asked, [], facts=False)
+            await letter.done
+            wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
+            if wrong is not None:
+                raise Refused(wrong.code, wrong.message)
+        # Also where nothing is new: whoever published it first may not have been told yet.
+        await self._context.until_durable()
+        return reads.workflows(self._context.state, tenant, among=publication.schedules)
+
+    def _check_policies(self, plans: Sequence[Plan]) -> None:
+        """Refuse a workflow that names a policy which does not exist: each of its runs would be denied and fail."""
+        for plan in plans:
+            named = {name for step in plan.steps for name in step.policies}
+            missing = sorted(named - self._context.state.policies.keys())
+            if missing:
+                message = f"{plan.name}: there is no policy {missing[0]}, so that each run would fail; leave it out"
+                raise Refused("policy_missing", f"{message} (policies cannot be put yet)", path="policy")
+
+    def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
+        """What another partition needs to decide as this one does, in this order: the latest version of each workflow,
+        then the versions of applications, the latest last. Schedules live at home."""
+        owner, documents = self._context.tenant(tenant), self._context.state.documents
+        plain = [plan.hash for plan in owner.plans.values() if not plan.name.startswith(PREFIX)]
+        found = [wire.Publication(documents=tuple(msgspec.json.decode(documents[one]) for one in plain))]
+        for application, versions in sorted(owner.applications.items()):
+            for version in by_age(versions):
+                if version.declared is not None and all(one in documents for one in version.workflows.values()):
+                    own = tuple(msgspec.json.decode(documents[one]) for one in version.workflows.values())
+                    found.append(wire.Publication(documents=own, application=application, version=version.name))
+        return found
+
     def versions(self, application: str = "", *, tenant: str = TENANT) -> list[wire.AppVersion]:
         """Newest first; of one application, or of all."""
-        owner = self.tenant(tenant)
+        owner = self._context.tenant(tenant)
         if application and application not in owner.applications:
             raise Refused(
                 "unknown_application", f"there is no application {shortened(application, 128)!r}", path="application"
             )
-        waiting = {pin: count for tenant_id, pin, count in stranded(self.state) if tenant_id == tenant}
+        waiting = {pin: count for tenant_id, pin, count in stranded(self._context.state) if tenant_id == tenant}
         having: dict[str, int] = {}
-        for worker in self.state.workers.values():
+        for worker in self._context.state.workers.values():
             pin = worker.labels.get(PIN_LABEL, "")
             having[pin] = having.get(pin, 0) + 1
         found = []
@@ -50,7 +130,7 @@ class WorkflowService(ScheduleService):
 
     def workflows_of(self, application: str, *, tenant: str = TENANT) -> list[str]:
         """What the latest version of an application declares, in its order."""
-        owner = self.state.tenants.get(tenant)
+        owner = self._context.state.tenants.get(tenant)
         latest = latest_of(owner.applications.get(application, {})) if owner is not None else None
         return [] if latest is None else list(latest.workflows)
 
@@ -59,20 +139,20 @@ class WorkflowService(ScheduleService):
         return next(one for one in self.versions(application, tenant=tenant) if one.latest)
 
     def latest_version_name(self, application: str, *, tenant: str = TENANT) -> str:
-        return latest_name(self.tenant(tenant), application)
+        return latest_name(self._context.tenant(tenant), application)
 
     async def set_latest_version(
         self, version: str, application: str = "", *, by: str, tenant: str = TENANT
     ) -> wire.AppVersion:
         """Its definitions and schedules are those of the application from now on."""
         application = self._application(application, tenant)
-        wanted = version_of(self.tenant(tenant), application, version)
+        wanted = version_of(self._context.tenant(tenant), application, version)
         puts = declared_puts(wanted.declared, by) if wanted.declared is not None else []
-        await self.command(inp.SetLatestVersion(by, tenant, application, version, puts))
+        await self._context.command(inp.SetLatestVersion(by, tenant, application, version, puts))
         return self.latest_version(application, tenant=tenant)
 
     def _application(self, application: str, tenant: str) -> str:
-        known = sorted(self.tenant(tenant).applications)
+        known = sorted(self._context.tenant(tenant).applications)
         if application:
             if application not in known:
                 message = f"there is no application {shortened(application, 128)!r}"
@@ -83,13 +163,13 @@ class WorkflowService(ScheduleService):
             raise Refused("which_application" if known else "unknown_application", message, path="application")
         return known[0]
 
-    def _pinned(self, submission: wire.Submission, tenant: str) -> wire.Submission:
+    def pin_submission(self, submission: wire.Submission, tenant: str) -> wire.Submission:
         """A run that is pinned to a version has its definition too."""
         if not submission.version:
             return submission
         if submission.definition:
             raise Refused("version_and_definition", "give a version or a definition, not both", path="definition")
-        pin, definition = pinned(self.tenant(tenant), submission.workflow, submission.version)
+        pin, definition = pinned(self._context.tenant(tenant), submission.workflow, submission.version)
         return msgspec.structs.replace(submission, version=pin, definition=definition)
 
 
@@ -118,3 +198,8 @@ def registration(publication: wire.Publication, plans: list[Plan], whole: inp.Ap
         whole.puts,
         publication.latest,
     )
+
+
+def _queues(plan: Plan) -> set[str]:
+    steps = [step.body or step for step in plan.steps]
+    return {step.requirement[0] for step in steps if isinstance(step.node, TaskNode) or step.kind == 0}
