@@ -16,81 +16,87 @@ class CommandEntry(NamedTuple):
 
 GROUPS: dict[str, tuple[CommandEntry, ...]] = {
     "Begin": (
-        CommandEntry("init", "A starter project.", "commands.init:init"),
+        CommandEntry("init", "Create a starter project.", "commands.init:init"),
         CommandEntry(
             "dev",
-            "Server, engine and worker for an application; new code runs as soon as it is saved.",
+            "Run server, engine and worker for an application, and reload it when a file is saved.",
             "commands.dev:dev",
         ),
-        CommandEntry("run", "Start a run and follow it to its end.", "commands.run:run"),
-        CommandEntry(
-            "doctor", "Whether everything is as it must be, and what to do where not.", "commands.doctor:doctor"
-        ),
+        CommandEntry("run", "Start a run and follow it until it ends.", "commands.run:run"),
+        CommandEntry("doctor", "Check the set-up and say how to correct problems.", "commands.doctor:doctor"),
     ),
     "Runs": (
-        CommandEntry("runs", "Runs, newest first.", "commands.runs:runs"),
-        CommandEntry("show", "A run with its tasks, attempts, errors and output.", "commands.runs:show"),
-        CommandEntry("logs", "What the tasks of a run printed.", "commands.runs:logs"),
+        CommandEntry("runs", "List runs, newest first.", "commands.runs:runs"),
+        CommandEntry("show", "Show a run with its tasks, attempts, errors and output.", "commands.runs:show"),
+        CommandEntry("logs", "Show what the tasks of a run printed.", "commands.runs:logs"),
         CommandEntry(
-            "why", "The story of a run: what was decided, when, and what it waits for now.", "commands.runs:why"
+            "why", "Explain a run: what was decided, when and why, and what it waits for now.", "commands.runs:why"
         ),
-        CommandEntry("cancel", "End a run; what is running of it is stopped.", "commands.deeds:cancel"),
-        CommandEntry("pause", "Start nothing more of a run until it is resumed.", "commands.deeds:pause"),
-        CommandEntry("resume", "Go on with a paused run.", "commands.deeds:resume"),
-        CommandEntry("retry", "Try again whatever failed in a failed run.", "commands.deeds:retry"),
+        CommandEntry("cancel", "Cancel a run and stop its running tasks.", "commands.deeds:cancel"),
+        CommandEntry("pause", "Pause a run: start none of its tasks until it is resumed.", "commands.deeds:pause"),
+        CommandEntry("resume", "Resume a paused run.", "commands.deeds:resume"),
+        CommandEntry("retry", "Retry the failed nodes of a failed run.", "commands.deeds:retry"),
         CommandEntry("rerun", "Run an ended run again, as a new run.", "commands.deeds:rerun"),
-        CommandEntry("approve", "Let an approval of a run pass.", "commands.deeds:approve"),
-        CommandEntry("reject", "Refuse an approval of a run.", "commands.deeds:reject"),
-        CommandEntry("signal", "Tell an event to whoever waits for it.", "commands.deeds:signal"),
+        CommandEntry("approve", "Approve an approval node of a run.", "commands.deeds:approve"),
+        CommandEntry("reject", "Reject an approval node of a run.", "commands.deeds:reject"),
+        CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.deeds:signal"),
     ),
     "Schedules": (
-        CommandEntry("schedules", "The schedules, and when each is due next.", "commands.schedules:schedules"),
+        CommandEntry("schedules", "List schedules, with the next time of each.", "commands.schedules:schedules"),
         CommandEntry(
             "endpoints",
-            "The endpoints: URLs that are called when they are due, and why then.",
+            "List endpoints: URLs that are called automatically, with the reason for the next time.",
             "commands.endpoints:endpoints",
         ),
         CommandEntry(
             "backfill",
-            "Run what a schedule had, or would have had, in a time that is past.",
+            "Run the occurrences of a schedule in a past time range.",
             "commands.backfills:backfill",
         ),
-        CommandEntry("backfills", "Backfills: those under way, then those that ended.", "commands.backfills:backfills"),
-        CommandEntry("catchup", "What is late, and what would run, before anything does.", "commands.catchup:catchup"),
-        CommandEntry("holidays", "Lists of dates that schedules leave out.", "commands.holidays:holidays"),
-        CommandEntry("zones", "The time zones that a schedule may name.", "commands.holidays:zones"),
+        CommandEntry(
+            "backfills", "List backfills: active ones first, then those that ended.", "commands.backfills:backfills"
+        ),
+        CommandEntry(
+            "catchup", "Show late occurrences and what would run, before anything runs.", "commands.catchup:catchup"
+        ),
+        CommandEntry("holidays", "List the lists of dates that schedules leave out.", "commands.holidays:holidays"),
+        CommandEntry("zones", "List the time zones that a schedule can use.", "commands.holidays:zones"),
     ),
     "Server": (
-        CommandEntry("server", "The engine and its API, until SIGTERM or Ctrl-C.", "commands.server_and_worker:server"),
+        CommandEntry(
+            "server", "Run the engine and its API until SIGTERM or Ctrl-C.", "commands.server_and_worker:server"
+        ),
         CommandEntry(
             "worker",
-            "A worker for an application, until SIGTERM or Ctrl-C; a second one ends it at once.",
+            "Run a worker for an application until SIGTERM or Ctrl-C; a second signal stops it at once.",
             "commands.server_and_worker:worker",
         ),
-        CommandEntry("cluster", "Nodes, partitions and who owns them.", "commands.cluster:cluster"),
-        CommandEntry("status", "How the engine is.", "commands.status:status"),
+        CommandEntry("cluster", "Show nodes, partitions and their owners.", "commands.cluster:cluster"),
+        CommandEntry("status", "Show the state of the engine.", "commands.status:status"),
         CommandEntry(
             "clock",
-            "Wall clock, real time and logical time of the server, and whether they agree.",
+            "Show the wall clock, real time and logical time of the server, and whether they agree.",
             "commands.clock:clock",
         ),
-        CommandEntry("page", "A link to the server's page for one browser; it works once.", "commands.status:page"),
-        CommandEntry("workflows", "The workflows that the server knows.", "commands.status:workflows"),
-        CommandEntry("workers", "The workers that are connected.", "commands.status:workers"),
-        CommandEntry("queues", "The queues, with what waits and runs in each.", "commands.queues:queues"),
-        CommandEntry("versions", "The versions of an application, newest first.", "commands.versions:versions"),
-        CommandEntry("db", "The store as a whole: upgrade, check, backup, restore, copy.", "commands.db:db"),
+        CommandEntry(
+            "page", "Print a link to the server's page for one browser; it works once.", "commands.status:page"
+        ),
+        CommandEntry("workflows", "List the workflows that the server knows.", "commands.status:workflows"),
+        CommandEntry("workers", "List the connected workers.", "commands.status:workers"),
+        CommandEntry("queues", "List queues, with their waiting and running tasks.", "commands.queues:queues"),
+        CommandEntry("versions", "List the versions of an application, newest first.", "commands.versions:versions"),
+        CommandEntry("db", "Manage the store: upgrade, check, backup, restore, copy.", "commands.db:db"),
         CommandEntry(
             "auditor",
-            "Decide a journal again as it grows, and compare the hash of every tick.",
+            "Decide a journal again as it grows, and compare the hash of each tick.",
             "commands.auditor:auditor",
         ),
         CommandEntry(
             "release",
-            "Give the work of a partition to workers again, after an auditor or a person had it held.",
+            "Resume the dispatches of a partition that an auditor or a person stopped.",
             "commands.auditor:release",
         ),
-        CommandEntry("replay", "Decide a journal again and compare every hash.", "commands.replay:replay"),
+        CommandEntry("replay", "Decide a journal again and compare each hash.", "commands.replay:replay"),
     ),
 }
 
@@ -112,14 +118,14 @@ def menu() -> str:
     lines = [
         "Usage: tickwork COMMAND [ARGUMENTS]",
         "",
-        "A deterministic scheduler: every decision is recorded and can be replayed.",
+        "A deterministic scheduler: each decision is recorded and can be replayed.",
     ]
     width = max(len(entry.name) for entry in entries()) + 2
     for title, group in GROUPS.items():
         lines += ["", f"{title}:", *(f"  {one.name:<{width}}{one.does}" for one in group)]
     lines += [
         "",
-        "  tickwork COMMAND --help       what a command takes",
+        "  tickwork COMMAND --help       help for a command",
         "  tickwork --version            the version",
         "  tickwork --install-completion completion for bash, zsh and fish",
         "",

@@ -10,14 +10,14 @@ import traceback
 
 MEANINGS = {
     0: "done; with --wait: the run completed",
-    1: "the run failed or was cancelled; a check or a replay found something",
+    1: "the run failed or was cancelled; a check or a replay found a problem",
     2: "wrong usage",
     3: "not found",
-    4: "refused, or in conflict with how things stand",
+    4: "refused, or in conflict with the current state",
     65: "stored data is damaged",
     69: "no server can be reached",
     75: "not possible now; try again",
-    78: "a setting is wrong, or the machine cannot serve as set",
+    78: "a setting is wrong, or the server cannot run with it",
     130: "interrupted",
 }
 

@@ -27,14 +27,14 @@ class ServerOptions:
     """Where a server keeps its data and listens."""
 
     data: str | None = None
-    "Folder of database and artifacts (TICKWORK_DATA; .tickwork)."
+    "Folder for the database and artifacts (TICKWORK_DATA; .tickwork)."
     host: str | None = None
-    "Address to listen on (TICKWORK_HOST; 127.0.0.1). Any other than loopback needs TICKWORK_TOKEN."
+    "Address to listen on (TICKWORK_HOST; 127.0.0.1). Any address beyond loopback needs TICKWORK_TOKEN."
     port: int | None = None
-    "Port to listen on (TICKWORK_PORT; 8440); 0 for a free one."
+    "Port to listen on (TICKWORK_PORT; 8440); 0 picks a free one."
     catch_up: str | None = None
-    """What becomes of occurrences that are late at this start, instead of what their schedules say: none, last, all,
-    coalesce, window:6h or spread:30m (TICKWORK_CATCH_UP). tickwork catchup --preview shows it before."""
+    """What happens to occurrences that are late at this start, instead of the policies of their schedules: none, last,
+    all, coalesce, window:6h or spread:30m (TICKWORK_CATCH_UP). tickwork catchup --preview shows the effect."""
 
     def flags(self) -> dict[str, object]:
         return {"data": self.data, "host": self.host, "port": self.port, "catch_up": self.catch_up}
@@ -46,21 +46,21 @@ class ClusterOptions:
     """A server as one of several."""
 
     store: str | None = None
-    "Database that nodes share: postgresql://… (TICKWORK_STORE; SQLite in the data folder)."
+    "Database shared by all nodes: postgresql://… (TICKWORK_STORE; SQLite in the data folder)."
     node: str | None = None
-    "Its name, which it keeps (TICKWORK_NODE_NAME; made from host and port)."
+    "Permanent name of the node (TICKWORK_NODE_NAME; made from host and port)."
     advertise: str | None = None
-    "Address at which other nodes reach it (TICKWORK_ADVERTISE; host and port)."
+    "Address at which other nodes reach this node (TICKWORK_ADVERTISE; host and port)."
     role: str | None = None
-    "all, or api: answers and forwards, and owns nothing (TICKWORK_ROLE; all)."
+    "all, or api: answers and forwards, but owns no partition (TICKWORK_ROLE; all)."
     processes: int | None = None
-    "Processes on this one port, each a node (TICKWORK_SERVER_PROCESSES; 1)."
+    "Processes on this port, each a node (TICKWORK_SERVER_PROCESSES; 1)."
     partitions: int | None = None
     "Partitions of a new cluster (TICKWORK_PARTITIONS; 8)."
     leases: str | None = None
-    "Where leases are kept: redis://… or etcd://… (TICKWORK_LEASES; in the store)."
+    "Where leases are stored: redis://… or etcd://… (TICKWORK_LEASES; in the store)."
     lease_ttl: str | None = None
-    "How long a node that says nothing still owns what it owns (TICKWORK_LEASE_TTL; 10s)."
+    "How long a silent node keeps its partitions (TICKWORK_LEASE_TTL; 10s)."
 
     def flags(self) -> dict[str, object]:
         return {
@@ -81,27 +81,27 @@ class WorkerOptions:
     """What a worker serves and has."""
 
     queues: str | None = None
-    "Queues it serves, comma-separated (TICKWORK_QUEUES; default)."
+    "Queues to serve, comma-separated (TICKWORK_QUEUES; default)."
     labels: str | None = None
-    "Labels it has, as a=b,c=d (TICKWORK_LABELS)."
+    "Labels of the worker, as a=b,c=d (TICKWORK_LABELS)."
     resources: str | None = None
-    "Resources that its tasks share, as cpu=4,memory=16GB,gpu=1 (TICKWORK_RESOURCES; none)."
+    "Resources for tasks that request them, as cpu=4,memory=16GB,gpu=1 (TICKWORK_RESOURCES; none)."
     processes: int | None = None
-    "Processes that run tasks (TICKWORK_PROCESSES; as many as cores, at least two)."
+    "Processes that run tasks (TICKWORK_PROCESSES; one per core, at least two)."
     threads: int | None = None
-    "Tasks at once that ask for a thread (TICKWORK_THREADS; 16)."
+    "Concurrent tasks in threads (TICKWORK_THREADS; 16)."
     coroutines: int | None = None
-    "Asynchronous tasks at once (TICKWORK_COROUTINES; 64)."
+    "Concurrent asynchronous tasks (TICKWORK_COROUTINES; 64)."
     memory_mb: int | None = None
     "Memory limit of each process that runs tasks (TICKWORK_MEMORY_MB; none)."
     pass_env: str | None = None
-    "Variables that tasks get too, comma-separated: DATABASE_URL,AWS_* (TICKWORK_PASS_ENV; none)."
+    "Environment variables to pass to tasks, comma-separated: DATABASE_URL,AWS_* (TICKWORK_PASS_ENV; none)."
     allow_networks: str | None = None
-    "Networks that requests may reach beside public addresses, comma-separated (TICKWORK_ALLOW_NETWORKS; none)."
+    "Networks that requests may reach besides public addresses, comma-separated (TICKWORK_ALLOW_NETWORKS; none)."
     allow_ports: str | None = None
-    "Ports that requests may reach beside 80 and 443, comma-separated (TICKWORK_ALLOW_PORTS; none)."
+    "Ports that requests may reach besides 80 and 443, comma-separated (TICKWORK_ALLOW_PORTS; none)."
     grace: Annotated[float | None, Parameter(name="--grace")] = None
-    "Seconds that running tasks get when the worker ends (TICKWORK_GRACE_S; 30)."
+    "Seconds for running tasks to finish when the worker stops (TICKWORK_GRACE_S; 30)."
 
     def flags(self) -> dict[str, object]:
         return {
@@ -127,7 +127,7 @@ class ClientOptions:
     url: str | None = None
     "The server (TICKWORK_URL; http://127.0.0.1:8440). A token comes from TICKWORK_TOKEN or TICKWORK_TOKEN_FILE."
     json: Annotated[bool, Parameter(negative="")] = False
-    "Print the answer as JSON, for programs."
+    "Print the result as JSON."
 
     def settings(self) -> "Settings":
         return settings({"url": self.url})

@@ -33,32 +33,32 @@ def auditor(
     into: Path = Path(),
     to: ClientOptions = TO,
 ) -> int:
-    """Decide a journal again as it grows, and compare the hash of every tick. Of a cluster, all journals.
+    """Decide a journal again as it grows, and compare the hash of each tick. In a cluster, all journals are audited.
 
-    The first difference is an alarm: nothing of that partition is given to workers until somebody releases it with
-    `tickwork release`, and a file is left from which `tickwork replay --from` decides the one row again. Exit code 1.
+    The first difference raises an alarm: the partition dispatches nothing until somebody releases it with `tickwork
+    release`. A file is written, from which `tickwork replay --from` decides that row again. Exit code 1.
 
     Parameters
     ----------
     data
         A data folder that no server uses, instead of a server.
     partition
-        Of a cluster, this partition alone.
+        In a cluster, only this partition.
     once
-        End when everything that is there is compared.
+        Stop when the whole journal has been compared.
     into
-        The folder for what a difference leaves; this one, if none is named.
+        Folder for the files about differences (the current folder).
     """
     return asyncio.run(_of_folder(data, into, to) if data is not None else _of_server(to, partition, into, once=once))
 
 
 def release(partition: int = 0, /, *, to: ClientOptions = TO) -> int:
-    """Give the work of a partition to workers again, after an auditor or a person had it held.
+    """Resume the dispatches of a partition that an auditor or a person stopped.
 
     Parameters
     ----------
     partition
-        Its number; 0 where there is only one.
+        Its number (0).
     """
     from tickwork.cli.output import print_json
 

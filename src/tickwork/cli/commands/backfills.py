@@ -33,30 +33,30 @@ def backfill(
     wait: Annotated[bool, Parameter(negative="")] = False,
     to: ClientOptions = TO,
 ) -> int:
-    """Run what a schedule had, or would have had, in a time that is past.
+    """Run the occurrences of a schedule in a past time range.
 
-    What has run is left out, so asking again is safe.
+    What has already run is left out, so repeating a backfill is safe.
 
     Parameters
     ----------
     name
         The schedule.
     start
-        From this time on: RFC 3339, or a date or a time on the clock of its zone.
+        Start of the range: RFC 3339, or a date or a local time in the zone of the schedule.
     end
-        Before this time, likewise.
+        End of the range (exclusive), in the same form.
     preview
-        Only say what would run.
+        Only show what would run.
     newest_first
-        Begin at the end.
+        Start with the newest.
     concurrency
-        So many runs at once.
+        Number of concurrent runs.
     priority
-        Higher goes first; 0, behind live work, unless you say otherwise.
+        Higher values come first (0, after live work).
     forced
-        Also what has run before, under ids of its own.
+        Also run what has run before, under new ids.
     wait
-        Follow it to its end; exit code 1 where a run of it failed.
+        Follow the backfill until it ends; exit code 1 if a run failed.
     """
     from tickwork.cli.output import print_json
 
@@ -81,7 +81,7 @@ backfills = App(name="backfills", help_format="plaintext")
 
 @backfills.default
 def listed(*, to: ClientOptions = TO) -> int:
-    """Backfills: those under way, then those that ended."""
+    """List backfills: active ones first, then those that ended."""
     from tickwork.cli.output import console, print_json, safe, table, tinted, when
     from tickwork.protocol import http_models as wire
 
@@ -103,7 +103,7 @@ def listed(*, to: ClientOptions = TO) -> int:
 
 @backfills.command
 def pause(number: int, /, *, to: ClientOptions = TO) -> int:
-    """Begin no more of its runs until it is resumed.
+    """Pause a backfill: start no more of its runs until it is resumed.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def pause(number: int, /, *, to: ClientOptions = TO) -> int:
 
 @backfills.command
 def resume(number: int, /, *, to: ClientOptions = TO) -> int:
-    """Go on with a paused backfill.
+    """Resume a paused backfill.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def resume(number: int, /, *, to: ClientOptions = TO) -> int:
 
 @backfills.command
 def cancel(number: int, /, *, to: ClientOptions = TO) -> int:
-    """Begin no more of its runs; those that run go on.
+    """Cancel a backfill: start no more of its runs. Active runs continue.
 
     Parameters
     ----------

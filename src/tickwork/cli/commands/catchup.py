@@ -25,20 +25,21 @@ def catchup(
     data: str | None = None,
     to: ClientOptions = TO,
 ) -> int:
-    """What is late, and what would run, before anything does.
+    """Show late occurrences and what would run, before anything runs.
 
-    A server that runs is asked; where none does, the data folder or the store of a cluster is read. The choice is made
-    at the start: tickwork server --catch-up POLICY.
+    A running server is queried. If none is running, the data folder or the store of a cluster is read. Choose a policy
+    when you start the server: tickwork server --catch-up POLICY.
 
     Parameters
     ----------
     preview
-        It is always a preview; the flag is for scripts that want to say so.
+        The command is always a preview; the flag only makes that explicit.
     policy
-        As if all schedules had this one: none, last, all, coalesce, window:6h or spread:30m; without it, each its own.
+        Show the effect of this policy for all schedules: none, last, all, coalesce, window:6h or spread:30m. By
+        default, each schedule's own policy.
     data
-        Data folder of the server that does not run (TICKWORK_DATA; .tickwork), or the address of the store that nodes
-        share (TICKWORK_STORE).
+        Data folder of a server that is not running (TICKWORK_DATA; .tickwork), or the address of the store of a cluster
+        (TICKWORK_STORE).
     """
     from tickwork.cli.output import console, print_json
     from tickwork.core.base.errors import Refused

@@ -15,7 +15,7 @@ clock = App(name="clock", help_format="plaintext")
 
 @clock.default
 def show(*, to: ClientOptions = TO) -> int:
-    """Wall clock, real time and logical time of the server, and whether they agree."""
+    """Show the wall clock, real time and logical time of the server, and whether they agree."""
     with to.client() as client:
         status = client.status().clock
     _print_status(status, to)
@@ -24,7 +24,7 @@ def show(*, to: ClientOptions = TO) -> int:
 
 @clock.command
 def confirm(*, to: ClientOptions = TO) -> int:
-    """Believe the wall clock: a step of it that is held is adopted now."""
+    """Confirm the wall clock: adopt a step that is held back."""
     with to.client() as client:
         client.confirm_clock()
         status = client.status().clock

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 def cluster(
     deed: Literal["show", "spread", "inbox", "remove"] = "show", argument: str = "", /, *, to: ClientOptions = TO
 ) -> int:
-    """Nodes, partitions and who owns them.
+    """Show nodes, partitions and their owners.
 
-    `tickwork cluster spread 4` places new runs in four partitions, so that several nodes share the work. Schedules
-    and keys stay at home, limits of queues are dealt out. It can only grow.
+    `tickwork cluster spread 4` places new runs in four partitions, so that several nodes share the work. Schedules and
+    keys stay in the home partition, and the limits of queues are divided. The spread can only grow.
 
-    `tickwork cluster inbox` lists runs that were accepted while their partition had no owner, and are refused by the
-    owner that came: they are kept and tried again. `tickwork cluster remove ID` gives up on one of them.
+    `tickwork cluster inbox` lists runs that were accepted while their partition had no owner, and that the new owner
+    refuses. They are kept and retried. `tickwork cluster remove ID` removes a run from this list.
 
     Parameters
     ----------
     deed
         show, spread, inbox or remove.
     argument
-        Of spread: how many partitions new runs are spread over. Of remove: the id of the run.
+        For spread: the number of partitions for new runs. For remove: the id of the run.
     """
     from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.core.base.errors import Refused

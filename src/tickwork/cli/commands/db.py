@@ -47,43 +47,44 @@ class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
 
 @db.default
 def overview() -> int:
-    """The store as a whole: upgrade, check, backup, restore, copy."""
+    """Manage the store: upgrade, check, backup, restore, copy."""
     raise CommandExit(Exit.USAGE, "say which: tickwork db upgrade|check|backup|restore|copy; see tickwork db --help")
 
 
 @db.command
 def upgrade(*, store: At = None, json: Json = False) -> int:
-    """Bring the schema of a store up to date. A server does so by itself when it starts.
+    """Migrate the schema of a store. A server does this automatically when it starts.
 
     Parameters
     ----------
     store
         A data folder or postgresql://… (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
     json
-        Print the answer as JSON, for programs.
+        Print the result as JSON.
     """
     return asyncio.run(_upgrade(_place(store), json=json))
 
 
 @db.command
 def check(*, store: At = None, json: Json = False) -> int:
-    """Verify a store: checksums, the journal's chain, the rows against a fold of it, artifacts. 65 where it is damaged.
+    """Verify a store: checksums, the hash chain of the journal, the rows against the journal, artifacts. Exit code 65
+    if it is damaged.
 
-    A folder must not be in use by a server; a database may.
+    A server must not be using a folder; it may be using a database.
 
     Parameters
     ----------
     store
         A data folder or postgresql://… (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
     json
-        Print the answer as JSON, for programs.
+        Print the result as JSON.
     """
     return asyncio.run(_check(_place(store), json=json))
 
 
 @db.command
 def backup(file: Path, /, *, store: At = None, json: Json = False) -> int:
-    """Write everything into one file, as of one moment, also while a server runs.
+    """Write everything as of one moment to one file, even while a server is running.
 
     Parameters
     ----------
@@ -92,23 +93,23 @@ def backup(file: Path, /, *, store: At = None, json: Json = False) -> int:
     store
         A data folder or postgresql://… (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
     json
-        Print the answer as JSON, for programs.
+        Print the result as JSON.
     """
     return asyncio.run(_backup(_place(store), file, json=json))
 
 
 @db.command
 def restore(file: Path, /, *, store: At = None, json: Json = False) -> int:
-    """Bring a backup back into an empty place. What is restored is another cluster, fenced from the original.
+    """Restore a backup into an empty store. The result is another cluster, fenced from the original.
 
     Parameters
     ----------
     file
-        What `tickwork db backup` wrote.
+        A file written by `tickwork db backup`.
     store
         An empty folder, or a database without tickwork's tables (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
     json
-        Print the answer as JSON, for programs.
+        Print the result as JSON.
     """
     return asyncio.run(_restore(file, _place(store), json=json))
 
@@ -122,9 +123,9 @@ def copy(source: str, target: str, /, *, json: Json = False) -> int:
     source
         A data folder or postgresql://….
     target
-        An empty one.
+        An empty store.
     json
-        Print the answer as JSON, for programs.
+        Print the result as JSON.
     """
     return asyncio.run(_copy(source, target, json=json))
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def cancel(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
-    """End a run; what is running of it is stopped.
+    """Cancel a run and stop its running tasks.
 
     Parameters
     ----------
     run
         Its id.
     reason
-        Why; it is recorded.
+        The reason; it is recorded.
     """
     with to.client() as client, _in_words(client, run, "cancelled"):
         client.cancel(run, reason=reason)
@@ -28,16 +28,16 @@ def cancel(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
 
 
 def pause(run: str, /, *, reason: str = "", until: str | None = None, to: ClientOptions = TO) -> int:
-    """Start nothing more of a run until it is resumed.
+    """Pause a run: start none of its tasks until it is resumed.
 
     Parameters
     ----------
     run
         Its id.
     reason
-        Why; it is recorded.
+        The reason; it is recorded.
     until
-        Resume by itself at this time (RFC 3339).
+        Resume automatically at this time (RFC 3339).
     """
     with to.client() as client, _in_words(client, run, "paused"):
         client.pause(run, reason=reason, until=until)
@@ -45,14 +45,14 @@ def pause(run: str, /, *, reason: str = "", until: str | None = None, to: Client
 
 
 def resume(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
-    """Go on with a paused run.
+    """Resume a paused run.
 
     Parameters
     ----------
     run
         Its id.
     reason
-        Why; it is recorded.
+        The reason; it is recorded.
     """
     with to.client() as client, _in_words(client, run, "resumed"):
         client.resume(run, reason=reason)
@@ -60,14 +60,14 @@ def resume(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
 
 
 def retry(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
-    """Try again whatever failed in a failed run.
+    """Retry the failed nodes of a failed run.
 
     Parameters
     ----------
     run
         Its id.
     reason
-        Why; it is recorded.
+        The reason; it is recorded.
     """
     with to.client() as client, _in_words(client, run, "tried again; only a failed run can"):
         client.retry(run, reason=reason)
@@ -77,7 +77,8 @@ def retry(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
 def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: ClientOptions = TO) -> int:
     """Run an ended run again, as a new run.
 
-    Of a completed run everything runs, of another one what did not end well; the results of the rest are kept.
+    For a completed run, everything runs again. For any other run, only what did not succeed runs, and the other results
+    are kept.
 
     Parameters
     ----------
@@ -94,16 +95,16 @@ def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: Cli
 
 
 def approve(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:
-    """Let an approval of a run pass.
+    """Approve an approval node of a run.
 
     Parameters
     ----------
     run
         Its id.
     node
-        The approval's node.
+        The approval node.
     comment
-        What is recorded with it.
+        A comment to record.
     """
     with to.client() as client, _in_words(client, run, "approved"):
         client.approve(run, node, comment=comment)
@@ -111,16 +112,16 @@ def approve(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO
 
 
 def reject(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:
-    """Refuse an approval of a run.
+    """Reject an approval node of a run.
 
     Parameters
     ----------
     run
         Its id.
     node
-        The approval's node.
+        The approval node.
     comment
-        What is recorded with it.
+        A comment to record.
     """
     with to.client() as client, _in_words(client, run, "rejected"):
         client.reject(run, node, comment=comment)
@@ -137,20 +138,20 @@ def signal(
     run: str = "",
     to: ClientOptions = TO,
 ) -> int:
-    """Tell an event to whoever waits for it.
+    """Send an event to the runs that wait for it.
 
-    Where nobody does, it is gone; told to one run, it is kept until that run waits for it.
+    If no run waits for it, it is lost. An event for one run (--run) is kept until that run waits for it.
 
     Parameters
     ----------
     event
         Its name.
     payload
-        What it carries: JSON, or else text.
+        The payload: JSON, or text if it is not valid JSON.
     payload_json
-        What it carries, as a JSON document; @file reads a file, - standard input. At most 16 MiB.
+        The payload as a JSON document; @file reads a file, - standard input. At most 16 MiB.
     key
-        Only for those that wait for this key.
+        Only for runs that wait for this key.
     run
         Only for this run.
     """

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def dev(app: File, /, *, place: ServerOptions = PLACE, hands: WorkerOptions = HANDS, reload: bool = True) -> int:
-    """Server, engine and worker for an application; new code runs as soon as it is saved.
+    """Run server, engine and worker for an application, and reload it when a file is saved.
 
-    Ctrl-C lets running tasks end and hands back the rest; a second one ends at once.
+    Ctrl-C lets running tasks finish and hands back the rest. A second Ctrl-C stops at once.
 
     Parameters
     ----------
     app
         The application: a file (app.py) or a module (package.module).
     reload
-        Start the worker anew when a Python file beside the application changes.
+        Restart the worker when a Python file next to the application changes.
     """
     from tickwork.compose.dev import develop
 

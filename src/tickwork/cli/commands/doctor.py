@@ -39,7 +39,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def doctor(*, data: str | None = None, to: ClientOptions | None = None) -> int:
-    """Whether everything is as it must be, and what to do where not. Exit code 1 where something fails.
+    """Check the set-up and say how to correct problems. Exit code 1 if a check fails.
 
     Parameters
     ----------

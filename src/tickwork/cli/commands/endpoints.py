@@ -34,14 +34,14 @@ def listed(
     archived: Annotated[bool, Parameter(negative="")] = False,
     to: ClientOptions = TO,
 ) -> int:
-    """The endpoints: URLs that are called when they are due, and why then.
+    """List endpoints: URLs that are called automatically, with the reason for the next time.
 
     Parameters
     ----------
     group
-        Of this group only.
+        Only those of this group.
     archived
-        Those in the archive, instead of the others.
+        List archived ones instead.
     """
     from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.protocol import http_models as wire
@@ -68,7 +68,7 @@ endpoints.command(listed, name="list")
 
 @endpoints.command
 def show(name: str, /, *, to: ClientOptions = TO) -> int:
-    """An endpoint: what it calls, when next and from which candidates, its hints, and its last run.
+    """Show an endpoint: its URL, its next time with all candidates, its hints, and its last run.
 
     Parameters
     ----------
@@ -96,18 +96,18 @@ def history(
     limit: Count = 20,
     to: ClientOptions = TO,
 ) -> int:
-    """The calls of an endpoint, newest first: why then, and what came back.
+    """List the calls of an endpoint, newest first, with reason and result.
 
     Parameters
     ----------
     name
         Its name.
     state
-        In this state only; again for several.
+        Only runs in this state; repeat for several states.
     bodies
-        With what was answered; --json always has it.
+        Show the response bodies; --json always has them.
     limit
-        At most so many.
+        Maximum number.
     """
     from itertools import islice
 

@@ -20,43 +20,43 @@ class EndpointOptions:
     """What an endpoint has beside its URL; the server has the defaults."""
 
     cron: str | None = None
-    "When: five fields, or six with seconds first."
+    "Times: five cron fields, or six with seconds first."
     every: str | None = None
-    "When: an interval, counted from the start of a run: 5m, PT5M."
+    "An interval from the start of one run to the next: 5m, PT5M."
     timezone: str | None = None
-    "Zone of --cron, such as Europe/Berlin (UTC)."
+    "Time zone of --cron, such as Europe/Berlin (UTC)."
     method: str | None = None
     "GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS (GET)."
     header: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    "A header as 'Name: value'; again for each."
+    "A header as 'Name: value'; repeat for each header."
     body: str | None = None
-    "What is sent: JSON, or else text."
+    "The body to send: JSON, or text if it is not valid JSON."
     timeout: str | None = None
-    "How long one try may take (30s; 30m at most)."
+    "Time limit of one attempt (30s; 30m at most)."
     body_limit: int | None = None
-    "Bytes of the answer that are kept (100000)."
+    "Bytes of the response to keep (100000)."
     success: str | None = None
-    "CEL over status and body; any 2xx where none is given."
+    "CEL expression over status and body (any 2xx status)."
     retries: int | None = None
-    "Further tries within a run (0)."
+    "Further attempts within a run (0)."
     retry_delay: str | None = None
-    "Before the first of these; doubled for each further one (1s)."
+    "Delay before the first of these, doubled for each further one (1s)."
     sign: str | None = None
-    "Name of a secret of the worker to sign requests with."
+    "Name of the worker's secret that signs requests."
     min_interval: str | None = None
-    "Never sooner than this after a run."
+    "Minimum time after a run."
     max_interval: str | None = None
-    "Never later than this after a run."
+    "Maximum time after a run."
     max_duration: str | None = None
-    "How long a run may take with all of its tries (5m, or as long as they need)."
+    "Time limit of a run with all its attempts (5m, or as long as they need)."
     queue: str | None = None
     "Queue of the workers that call it."
     group: str | None = None
-    "Endpoints of a group are paused together."
+    "A group of endpoints that are paused together."
     description: str | None = None
-    "What it is for."
+    "A description for people."
     pause_after: int | None = None
-    "Pause after so many failed runs in a row (0: never)."
+    "Pause after this many failed runs in a row (0: never)."
 
     def fields(self) -> dict[str, Any]:
         from tickwork.cli.input_values import read_value
@@ -79,7 +79,7 @@ def put(
     wanted: EndpointOptions = WANTED,
     to: ClientOptions = TO,
 ) -> int:
-    """Make an endpoint, or replace it as a whole; one in the archive comes back.
+    """Create an endpoint, or replace it completely; an archived endpoint is restored.
 
     Parameters
     ----------
@@ -101,12 +101,12 @@ def put(
 
 
 def apply(file: Path, /, *, to: ClientOptions = TO) -> int:
-    """Make or replace the endpoints of a file, all or none; others are left alone.
+    """Create or replace the endpoints in a file, all or none; others are not affected.
 
     Parameters
     ----------
     file
-        YAML or JSON: from name to what an endpoint has.
+        YAML or JSON: a mapping from names to the fields of an endpoint.
     """
     from tickwork.cli.commands.endpointfile import read_endpoints
     from tickwork.cli.output import print_json
@@ -123,7 +123,7 @@ def apply(file: Path, /, *, to: ClientOptions = TO) -> int:
 
 
 def run(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Call an endpoint now, beside its times; print the run's id.
+    """Call an endpoint now, in addition to its times, and print the run's id.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def run(name: str, /, *, to: ClientOptions = TO) -> int:
 
 
 def try_out(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Call an endpoint now as a test, which changes neither its times nor its failures; print the run's id.
+    """Call an endpoint now as a test, without effect on its times and failures, and print the run's id.
 
     Parameters
     ----------
@@ -147,18 +147,18 @@ def try_out(name: str, /, *, to: ClientOptions = TO) -> int:
 def pause(
     name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: ClientOptions = TO
 ) -> int:
-    """Do not call an endpoint, or those of a group, until it is resumed.
+    """Pause an endpoint, or a group of endpoints, until it is resumed.
 
     Parameters
     ----------
     name
         Its name.
     group
-        All of this group, instead of one.
+        All endpoints of this group, instead of a single endpoint.
     reason
-        Why; it is recorded and shown.
+        The reason; it is recorded and shown.
     until
-        Resume by itself at this time (RFC 3339); of one endpoint only.
+        Resume automatically at this time (RFC 3339); for a single endpoint only.
     """
     _one_of(name, group)
     with to.client() as client:
@@ -173,14 +173,14 @@ def pause(
 
 
 def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int:
-    """Let a paused endpoint or group be called again, from now on.
+    """Resume a paused endpoint or group, from now on.
 
     Parameters
     ----------
     name
         Its name.
     group
-        All of this group, instead of one.
+        All endpoints of this group, instead of a single endpoint.
     """
     _one_of(name, group)
     with to.client() as client:
@@ -193,7 +193,7 @@ def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int
 
 
 def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Forget the failures of an endpoint, and so its backoff.
+    """Reset the failure count of an endpoint, and so its backoff.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def hint(
     cost: int = 0,
     to: ClientOptions = TO,
 ) -> int:
-    """Advise the Governor of an endpoint: call it at this interval, or once at this time.
+    """Give the Governor of an endpoint a hint: call it at this interval, or once at this time.
 
     Parameters
     ----------
@@ -226,13 +226,13 @@ def hint(
     every
         The interval: 30s, PT30S.
     at
-        The one time (RFC 3339).
+        The single time (RFC 3339).
     ttl
-        How long the hint counts (1h; with --at, until 1h after it).
+        How long the hint is valid (1h; with --at, until 1h after that time).
     reason
-        Why; it is recorded and shown.
+        The reason; it is recorded and shown.
     cost
-        What the advice did cost, in whatever the adviser counts.
+        The cost of the hint, in a unit of the author's choice.
     """
     if every is None and at is None:
         raise CommandExit(
@@ -245,7 +245,7 @@ def hint(
 
 
 def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Take all hints for an endpoint back; its own times count again.
+    """Withdraw all hints for an endpoint; its own times apply again.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
 
 
 def archive(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Put an endpoint away with its history: it is called no more. Putting it again brings it back.
+    """Archive an endpoint with its history; it is no longer called. `endpoints put` restores it.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ holidays = App(name="holidays", help_format="plaintext")
 
 @holidays.default
 def listed(*, to: ClientOptions = TO) -> int:
-    """Lists of dates that schedules leave out."""
+    """List the lists of dates that schedules leave out."""
     from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
@@ -40,14 +40,14 @@ def listed(*, to: ClientOptions = TO) -> int:
 
 @holidays.command
 def put(name: str, /, *dates: str, to: ClientOptions = TO) -> int:
-    """Make a list of holidays, or replace it.
+    """Create or replace a list of holidays.
 
     Parameters
     ----------
     name
         Its name.
     dates
-        Dates (2026-12-25), or a file with one on each line or as a YAML or JSON list.
+        Dates (2026-12-25), or a file with one date per line, or with a YAML or JSON list.
     """
     from tickwork.cli.output import console, print_json, safe
 
@@ -65,7 +65,7 @@ def put(name: str, /, *dates: str, to: ClientOptions = TO) -> int:
 
 @holidays.command
 def delete(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Remove a list that no schedule names.
+    """Delete a list that no schedule uses.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ def delete(name: str, /, *, to: ClientOptions = TO) -> int:
 
 
 def zones(filter: str = "", /, *, to: ClientOptions = TO) -> int:  # noqa: A002 - the argument's name
-    """The time zones that a schedule may name.
+    """List the time zones that a schedule can use.
 
     Parameters
     ----------
     filter
-        Only those with this in their name, in any case.
+        Only names that contain this text, in upper or lower case.
     """
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire

@@ -13,14 +13,14 @@ IGNORED = ".tickwork/\n__pycache__/\n"
 
 
 def init(folder: Path = Path(), /, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
-    """A starter project: an application, its settings and a README. Nothing is overwritten.
+    """Create a starter project: an application, its settings and a README. Nothing is overwritten.
 
     Parameters
     ----------
     folder
-        Where; it is made where it does not exist.
+        The folder; it is created if it does not exist.
     json
-        Print the answer as JSON, for programs.
+        Print the result as JSON.
     """
     if folder.exists() and not folder.is_dir():
         raise CommandExit(Exit.REFUSED, f"{folder} is a file; name a folder")

@@ -12,7 +12,7 @@ queues = App(name="queues", help_format="plaintext")
 
 @queues.default
 def listed(*, to: ClientOptions = TO) -> int:
-    """The queues, with what waits and runs in each."""
+    """List queues, with their waiting and running tasks."""
     from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
@@ -49,15 +49,15 @@ def put(
     name
         Its name.
     limit
-        At most so many of its tasks run at once.
+        Maximum number of concurrent tasks.
     rate
-        On average so many of its tasks start in the time of --per; with --window sliding never more.
+        Average number of starts within the time of --per; with --window sliding, the maximum.
     per
-        The time that --rate is for.
+        The period of --rate.
     burst
-        So many may start at once after a rest (as many as --rate). Not with a sliding window.
+        Number of tasks that may start at once after an idle time (--rate). Not with a sliding window.
     window
-        How the rate is counted: a bucket that refills, or a sliding window in which there are never more.
+        How the rate is counted: a token bucket, or a sliding window that never has more starts.
     """
     with to.client() as client:
         client.put_queue(name, limit=limit, rate=rate, per=per, burst=burst, window=window)
@@ -66,14 +66,14 @@ def put(
 
 @queues.command
 def pause(name: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
-    """Let no task of a queue start until it is resumed.
+    """Pause a queue: start none of its tasks until it is resumed.
 
     Parameters
     ----------
     name
         Its name.
     reason
-        Why; it is recorded.
+        The reason; it is recorded.
     """
     with to.client() as client:
         client.pause_queue(name, reason=reason)
@@ -82,7 +82,7 @@ def pause(name: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
 
 @queues.command
 def resume(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Let the tasks of a paused queue start again.
+    """Resume a paused queue.
 
     Parameters
     ----------

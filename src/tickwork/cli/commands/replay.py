@@ -47,20 +47,20 @@ def replay(
     partition: int | None = None,
     to: ClientOptions = TO,
 ) -> int:
-    """Decide a journal again and compare every hash; names the first seq that differs.
+    """Decide a journal again and compare each hash; names the first seq that differs.
 
-    Of a cluster, the journals of all partitions, one after the other.
+    In a cluster, the journals of all partitions are replayed one after the other.
 
     Parameters
     ----------
     from_
-        An export (of --save, or of GET /v1/journal), or a reproduction that an auditor left.
+        An export (from --save or GET /v1/journal), or a reproduction file from an auditor.
     data
-        A data folder that no server uses; .tickwork is read by itself where no server answers.
+        A data folder that no server uses. If no server answers, .tickwork is read.
     save
-        Also keep the server's journal in this file.
+        Also save the server's journal to this file.
     partition
-        Of a cluster, this partition's journal alone.
+        In a cluster, only the journal of this partition.
     """
     if from_ is not None and data is not None:
         raise CommandExit(Exit.USAGE, "give --from or --data, not both")

@@ -36,34 +36,34 @@ def run(
     pass_env: str | None = None,
     to: ClientOptions = TO,
 ) -> int:
-    """Start a run and follow it to its end.
+    """Start a run and follow it until it ends.
 
-    Where no server answers, it runs in a private one on the data folder.
+    If no server answers, a private server is started on the data folder.
 
     Parameters
     ----------
     what
         app.py:workflow, module:workflow, or the name of a workflow that the server knows.
     input
-        An input as name=value, again for each; the value is JSON, or else text.
+        An input as name=value; repeat for each input. The value is JSON, or text if it is not valid JSON.
     inputs_json
         All inputs as a JSON object, @file, or - for standard input.
     wait
-        Follow it to its end; the exit code says how it ended.
+        Follow the run until it ends; the exit code shows its result.
     detach
-        Only start it and print its id: the same as --no-wait.
+        Only start the run and print its id, like --no-wait.
     key
         The same key gives the same run for 24 hours.
     priority
-        Higher goes first.
+        Higher values come first.
     delay
-        Start it after this time: 5m, PT5M.
+        Start after this time: 5m, PT5M.
     app_version
-        Pin it to this version of its application: its definition, and only its workers (tickwork versions).
+        Pin the run to this version of its application: its definition and its workers only (tickwork versions).
     data
         Data folder of a private server (TICKWORK_DATA; .tickwork).
     pass_env
-        Variables of this shell that tasks of a private server get too, comma-separated (TICKWORK_PASS_ENV; none).
+        Environment variables to pass to tasks of a private server, comma-separated (TICKWORK_PASS_ENV; none).
     """
     from tickwork.cli.input_values import read_inputs
     from tickwork.system.clock import SystemIds

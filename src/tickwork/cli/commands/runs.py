@@ -28,18 +28,18 @@ def runs(
     data: str | None = None,
     to: ClientOptions = TO,
 ) -> int:
-    """Runs, newest first.
+    """List runs, newest first.
 
     Parameters
     ----------
     workflow
-        Of this workflow only.
+        Only runs of this workflow.
     state
-        In this state only; again for several.
+        Only runs in this state; repeat for several states.
     limit
-        At most so many.
+        Maximum number.
     data
-        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
+        A data folder that no server uses, instead of a server. If no server answers, .tickwork is read.
     """
     from tickwork.cli.output import console, print_json, safe, table, tinted, took, when
     from tickwork.protocol import http_models as wire
@@ -66,14 +66,14 @@ def runs(
 
 
 def show(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
-    """A run with its tasks, attempts, errors and output.
+    """Show a run with its tasks, attempts, errors and output.
 
     Parameters
     ----------
     run
         Its id.
     data
-        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
+        A data folder that no server uses, instead of a server. If no server answers, .tickwork is read.
     """
     from tickwork.cli.output import console, print_json
 
@@ -95,18 +95,18 @@ def logs(
     data: str | None = None,
     to: ClientOptions = TO,
 ) -> int:
-    """What the tasks of a run printed.
+    """Show what the tasks of a run printed.
 
     Parameters
     ----------
     run
         Its id.
     follow
-        Also what is to come, until the run has ended.
+        Keep printing new lines until the run has ended.
     node
-        Of this node only.
+        Only lines of this node.
     data
-        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
+        A data folder that no server uses, instead of a server. If no server answers, .tickwork is read.
     """
     import msgspec
 
@@ -133,14 +133,14 @@ def logs(
 
 
 def why(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
-    """The story of a run: what was decided, when, and what it waits for now.
+    """Explain a run: what was decided, when and why, and what it waits for now.
 
     Parameters
     ----------
     run
         Its id.
     data
-        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
+        A data folder that no server uses, instead of a server. If no server answers, .tickwork is read.
     """
     from tickwork.cli.output import console, in_words, print_json, safe, tinted, when
 

@@ -49,14 +49,14 @@ def listed(
     archived: Annotated[bool, Parameter(negative="")] = False,
     to: ClientOptions = TO,
 ) -> int:
-    """The schedules, and when each is due next.
+    """List schedules, with the next time of each.
 
     Parameters
     ----------
     group
-        Of this group only.
+        Only those of this group.
     archived
-        Those in the archive, instead of the others.
+        List archived ones instead.
     """
     from tickwork.cli.output import ago, console, print_json, safe, table, until
     from tickwork.protocol import http_models as wire
@@ -82,7 +82,7 @@ def listed(
 
 @schedules.command
 def show(name: str, /, *, to: ClientOptions = TO) -> int:
-    """A schedule with its terms, its next ten times, its fates, and what the Governor decided.
+    """Show a schedule with its policies, its next ten times, its fates, and the Governor's decision.
 
     Parameters
     ----------
@@ -103,14 +103,14 @@ def show(name: str, /, *, to: ClientOptions = TO) -> int:
 
 @schedules.command(name="next")
 def upcoming(*, days: int = 30, schedule: str = "", to: ClientOptions = TO) -> int:
-    """What is expected in the days to come, as a calendar.
+    """Show the occurrences expected in the next days, as a calendar.
 
     Parameters
     ----------
     days
-        How many days.
+        Number of days.
     schedule
-        Of this schedule only.
+        Only this schedule.
     """
     from tickwork.cli.exit_codes import CommandExit
     from tickwork.cli.output import clock, console, day, print_json, safe, table
@@ -141,12 +141,12 @@ def upcoming(*, days: int = 30, schedule: str = "", to: ClientOptions = TO) -> i
 
 @schedules.command
 def history(name: str, /, *, start: str | None = None, end: str | None = None, to: ClientOptions = TO) -> int:
-    """What became of a schedule's occurrences: ranges of neighbours that share a fate, oldest first.
+    """Show the fates of a schedule's occurrences, as ranges with the same fate, oldest first.
 
     Parameters
     ----------
     name
-        Its name; also of one that was deleted.
+        Its name; deleted schedules are found, too.
     start
         From this time on (RFC 3339).
     end

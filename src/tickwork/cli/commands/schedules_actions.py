@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def delete(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Remove a schedule; its runs go on, and what became of its occurrences stays on record.
+    """Remove a schedule. Its runs continue, and the fates of its occurrences are kept.
 
     Parameters
     ----------
@@ -31,18 +31,18 @@ def delete(name: str, /, *, to: ClientOptions = TO) -> int:
 def pause(
     name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: ClientOptions = TO
 ) -> int:
-    """Begin nothing more of a schedule, or of a group of them, until it is resumed.
+    """Pause a schedule, or a group of schedules, until it is resumed.
 
     Parameters
     ----------
     name
         Its name.
     group
-        All schedules of this group, instead of one.
+        All schedules of this group, instead of a single schedule.
     reason
-        Why; it is recorded and shown.
+        The reason; it is recorded and shown.
     until
-        Resume by itself at this time (RFC 3339); of one schedule only.
+        Resume automatically at this time (RFC 3339); for a single schedule only.
     """
     _one_of(name, group)
     with to.client() as client:
@@ -56,14 +56,14 @@ def pause(
 
 
 def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int:
-    """Go on with a paused schedule or group, from now.
+    """Resume a paused schedule or group, from now on.
 
     Parameters
     ----------
     name
         Its name.
     group
-        All schedules of this group, instead of one.
+        All schedules of this group, instead of a single schedule.
     """
     _one_of(name, group)
     with to.client() as client:
@@ -75,7 +75,7 @@ def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int
 
 
 def archive(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Put a schedule away with its history; it fires no more.
+    """Archive a schedule with its history; it no longer fires.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def archive(name: str, /, *, to: ClientOptions = TO) -> int:
 
 
 def restore(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Take a schedule back from the archive.
+    """Restore a schedule from the archive.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def restore(name: str, /, *, to: ClientOptions = TO) -> int:
 
 
 def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Count the failures of a schedule from zero again.
+    """Reset the failure count of a schedule.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
 
 
 def trigger(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Begin one run of a schedule now, beside its times; print the run's id.
+    """Start a run of a schedule now, in addition to its times, and print the run's id.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def trigger(name: str, /, *, to: ClientOptions = TO) -> int:
 
 
 def try_(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Begin one run as the schedule would, without touching the schedule: nothing counts it.
+    """Start a run as the schedule would, without any effect on the schedule.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def hint(
     cost: int = 0,
     to: ClientOptions = TO,
 ) -> int:
-    """Advise the Governor of a schedule: run at this interval, or once at this time.
+    """Give the Governor of a schedule a hint: run at this interval, or once at this time.
 
     Parameters
     ----------
@@ -155,13 +155,13 @@ def hint(
     every
         The interval: 30s, PT30S.
     at
-        The one time (RFC 3339).
+        The single time (RFC 3339).
     ttl
-        How long the hint counts (1h; with --at, until 1h after it).
+        How long the hint is valid (1h; with --at, until 1h after that time).
     reason
-        Why; it is recorded and shown.
+        The reason; it is recorded and shown.
     cost
-        What the advice did cost, in whatever the adviser counts.
+        The cost of the hint, in a unit of the author's choice.
     """
     if every is None and at is None:
         raise CommandExit(
@@ -173,7 +173,7 @@ def hint(
 
 
 def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Take all hints for a schedule back; its own times count again.
+    """Withdraw all hints for a schedule; its own times apply again.
 
     Parameters
     ----------

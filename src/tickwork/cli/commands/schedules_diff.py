@@ -35,21 +35,21 @@ class OccurrenceDiff(msgspec.Struct, frozen=True, kw_only=True):
 def diff(
     *files: Path, days: int = 30, tzdata: Path | None = None, start: str | None = None, to: ClientOptions = TO
 ) -> int:
-    """Every occurrence that differs between two sets of schedules, or between two versions of tzdata.
+    """Show each occurrence that differs between two sets of schedules, or between two versions of tzdata.
 
-    Two files: what their schedules expect. With --tzdata: what one set expects by that data and by our own; the set is
-    a file's, or the server's own. Exit code 1 where something differs.
+    With two files, their schedules are compared. With --tzdata, one set is compared under that data and under ours; the
+    set comes from a file or from the server. Exit code 1 if there is a difference.
 
     Parameters
     ----------
     files
-        YAML or JSON, as `apply` takes them.
+        YAML or JSON files, as for `apply`.
     days
-        How many days ahead.
+        Number of days to look ahead.
     tzdata
         Folder `zoneinfo` of another version of the package tzdata.
     start
-        Look from this time on (RFC 3339); now, unless given.
+        Start of the comparison (RFC 3339; now).
     """
     from tickwork.cli.output import print_json
     from tickwork.core.calendar.durations import instant_ms, instant_text

@@ -26,71 +26,71 @@ class ScheduleOptions:
     at: str | None = None
     "One instant (RFC 3339)."
     rrule: str | None = None
-    "A recurrence rule of RFC 5545."
+    "A recurrence rule (RFC 5545)."
     anchor: str | None = None
-    "Where an interval or a rule counts from (RFC 3339); now, unless given."
+    "Start of the interval or rule (RFC 3339; now)."
     timezone: str | None = None
-    "A zone such as Europe/Berlin (UTC); tickwork zones lists them."
+    "A time zone such as Europe/Berlin (UTC); tickwork zones lists them."
     dst_gap: Literal["auto", "shift", "skip", "end"] | None = None
-    "What becomes of a time that does not exist when clocks are changed."
+    "What happens to a time that does not exist because clocks change."
     dst_overlap: Literal["auto", "first", "second", "both"] | None = None
-    "What becomes of a time that comes twice when clocks are changed."
+    "What happens to a time that occurs twice because clocks change."
     include: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    "A date that counts in any case; again for each."
+    "A date that always counts; repeat for each date."
     exclude: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    "A date that never counts; again for each."
+    "A date that never counts; repeat for each date."
     business_days: Annotated[bool, Parameter(negative="")] = False
     "Monday to Friday only."
     holidays: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    "A list of holidays to leave out; again for each."
+    "A list of holidays to leave out; repeat for each list."
     start: str | None = None
     "Due from this time on (RFC 3339)."
     end: str | None = None
     "Due before this time (RFC 3339)."
     max_runs: int | None = None
-    "At most so many runs."
+    "Maximum number of runs."
     input: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    "An input of each run as name=value, again for each; the value is JSON, or else text."
+    "An input of each run as name=value; repeat for each input. The value is JSON, or text if it is not valid JSON."
     inputs_json: str | None = None
     "All inputs as a JSON object, @file, or - for standard input."
     context: str | None = None
-    "What each run gets as its context: JSON, or else text."
+    "The context of each run: JSON, or text if it is not valid JSON."
     time_input: str | None = None
-    "The input that gets the scheduled time (scheduled_time)."
+    "The input that receives the scheduled time (scheduled_time)."
     context_input: str | None = None
-    "The input that gets the context (context)."
+    "The input that receives the context (context)."
     queue: str | None = None
-    "For nodes that name no queue."
+    "Queue for nodes that name none."
     priority: int | None = None
-    "Higher goes first."
+    "Higher values come first."
     overlap: Literal["allow", "forbid", "replace", "buffer_one", "buffer_all"] | None = None
-    "What happens when the run before still goes on (allow)."
+    "What happens if the previous run is still active (allow)."
     buffer: int | None = None
-    "With --overlap buffer_all: how many may wait (100)."
+    "With --overlap buffer_all: how many occurrences may wait (100)."
     catch_up: Literal["none", "last", "all", "window", "coalesce", "spread"] | None = None
-    "What becomes of occurrences that are late (last)."
+    "What happens to late occurrences (last)."
     catch_up_window: str | None = None
-    "Of window: how far back; of spread: over how long."
+    "For window: how far back; for spread: over how long."
     catch_up_cap: int | None = None
-    "At most so many late occurrences run (1000)."
+    "Maximum number of late occurrences that run (1000)."
     grace: str | None = None
-    "How late is still on time (1m)."
+    "Delay that still counts as on time (1m)."
     automatic_backfill: Annotated[bool, Parameter(negative="")] = False
-    "Catch up on everything since it last fired, pauses included."
+    "Catch up on everything since the last firing, including pauses."
     jitter: Annotated[bool, Parameter(negative="")] = False
-    "Start a little later, by an amount of its own, so that not all start at once."
+    "Delay the start a little, by a different amount for each occurrence, to spread load."
     pause_after: int | None = None
-    "Pause after so many failures in a row."
+    "Pause after this many failures in a row."
     group: str | None = None
-    "A group that is paused and resumed together."
+    "A group of schedules that are paused and resumed together."
     description: str | None = None
     "For people."
     governed: Annotated[bool, Parameter(negative="")] = False
-    "The Governor decides the next time after each run; hints count."
+    "Let the Governor decide the next time after each run, using hints."
     min: str | None = None
-    "With the Governor: at least this long between runs."
+    "With the Governor: minimum time between runs."
     max: str | None = None
-    "With the Governor: at most this long between runs."
+    "With the Governor: maximum time between runs."
 
     def given(self) -> dict[str, Any]:
         """As the client takes them; what was not given is left to the server."""
@@ -126,16 +126,16 @@ def put(
     terms: ScheduleOptions = TERMS,
     to: ClientOptions = TO,
 ) -> int:
-    """Make a schedule, or replace it; prints what it will do.
+    """Create or replace a schedule, and print what it will do.
 
     Parameters
     ----------
     name
         Its name.
     workflow
-        What it runs.
+        The workflow to run.
     new
-        Refuse where there is one of this name.
+        Fail if a schedule of this name exists.
     """
     given = terms.given()
     with to.client() as client:
@@ -144,14 +144,14 @@ def put(
 
 
 def preview(name: str = "", /, *, workflow: str = "", terms: ScheduleOptions = TERMS, to: ClientOptions = TO) -> int:
-    """What a schedule would do; nothing is made.
+    """Show what a schedule would do, without creating it.
 
     Parameters
     ----------
     name
-        The name that it would have: H in its expression stands for times of its own.
+        The name the schedule would have; it determines the values of H in a cron expression.
     workflow
-        What it would run.
+        The workflow it would run.
     """
     given = terms.given()
     with to.client() as client:
@@ -167,16 +167,17 @@ def apply(
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     to: ClientOptions = TO,
 ) -> int:
-    """Make the schedules of an owner those in a file, all or none; says first what is added, changed and removed.
+    """Replace the schedules of an owner with those in a file, all or none. First shows what is added, changed and
+    removed.
 
     Parameters
     ----------
     file
-        YAML or JSON: a mapping from name to terms, as `put` takes them.
+        YAML or JSON: a mapping from names to the options of `put`.
     owner
-        Whose schedules these are; those it has and the file lacks are removed.
+        The owner of the schedules; schedules of the owner that are not in the file are removed.
     dry_run
-        Only say it; what could not be applied is refused all the same.
+        Only show the changes; errors are reported as usual.
     """
     from tickwork.cli.commands.schedule_file import read_schedules
     from tickwork.cli.output import console, print_json

@@ -27,10 +27,11 @@ HANDS = WorkerOptions()
 
 
 def server(*, place: ServerOptions = PLACE, crowd: ClusterOptions = CROWD) -> int:
-    """The engine and its API, until SIGTERM or Ctrl-C.
+    """Run the engine and its API until SIGTERM or Ctrl-C.
 
-    With a store that nodes share, it is one of them: it owns part of the work, answers for all, and hands over when it
-    ends. Settings come from flags, TICKWORK_* variables, .env, tickwork.toml and [tool.tickwork], in this order.
+    With a shared store, the server is a node of a cluster: it owns part of the work, answers all requests, and hands
+    over when it stops. Settings come from flags, TICKWORK_* variables, .env, tickwork.toml and [tool.tickwork], in this
+    order.
     """
     from tickwork.compose.server import serve, serve_node
     from tickwork.compose.worker_process import end_with_parent
@@ -84,15 +85,15 @@ def worker(
     url: Annotated[str | None, Parameter(name="--url")] = None,
     hands: WorkerOptions = HANDS,
 ) -> int:
-    """A worker for an application, until SIGTERM or Ctrl-C; a second one ends it at once.
+    """Run a worker for an application until SIGTERM or Ctrl-C; a second signal stops it at once.
 
     Parameters
     ----------
     app
-        The application: a file (app.py) or a module (package.module). Without one it serves endpoints and other nodes
-        that call a URL, and no code runs.
+        The application: a file (app.py) or a module (package.module). Without one, the worker only calls URLs
+        (endpoints and http nodes) and runs no code.
     name
-        Its name (TICKWORK_WORKER; made from host and process). No two workers have the same.
+        Name of the worker (TICKWORK_WORKER; made from host and process). Names must be unique.
     url
         The server (TICKWORK_URL; http://127.0.0.1:8440).
     """

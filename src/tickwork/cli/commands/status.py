@@ -7,9 +7,9 @@ ALERTS_SHOWN = 10
 
 
 def page(*, to: ClientOptions = TO) -> int:
-    """A link to the server's page for one browser; it works once, for ten minutes.
+    """Print a link to the server's page for one browser; it works once, within ten minutes.
 
-    The browser gets a cookie for a week, so it needs no token.
+    The browser gets a cookie for a week and needs no token.
     """
     from tickwork.api.http.browser_sessions import BrowserSessions
     from tickwork.cli.output import print_json
@@ -30,7 +30,7 @@ def page(*, to: ClientOptions = TO) -> int:
 
 
 def workflows(*, to: ClientOptions = TO) -> int:
-    """The workflows that the server knows."""
+    """List the workflows that the server knows."""
     from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
@@ -49,7 +49,7 @@ def workflows(*, to: ClientOptions = TO) -> int:
 
 
 def workers(*, to: ClientOptions = TO) -> int:
-    """The workers that are connected."""
+    """List the connected workers."""
     from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.core.state.ready_queues import PIN_LABEL
     from tickwork.protocol import http_models as wire
@@ -71,7 +71,7 @@ def workers(*, to: ClientOptions = TO) -> int:
 
 
 def status(*, to: ClientOptions = TO) -> int:
-    """How the engine is."""
+    """Show the state of the engine."""
     from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:

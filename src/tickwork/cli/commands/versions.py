@@ -21,19 +21,19 @@ def versions(
     application: Annotated[str, Parameter(name=("--application", "-a"))] = "",
     to: ClientOptions = TO,
 ) -> int:
-    """The versions of an application, newest first.
+    """List the versions of an application, newest first.
 
-    `tickwork versions set-latest V` makes V the latest: its definitions and schedules are the application's from then
-    on. Runs that have begun go on as they are.
+    `tickwork versions set-latest V` makes V the latest version: its definitions and schedules apply from then on. Runs
+    that have started are not affected.
 
     Parameters
     ----------
     deed
         list, or set-latest.
     version
-        The one to set latest.
+        The version to make the latest.
     application
-        Which application; needed where there are several.
+        The application; needed if there are several.
     """
     from tickwork.cli.output import print_json
     from tickwork.core.base.errors import Refused
