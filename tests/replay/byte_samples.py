@@ -11,7 +11,6 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 import tickwork
+from replay.golden_tool import golden
 from tickwork.api.app import TABLE
 from tickwork.api.http import cursors
 from tickwork.api.openapi import document as openapi_document
@@ -50,7 +50,6 @@ from tickwork.stores import checksums, run_blocks
 from tickwork.worker.log_shipper import LogLine
 
 FOLDER = Path(__file__).parent / "samples"
-ROOT = Path(__file__).parents[2]
 SEQ = 660  # of the golden journal: schedules, backfills, maps, signals and retries are live here
 REF = Ref(digest="sha256:ab", size=70_000, items=12, place="artifact")
 
@@ -225,7 +224,6 @@ SPAN = FateRange(
 @cache
 def golden_state() -> reproduction.Reproduction:
     """The state of the golden journal after row `SEQ`, and the row behind it, as a reproduction."""
-    golden = _golden()
     rows, end = golden.load(golden.FILE)
     machine, head = Machine(settings=end.settings), GENESIS
     for sealed in rows[:SEQ]:
@@ -236,11 +234,6 @@ def golden_state() -> reproduction.Reproduction:
         partition=0, rules=end.rules, zones="none", hash=head, before=reproduction.before(machine), row=rows[SEQ],
         claim=claim, inputs=[0],
     )  # fmt: skip
-
-
-def _golden() -> Any:
-    sys.path.append(str(ROOT / "tools"))  # last: the tests have modules of the same name
-    return import_module("golden")
 
 
 def _richest(machine: Machine) -> Run:
@@ -254,7 +247,7 @@ def _pieces(machine: Machine) -> list[Any]:
 
 def _rows() -> Iterator[tuple[str, Sample]]:
     before = golden_state().before
-    machine = before.machine(_golden().UTC_ONLY)
+    machine = before.machine(golden.UTC_ONLY)
     pieces = [
         before.header, [list(document) for document in before.documents], before.runs, before.tasks, before.schedules
     ]  # fmt: skip
@@ -370,7 +363,7 @@ def _restored(data: bytes) -> Any:
     """The pieces of the machine that these pieces restore."""
     header, documents, *rows = msgspec.msgpack.decode(data)
     before = reproduction.StateBefore(header, [(name, body) for name, body in documents], *rows)
-    return _pieces(before.machine(_golden().UTC_ONLY))
+    return _pieces(before.machine(golden.UTC_ONLY))
 
 
 def _plain(value: Any) -> Sample:

@@ -1,20 +1,20 @@
 """Stored and transmitted bytes, and the names that users see, are those of the samples.
 
-`python tests/replay/byte_samples.py` writes samples that are missing; `--again` writes all of them, which is right
-only where a format was changed on purpose and old data can still be read.
+`PYTHONPATH=tests python -m replay.byte_samples` writes samples that are missing; `--again` writes all of them, which is
+right only where a format was changed on purpose and old data can still be read.
 """
 
 from typing import get_args
 
-import byte_samples
 import pytest
 
+from replay import byte_samples
 from tickwork.protocol import child_messages, worker_messages
 
 SAMPLES = byte_samples.samples()
 CHANGED = """
 Other versions, stored data or users see this. Keep it as it is. Where it is changed on purpose and compatibly (a field
-at the end, a new route), run `python tests/replay/byte_samples.py --again` and commit the difference."""
+at the end, a new route), run `PYTHONPATH=tests python -m replay.byte_samples --again` and commit the difference."""
 
 
 @pytest.mark.parametrize("name", SAMPLES)

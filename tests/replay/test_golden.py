@@ -1,12 +1,12 @@
 """Journals of every version of the rules: today's is decided again, earlier ones are folded."""
 
-import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from journals import read
+from replay.golden_tool import golden
 from tickwork.core.base.errors import ReplayDiffers
 from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.machine import MACHINE, Machine, rules_of
@@ -17,10 +17,6 @@ from tickwork.core.state.inputs import Input
 from tickwork.journal.replay import fold, replay
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent.parent / "tools"))
-
-import golden  # noqa: E402  a tool, so not on the path
-
 RULES = rules_of(UTC_ONLY)
 
 FILES = sorted(HERE.glob("golden-v*.journal"))
