@@ -15,6 +15,7 @@ from tickwork.ports.store import (
     DefinitionRow,
     Fenced,
     InboxRow,
+    IndexEntry,
     LogChunk,
     Payload,
     Route,
@@ -83,6 +84,7 @@ async def filled(store):
         definitions=[DefinitionRow("h1", "acme", "flow", b"{}", 5)],
         runs=[run(FIRST + 1), run(FIRST + 5), run(FIRST + 9)],
         attempts=[(FIRST + 1, b"first"), (FIRST + 1, b"second"), (FIRST + 5, b"third")],
+        index=[IndexEntry(4, FIRST + 1, 2, b"entry"), IndexEntry(4, FIRST + 1, 3)],
         children=[
             ChildRow(FIRST + 1, 0, 0, b"x"),
             ChildRow(FIRST + 2, 7, 0, b"y"),
@@ -187,6 +189,33 @@ class UpkeepSuite:
         with pytest.raises(Fenced):
             await store.drop_journal(P, rows_archive(1, last), epoch=epoch)
         assert len(await store.journal(P, after=0, limit=99)) == 6
+
+    async def test_the_piece_of_a_journal_that_has_a_tick_is_found(self, store):
+        epoch = await filled(store)
+        assert await store.journal_archive_at(P, tick=10) is None
+        await store.drop_journal(P, rows_archive(1, 2), epoch=epoch)
+        await store.drop_journal(P, rows_archive(3, 4), epoch=epoch)
+
+        pieces = [await store.journal_archive_at(P, tick=tick) for tick in (5, 10, 20, 30, 40)]
+
+        assert [piece.first for piece in pieces] == [1, 1, 1, 3, 3]
+        assert await store.journal_archive_at(P, tick=50) is None
+        assert await store.journal_archive_at(P + 1, tick=10) is None
+        assert await store.seqs_at(P, [10, 40, 50, 60]) == {50: 5, 60: 6}
+
+    async def test_index_entries_go_with_their_piece_of_the_journal(self, store):
+        epoch = await filled(store)
+        index = [IndexEntry(kind, 7, seq) for kind in (2, 4) for seq in (1, 2, 3, 4)]
+        await written(store, Rows(index=index), epoch=epoch, through=5)
+        await store.drop_journal(P, rows_archive(1, 3), epoch=epoch)
+
+        async def seqs(kind):
+            return [one.seq for one in await store.read_index(P, kind=kind, subjects=(7, 7), after=0, through=99)]
+
+        assert (await seqs(2), await seqs(4)) == ([1, 2, 3, 4], [1, 2, 3, 4])  # the rows are still readable
+        for _ in range(2):
+            await store.drop_archive(rows_archive(1, 3).object)
+        assert (await seqs(2), await seqs(4)) == ([3, 4], [4])
 
     @pytest.mark.proves("S66")
     async def test_archives_are_told_by_age_and_forgotten_with_their_runs(self, store):

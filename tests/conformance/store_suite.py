@@ -14,6 +14,7 @@ from tickwork.ports.store import (
     Fenced,
     Head,
     InboxRow,
+    IndexEntry,
     LogChunk,
     Payload,
     Route,
@@ -107,6 +108,52 @@ async def everything(store, partition: int = P):
 
 
 class StoreSuite:
+    # ---- the index of the journal
+
+    async def test_the_row_of_a_tick_is_found(self, store):
+        epoch = await claimed(store)
+        assert await store.seqs_at(P, [10]) == {}
+        await committed(store, 12, epoch=epoch)
+
+        for seq in range(1, 13):
+            assert await store.seqs_at(P, [seq * 10]) == {seq * 10: seq}
+        assert await store.seqs_at(P, [120, 10, 55, 60, 70, 0, 121]) == {120: 12, 10: 1, 60: 6, 70: 7}
+        assert await store.seqs_at(P, []) == {} and await store.seqs_at(P + 1, [10]) == {}
+
+    async def test_index_entries_are_read_by_subject_and_seq(self, store, reopen):
+        epoch = await claimed(store)
+        entries = [
+            IndexEntry(4, N + 7, 1),
+            IndexEntry(4, N + 8, 3, b"x"),
+            IndexEntry(4, N + 9, 2),
+            IndexEntry(5, N + 7, 1),
+        ]
+        await store.claim(P + 1, owner="n1", settings=b"")
+        await store.write_rows(P + 1, Rows(index=[IndexEntry(4, N + 7, 1, b"else")]), epoch=1, through=0, head=GENESIS)
+        for _ in range(2):  # a recovery notes the same again
+            await written(store, Rows(index=entries), epoch=epoch)
+        await written(store, Rows(index=[IndexEntry(4, N + 8, 3, b"y")]), epoch=epoch)
+        store = await reopen()
+
+        async def found(kind, subjects, after=0, through=99):
+            return await store.read_index(P, kind=kind, subjects=subjects, after=after, through=through)
+
+        assert await found(4, (N + 7, N + 8)) == [IndexEntry(4, N + 7, 1), IndexEntry(4, N + 8, 3, b"y")]
+        assert [entry.seq for entry in await found(4, (N + 7, N + 9))] == [1, 2, 3]
+        assert [entry.seq for entry in await found(4, (N + 7, N + 9), after=1, through=2)] == [2]
+        assert await found(5, (N, N + 99)) == [entries[3]] and await found(6, (N, N + 99)) == []
+
+    async def test_the_latest_index_entry_up_to_a_seq_is_found(self, store):
+        epoch = await claimed(store)
+        entries = [IndexEntry(2, 9, seq, b"%d" % seq) for seq in (3, 5, 8)]
+        await written(store, Rows(index=[*entries, IndexEntry(2, 10, 6)]), epoch=epoch)
+
+        async def last(through, subject=9):
+            return await store.last_index(P, kind=2, subject=subject, through=through)
+
+        assert [await last(seq) for seq in (2, 3, 4, 7, 99)] == [None, entries[0], entries[0], entries[1], entries[2]]
+        assert await last(99, subject=11) is None
+
     # ---- claims and fences
 
     @pytest.mark.proves("I3")

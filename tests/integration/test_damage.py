@@ -22,7 +22,7 @@ from tickwork.cli.main import main
 from tickwork.compose.server import ARTIFACTS, DATABASE
 from tickwork.core.state.schedule import FateRange
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, InboxRow, Route, Rows, StoreUnusable
+from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, InboxRow, IndexEntry, Route, Rows, StoreUnusable
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.integrity_check import check
@@ -75,6 +75,7 @@ async def filled(folder):
             cache=[CacheRow("acme/key", b"\x01", 7), CacheRow("acme/other", b"\x02", 8)],
             fates=[FateRange("acme", "noon", 5, 1, at, at + 60_000, 2, 1, "") for at in (1_000, 100_000)],
             backfills=[BackfillRow(9, "acme", "noon", b"backfill"), BackfillRow(10, "acme", "night", b"other")],
+            index=[IndexEntry(4, run, 3, b"entry"), IndexEntry(4, run, 5, b"other"), IndexEntry(2, 7, 4, b"held")],
         )
         loaded = await store.load(0)
         await store.write_rows(0, rows, epoch=head.epoch, through=loaded.head.watermark, head=loaded.watermark_hash)

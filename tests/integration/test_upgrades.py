@@ -41,6 +41,7 @@ DIGESTS = {
         8: "362aabffaafdefc2c82ce7174caf6206",
         9: "92f941b801dff021c2c55a84b4247c06",
         10: "2cb7a49512b0edf7c2093ff5264c345c",
+        11: "872cda32baadb1fc2548bac08301fa22",
     },
     "postgres": {
         1: "1f2e0526e58b5ddf945d5057fd744aba",
@@ -53,6 +54,7 @@ DIGESTS = {
         8: "4279b8df00113fc283c4e39595002838",
         9: "2a8c668dcb8c0e135a54e5ec657574de",
         10: "cee3bf70ab65fb7a22cda1ca5cc600b9",
+        11: "3b223f2cc157ea2a3da38b210af4798c",
     },
 }
 

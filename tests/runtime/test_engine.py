@@ -1096,14 +1096,14 @@ async def test_a_map_that_is_the_last_node_gives_all_of_its_results(house):
 async def test_why_of_an_unknown_id_is_answered_without_reading_the_journal(house, monkeypatch):
     await house.define("flow", task("a"))
     await house.submit("flow", id="known")
-    read = house.engine.queries.journal
+    read = house.engine.context.archives.journal
     asked = []
 
-    async def journal(**fields):
+    async def journal(*numbers, **fields):
         asked.append(fields)
-        return await read(**fields)
+        return await read(*numbers, **fields)
 
-    monkeypatch.setattr(house.engine.queries, "journal", journal)
+    monkeypatch.setattr(house.engine.context.archives, "journal", journal)
 
     assert await house.engine.queries.why("unknown") is None
     assert asked == []

@@ -23,6 +23,7 @@ from tickwork.ports.store import (
     DefinitionRow,
     Head,
     InboxRow,
+    IndexEntry,
     LoadedPartition,
     LogChunk,
     OutcomeUnknown,
@@ -192,6 +193,22 @@ class SimStore:
     async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         return await self._read("journal", lambda: self.inner.journal(partition, after=after, limit=limit))
 
+    async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
+        return await self._read("seqs_at", lambda: self.inner.seqs_at(partition, ticks))
+
+    async def read_index(
+        self, partition: int, *, kind: int, subjects: tuple[int, int], after: int, through: int
+    ) -> list[IndexEntry]:
+        return await self._read(
+            "read_index",
+            lambda: self.inner.read_index(partition, kind=kind, subjects=subjects, after=after, through=through),
+        )
+
+    async def last_index(self, partition: int, *, kind: int, subject: int, through: int) -> IndexEntry | None:
+        return await self._read(
+            "last_index", lambda: self.inner.last_index(partition, kind=kind, subject=subject, through=through)
+        )
+
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
         return await self._read("read_payloads", lambda: self.inner.read_payloads(digests))
 
@@ -264,6 +281,9 @@ class SimStore:
 
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         return await self._read("journal_archive", lambda: self.inner.journal_archive(partition, seq=seq))
+
+    async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
+        return await self._read("journal_archive_at", lambda: self.inner.journal_archive_at(partition, tick=tick))
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         return await self._read("old_archives", lambda: self.inner.old_archives(before_ms=before_ms, limit=limit))

@@ -121,6 +121,16 @@ class BackfillRow(msgspec.Struct, frozen=True, gc=False):
     data: bytes  # core.schedulerows.LiveBackfill
 
 
+class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Points from a subject (a run, a queue, a worker) to a journal row that concerns it, with what that row alone
+    does not say. `core/explain/history_index` gives the kinds their meaning; no store reads them."""
+
+    kind: int
+    subject: int
+    seq: int
+    data: bytes = b""
+
+
 class Rows(msgspec.Struct):
     """What changed since the watermark, each thing as it stands now. Written whole or not at all."""
 
@@ -139,6 +149,7 @@ class Rows(msgspec.Struct):
     attempts: list[tuple[int, bytes]] = []  # of runs that go on: attempts that ended since the last time
     children: list[ChildRow] = []
     cache: list[CacheRow] = []
+    index: list[IndexEntry] = []  # each in place of one of the same kind, subject and seq
 
 
 class LoadedPartition(msgspec.Struct):
@@ -264,6 +275,18 @@ class Store(StoreMaintenance, Protocol):
 
     async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         """Committed rows with seq above `after`, in order, without a gap."""
+
+    async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
+        """The seq of the row of each of these ticks, for those ticks that have a row here. The cost grows with the
+        logarithm of the journal's length."""
+
+    async def read_index(
+        self, partition: int, *, kind: int, subjects: tuple[int, int], after: int, through: int
+    ) -> list[IndexEntry]:
+        """Index entries of the subjects in this closed range, with a seq above `after` and up to `through`, by seq."""
+
+    async def last_index(self, partition: int, *, kind: int, subject: int, through: int) -> IndexEntry | None:
+        """The latest index entry of a subject with a seq up to `through`."""
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]: ...
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tickwork.ports.store import ChildRow, LogChunk, RunRow
 
 RUNS, JOURNAL, LOGS = "runs", "journal", "logs"  # kinds of archives
+KEPT_KINDS = (1, 2, 3)  # kinds of index entries that say how something is until a later one says otherwise
 
 
 class StoreNotEmpty(Refused):
@@ -91,6 +92,7 @@ COLUMNS: "MappingProxyType[str, tuple[str, ...]]" = MappingProxyType({
     ),
     "archived": ("tenant", "id", "number", "object"),
     "inbox": ("partition_id", "id", "tenant", "data", "by"),
+    "journal_index": ("partition_id", "kind", "subject", "seq", "data"),
 })  # fmt: skip
 
 Take = Callable[[TableBatch], Awaitable[None]]
@@ -128,11 +130,15 @@ class StoreMaintenance(Protocol):
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         """The one that holds this row."""
 
+    async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
+        """The piece of the journal that holds the row of this tick, where there is such a row."""
+
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         """Those in which everything is older, oldest first."""
 
     async def drop_archive(self, object_: str) -> None:
-        """It is forgotten, with the runs in it. Repeating it changes nothing."""
+        """It is forgotten, with the runs in it. With a piece of the journal go the index entries through its last row;
+        the latest of each subject of the kinds in `KEPT_KINDS` stays. Repeating it changes nothing."""
 
     async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> "list[LogChunk]":
         """Pieces of logs of a partition's tasks, in the order of their places."""

@@ -67,6 +67,7 @@ SUMS: Mapping[str, Callable[[Row], int]] = MappingProxyType({
     "log_chunks": _of_all,
     "archives": lambda row: of_row(ArchiveObject(*row)),
     "archived": _of_all,
+    "journal_index": _of_all,
     "inbox": lambda row: of_row(InboxRow(row[1], row[0], row[2], row[3], row[4])),
 })  # fmt: skip
 

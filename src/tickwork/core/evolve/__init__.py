@@ -40,6 +40,7 @@ def begin_tick(state: State, tick: int, inputs: list[Input]) -> None:
     state.inputs = inputs
     state.closed, state.ended, state.let_in = [], [], []
     state.spans, state.left_backfills = [], []
+    state.released, state.fired = [], []
 
 
 def evolve(state: State, event: ev.Event) -> None:

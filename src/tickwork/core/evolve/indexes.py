@@ -220,6 +220,7 @@ def left_line(state: State, lane: ReadyQueue, count: int = 1) -> None:
         lane.orders.clear()
         if lane.held:
             release_lane(state, lane)
+            state.released.append(lane)
 
 
 def release_lane(state: State, lane: ReadyQueue) -> None:

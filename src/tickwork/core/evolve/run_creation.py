@@ -17,7 +17,7 @@ from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.state.lifecycle import ENDED, Phase
-from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Run, Schedule, State, Task, Tenant, Timer
+from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Fired, Run, Schedule, State, Task, Tenant, Timer
 
 
 def add_run(state: State, run: Run) -> None:
@@ -30,7 +30,7 @@ def add_run(state: State, run: Run) -> None:
     state.live_runs += 1
 
 
-def _arrive(state: State, run: Run) -> None:
+def arrive(state: State, run: Run) -> None:
     """A new run that nothing delays: its promises begin, and it wants to be looked at."""
     add_run(state, run)
     if run.plan.sla_points:
@@ -39,7 +39,7 @@ def _arrive(state: State, run: Run) -> None:
     state.fresh.append(run)
 
 
-def _new_run(
+def new_run(
     state: State, number: int, run_id: str, tenant: Tenant, plan: Plan, inputs: Value, by: str, source: str
 ) -> Run:
     size = len(plan.steps)
@@ -51,7 +51,7 @@ def _new_run(
     return Run(number, run_id, tenant, plan, inputs, by, source, state.tick, phases, counts, size, 0, 0, plan.roots)
 
 
-def _start_later(state: State, run: Run, tick: int) -> None:
+def start_later(state: State, run: Run, tick: int) -> None:
     if run.start_at:
         clear_timer(state, Timer.RUN_START, run.number, run.start_at)
     run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
@@ -65,7 +65,7 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
         submitted(state, event.run, asked, tenant, tenant.plans[asked.workflow])
         return
     plan = state.plans[terms.definition] if terms.definition else tenant.plans[asked.workflow]
-    run = _new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
+    run = new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
     run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
     if terms.priority is not None:
         run.priority = terms.priority
@@ -75,14 +75,14 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
         add_run(state, run)
         if plan.sla_points:
             arm_sla(state, run)
-        _start_later(state, run, event.start_at)
+        start_later(state, run, event.start_at)
     else:
-        _arrive(state, run)
+        arrive(state, run)
 
 
 def submitted(state: State, number: int, asked: Submit, tenant: Tenant, plan: Plan) -> None:
     """A run on no terms: it starts now."""
-    run = _new_run(state, number, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
+    run = new_run(state, number, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
     add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)
@@ -104,7 +104,7 @@ def _on_debounced(state: State, event: ev.RunDebounced) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, Submit)
     run.inputs, run.by = asked.inputs, asked.by
-    _start_later(state, run, event.start_at)
+    start_later(state, run, event.start_at)
 
 
 def on_scheduled(state: State, event: ev.RunScheduled) -> None:
@@ -126,7 +126,7 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
         by, source, run_id = asked.by, event.way, _free_id(tenant, f"{schedule.name}-{event.way}", due_ms)
     else:
         run_id = occurrence_id(schedule.name, due_ms)
-    run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
+    run = new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
     if key:
         run.key, run.body = key, trigger_body(schedule.name, event.way)
@@ -136,12 +136,16 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
     else:
         if schedule.decision is not None and event.way == "due":
             run.decided = schedule.decision.source.value
+            # `run_begun` ends the decision; whoever explains the run needs it as it was.
+            state.fired.append(Fired(run.number, terms, schedule.decision, schedule.advice, schedule.failures))
+        else:
+            state.fired.append(Fired(run.number, terms))
         run_begun(state, schedule, run, event)
     if event.start_at:
         add_run(state, run)
-        _start_later(state, run, event.start_at)
+        start_later(state, run, event.start_at)
     else:
-        _arrive(state, run)
+        arrive(state, run)
 
 
 def begun_on_time(state: State, schedule: Schedule, plan: Plan, run_id: str, event: ev.RunScheduled) -> None:
@@ -149,10 +153,11 @@ def begun_on_time(state: State, schedule: Schedule, plan: Plan, run_id: str, eve
     terms, due_ms, inputs = schedule.terms, event.due_ms, schedule.inputs
     if plan.definition.inputs or schedule.context is not None:
         inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
-    run = _new_run(state, event.run, run_id, schedule.tenant, plan, inputs, schedule.by, "schedule")
+    run = new_run(state, event.run, run_id, schedule.tenant, plan, inputs, schedule.by, "schedule")
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
+    state.fired.append(Fired(run.number, terms))
     fired_on_time(state, schedule, event)
-    _arrive(state, run)
+    arrive(state, run)
 
 
 def trigger_body(schedule: str, way: str) -> str:
@@ -198,13 +203,13 @@ def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     assert fan is not None
     run_id = child_id(task, event.child, event.run)
     plan = state.plans[event.definition]
-    run = _new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
+    run = new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
     run.parent, run.child, run.priority = task.number, event.child, parent.priority
     run.parent_run, run.pin = parent.number, parent.pin
     fan.begun += 1
     fan.running += 1
     fan.live[event.child] = run.number
-    _arrive(state, run)
+    arrive(state, run)
 
 
 def _on_restored(state: State, event: ev.RunRestored) -> None:
@@ -221,7 +226,7 @@ def _on_restored(state: State, event: ev.RunRestored) -> None:
         run_returned(run)
     if event.start_at:
         tenant.redrive_ms = state.settings.clock.ms_of(event.start_at)
-        _start_later(state, run, event.start_at)
+        start_later(state, run, event.start_at)
 
 
 def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
@@ -284,7 +289,7 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
     record = asked.record
     plan = state.plans[asked.definition or record.definition]
     inputs = asked.inputs if asked.change_inputs else record.inputs
-    run = _new_run(
+    run = new_run(
         state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
     )
     run.pin = "" if asked.definition else record.pin
@@ -294,7 +299,7 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
         count_ended(run, plan.steps[index])
         if results.get(place) is not None:
             keep_result(run, index, results[place])
-    _arrive(state, run)
+    arrive(state, run)
 
 
 def _on_gated(state: State, event: ev.RunGated) -> None:

@@ -145,7 +145,7 @@ def _leave_gate(state: State, run: Run, gate: ConcurrencyGate) -> None:
             follower.gated = False
             gate.holding += 1
             want(state, follower)
-            state.let_in.append(follower)
+            state.let_in.append((follower, run.id))
     if not gate.holding:
         del run.tenant.gates[run.plan.name, gate.key]  # nobody is in line either
 

@@ -7,19 +7,24 @@ by whom, and what set it off: an input by its place in the tick, a timer, a visi
 A hold is told as its lane had it at the end of a tick: what begins and ends within one tick took no time.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import msgspec
 
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.evolve import begin_tick, evolve, live_tasks
-from tickwork.core.explain.run_history_text import HELD_WORDS, cause_of, governed_words, words_of
+from tickwork.core.explain.run_history_text import (
+    HELD_WORDS,
+    cause_of,
+    describe_start,
+    fired_words,
+    words_of,
+)
 from tickwork.core.machine import Machine
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import RunState, RunTrigger, move_run
-from tickwork.core.state.ready_queues import ReadyQueue
 from tickwork.core.state.state import Run, Settings, State, Task
 
 
@@ -117,25 +122,36 @@ class _Stay(msgspec.Struct):
     """One task standing in its lane."""
 
     task: Task
-    lane: ReadyQueue
+    lane: Any  # Held
     since: int
     held: tuple[str, str] = ("", "")
     held_since: int = 0
     entry: int = -1  # of the hold
 
 
+class Held(Protocol):
+    """What holds a ready queue: a `Lane`, or what is known of one."""
+
+    held: str
+    held_by: str
+    held_since: int
+
+
 class HistoryBuilder:
-    """Follows one run through the rows."""
+    """Follows one run through rows: all rows of the partition, in which case `add_row` is enough, or those that concern
+    the run, which `excerpt` gives it event by event."""
 
     def __init__(self, state: State, tenant: str, run_id: str) -> None:
         self.state, self.tenant, self.run_id = state, tenant, run_id
+        self.lane_of: Callable[[Task], Held] = _own_lane
+        self.scheduled_words: Callable[[ev.RunScheduled], str] = self._scheduled_words
         self.run: Run | None = None  # as it is, or was when it left memory
         self.live = self.touched = False
         self.seq = 0
         self.source: RunOrigin | None = None
+        self.parent: tuple[str, str] | None = None  # run and node of which it is a child, where they are not here
         self.why_now = "nothing held it back"
         self.last_cause = ("visit", -1, "")
-        self.governed = ""  # what its Governor had decided, in words
         self.entries: list[HistoryEntry] = []
         self.holds: list[Hold] = []
         self.visits: list[int] = []
@@ -148,29 +164,28 @@ class HistoryBuilder:
         if known is not None:
             self._meet(known)
             self.why_now = "nothing has held it back since the first of these rows"
-            self._look()
+            self.look_at_tasks()
+            self.look_at_holds()
 
     # ---- row by row
 
     def add_row(self, row: JournalRow) -> None:
+        self.begin(row)
+        for event in row.events:
+            self.add_event(event)
+        if self.touched or self.stays:
+            self.look_at_tasks()
+            self.look_at_holds()
+
+    def begin(self, row: JournalRow) -> None:
         self.seq = row.seq
         begin_tick(self.state, row.tick, row.inputs)
-        for event in row.events:
-            if self.live:
-                self._before(event)
-            leaver = self._leaver(event)
-            if isinstance(event, ev.RunScheduled):
-                self.governed = governed_words(self.state.schedules[event.schedule], event)  # gone once it has acted
-            evolve(self.state, event)
-            self._after(event, leaver)
-        if self.touched or self.stays:
-            self._look()
-            self.touched = False
 
-    def _leaver(self, event: ev.Event) -> str:
-        """The run that moves while ours stands in line for a key; it may be the one that hands it over."""
-        in_line = self.live and self.run is not None and self.run.gated
-        return self.state.runs[event.run].id if in_line and isinstance(event, ev.RunMoved) else ""
+    def add_event(self, event: ev.Event, apply: Callable[[State, ev.Event], None] = evolve) -> None:
+        if self.live:
+            self._before(event)
+        apply(self.state, event)
+        self._after(event)
 
     def _before(self, event: ev.Event) -> None:
         """Tell what an event says about the run while everything it speaks of is still there."""
@@ -215,7 +230,7 @@ class HistoryBuilder:
             detail = f"run {other.id} ended {RunState(after).name}" + (f": {event.reason}" if event.reason else "")
             self._append(event, "child_ended", detail, parent, child=other.child)
 
-    def _after(self, event: ev.Event, leaver: str) -> None:
+    def _after(self, event: ev.Event) -> None:
         """Meet the run when it comes into memory, and tell what only shows once the event has acted."""
         match event:
             case ev.RunSubmitted() | ev.RunScheduled() | ev.RunSpawned() | ev.RunRestored() | ev.RunRerun():
@@ -224,11 +239,17 @@ class HistoryBuilder:
                 child = self.state.tasks[event.task]
                 if child.run is self.run:
                     self.children[event.task] = (self._node(child), child.child)
-            case ev.RunMoved() if leaver and self.live and self.run is not None and not self.run.gated:
-                key = self.run.gate.key if self.run.gate is not None else ""
-                self.why_now = f"run {leaver} ended and left it the concurrency key {key!r}"
+            case ev.RunMoved() if self.live:
+                for run, leaver in self.state.let_in:
+                    if run is self.run:
+                        self.was_let_in(leaver)
             case ev.StaleReport() | ev.InputRefused() | ev.Duplicate():
                 self._aside(event)
+
+    def was_let_in(self, leaver: str) -> None:
+        assert self.run is not None
+        key = self.run.gate.key if self.run.gate is not None else ""
+        self.why_now = f"run {leaver} ended and left it the concurrency key {key!r}"
 
     def _arrive(self, event: ev.RunSubmitted | ev.RunScheduled | ev.RunSpawned | ev.RunRestored | ev.RunRerun) -> None:
         run = self.state.runs.get(event.run)
@@ -236,14 +257,17 @@ class HistoryBuilder:
             return
         self._meet(run)
         what, detail = words_of(self.state, run, None, event)
-        if isinstance(event, ev.RunScheduled) and self.governed:
-            detail = f"{detail}; {self.governed}"
+        if isinstance(event, ev.RunScheduled):
+            detail += self.scheduled_words(event)
         self._append(event, what, detail)
+
+    def _scheduled_words(self, event: ev.RunScheduled) -> str:
+        return describe_start(*fired_words(self.state, event))
 
     def _meet(self, run: Run) -> None:
         self.run, self.live, self.touched, self.ended = run, True, True, 0
         if self.source is None:
-            self.source = source_of(self.state, run)
+            self.source = source_of(self.state, run, self.parent)
 
     def _aside(self, event: ev.StaleReport | ev.InputRefused | ev.Duplicate) -> None:
         """What somebody asked of the run, or reported about it, without effect."""
@@ -300,12 +324,16 @@ class HistoryBuilder:
 
     # ---- lines and attempts
 
-    def _look(self) -> None:
-        """At the end of a tick: who stands in line, what holds the lanes, who runs."""
+    def look_at_tasks(self) -> None:
+        """At the end of a tick: which tasks stand in line, which run."""
         if self.touched:
             tasks = live_tasks(self.state, self.run) if self.live and self.run is not None else []
             self._look_at_lines(tasks)
             self._look_at_attempts(tasks)
+            self.touched = False
+
+    def look_at_holds(self) -> None:
+        """At the end of a tick: what holds the lines that they stand in."""
         for stay in self.stays.values():
             if stay.held != (held := (stay.lane.held, stay.lane.held_by)):
                 self._end_hold(stay)
@@ -320,8 +348,7 @@ class HistoryBuilder:
                 del self.stays[key]
         for key, task in now.items():
             if key not in self.stays:
-                assert task.lane is not None
-                self.stays[key] = _Stay(task, task.lane, self.state.settings.clock.tick_at(task.ready_ms))
+                self.stays[key] = _Stay(task, self.lane_of(task), self.state.settings.clock.tick_at(task.ready_ms))
 
     def _look_at_attempts(self, tasks: list[Task]) -> None:
         now = {(task.number, task.attempt): task for task in tasks if task.worker is not None}
@@ -378,7 +405,12 @@ class HistoryBuilder:
         )  # fmt: skip
 
 
-def source_of(state: State, run: Run) -> RunOrigin:
+def _own_lane(task: Task) -> Held:
+    assert task.lane is not None
+    return task.lane
+
+
+def source_of(state: State, run: Run, known_parent: tuple[str, str] | None = None) -> RunOrigin:
     """Where a run in memory came from."""
     clock = state.settings.clock
     kind, _, of = run.source.partition(" of ")
@@ -393,7 +425,7 @@ def source_of(state: State, run: Run) -> RunOrigin:
         detail = f"schedule {run.schedule}, begun by hand ({kind}) by {run.by}"
     elif kind == "child":
         parent = state.tasks.get(run.parent)
-        of, node = (parent.run.id, HistoryBuilder._node(parent)) if parent is not None else ("", "")
+        of, node = (parent.run.id, HistoryBuilder._node(parent)) if parent is not None else known_parent or ("", "")
         detail = f"child {run.child} of node {node} of run {of}"
     elif kind == "rerun":
         detail = f"repeats run {of}, asked for by {run.by}"

@@ -11,12 +11,12 @@ from tickwork.core.evolve import child_id
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import source_words
-from tickwork.core.state.governor import HINTED, SignalSource
+from tickwork.core.state.governor import HINTED, Decision, SignalSource
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
-from tickwork.core.state.schedule import SchedulePolicy
-from tickwork.core.state.state import Run, Schedule, State, Task
+from tickwork.core.state.schedule import HintOrigin, SchedulePolicy
+from tickwork.core.state.state import Run, State, Task
 
 HELD_WORDS = {
     "limit": "the limit of {by} is reached",
@@ -102,11 +102,11 @@ def _asked(state: State, event: Any) -> Any:
     return state.inputs[event.input]
 
 
-def _later(state: State, run: Run, event: ev.RunScheduled) -> str:
-    """Why it does not begin at its nominal time, where it does not."""
+def _later_words(state: State, event: ev.RunScheduled, terms: SchedulePolicy) -> str:
+    """Why a scheduled run does not begin at its nominal time, where it does not."""
+    if event.way in ("trigger", "test", "backfill"):
+        return ""
     lag_ms = state.now_ms - event.due_ms
-    schedule = run.tenant.schedules.get(run.schedule)
-    terms = schedule.terms if schedule is not None else SchedulePolicy()
     if event.start_at:
         return f"; it is late, and starts at {state.at(event.start_at)}: late ones are spread"
     if event.way == "buffered":
@@ -131,7 +131,7 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
         case ev.RunScheduled():
             return (
                 "scheduled",
-                f"schedule {run.schedule} was due at {instant_text(event.due_ms)}{_later(state, run, event)}",
+                f"schedule {run.schedule} was due at {instant_text(event.due_ms)}",
             )
         case ev.RunRerun():
             return "rerun", f"{run.source}, asked for by {run.by}"
@@ -146,11 +146,23 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
             return "brought_back", f"resolved by {asked.by}: {asked.reason}"
 
 
-def governed_words(schedule: Schedule, event: ev.RunScheduled) -> str:
+def describe_start(later: str, governed: str) -> str:
+    """What follows the sentence about the schedule of a run."""
+    return f"{later}; {governed}" if governed else later
+
+
+def fired_words(state: State, event: ev.RunScheduled) -> tuple[str, str]:
+    """Why a scheduled run begins later than its nominal time, and why an endpoint was due then. Ask in the tick in
+    which it begins."""
+    for fired in state.fired:
+        if fired.run == event.run:
+            governed = _governed_words(fired.decision, fired.advice, fired.failures) if fired.decision else ""
+            return _later_words(state, event, fired.terms), governed
+    return "", ""
+
+
+def _governed_words(decision: Decision, advice: HintOrigin | None, failures: int) -> str:
     """Why an endpoint was due just then: who won, who would have otherwise, and what moved it."""
-    decision, advice = schedule.decision, schedule.advice
-    if decision is None or event.way != "due":
-        return ""
     at_ms = {one.source: one.at_ms for one in decision.candidates}
     said = f"{decision.chosen} was chosen at {instant_text(decision.decided_ms)}"
     if decision.chosen in HINTED:
@@ -159,8 +171,8 @@ def governed_words(schedule: Schedule, event: ev.RunScheduled) -> str:
         baseline_ms = at_ms.get(SignalSource.BASELINE_INTERVAL) or at_ms.get(SignalSource.BASELINE_CRON)
         if baseline_ms is not None:
             said += f"; the baseline would have been {instant_text(baseline_ms)}"
-    elif schedule.failures and decision.chosen == SignalSource.BASELINE_INTERVAL:
-        said += f", its interval longer after {schedule.failures} failed runs"
+    elif failures and decision.chosen == SignalSource.BASELINE_INTERVAL:
+        said += f", its interval longer after {failures} failed runs"
     if decision.source != decision.chosen and decision.chosen in at_ms:
         said += f"; {decision.source} moved it from {instant_text(at_ms[decision.chosen])}"
     return said

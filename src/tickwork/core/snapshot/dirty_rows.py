@@ -73,7 +73,7 @@ class DirtyRows:
                 schedule = run.tenant.schedules.get(run.schedule)
                 if schedule is not None:
                     self.schedules.add(schedule.number)
-        for run in state.let_in:
+        for run, _ in state.let_in:
             self.runs.add(run.number)
         self.spans += state.spans
 

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -523,6 +523,16 @@ class Backfill(msgspec.Struct, gc=False, eq=False):
     span: FateRange | None = None
 
 
+class Fired(NamedTuple):
+    """A run that its schedule began, and what of the schedule explains why it began then."""
+
+    run: int
+    terms: ScheduleTerms
+    decision: Decision | None = None
+    advice: HintOrigin | None = None
+    failures: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class State:
     """One partition. Fields above the line are state; those below it only find things faster."""
@@ -577,7 +587,11 @@ class State:
     # ---- of this tick, for those who write rows
     closed: list[Run] = field(default_factory=list)  # runs that ended
     ended: list[Task] = field(default_factory=list)  # tasks that ended, with their run or before it
-    let_in: list[Run] = field(default_factory=list)  # runs to which the end of another gave a place
+    let_in: list[tuple[Run, str]] = field(
+        default_factory=list
+    )  # runs to which the end of another (its id) gave a place
+    released: list[ReadyQueue] = field(default_factory=list)  # ready queues that were held and are empty now
+    fired: list[Fired] = field(default_factory=list)  # how schedules were when runs of theirs began
     spans: list[FateRange] = field(default_factory=list)  # ranges of fates that will not grow any more
     left_backfills: list[Backfill] = field(default_factory=list)  # those that ended
 

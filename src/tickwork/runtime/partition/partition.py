@@ -99,6 +99,7 @@ class Partition:
         self.writer = CommitWriter(store, number, head=head, watermark_head=watermark_head, on_alarm=on_alarm)
         self.durable_tick = machine.state.tick
         self.books = books
+        self.books.epoch = head.epoch
         self.keeper = keeper
         self.watched = False  # somebody wants to know which runs change
         self.failed: TickworkError | None = None
@@ -399,6 +400,7 @@ class Partition:
         if self.failed is not None:
             return
         self.machine, self.books, self.writer.watermark_head = await retry_until_available(self._rebuild)
+        self.books.epoch = self.epoch
         self._in_hand = []
         self._facts = self._facts.over(self.books)
         count = sum(part.count for part in parts)

@@ -80,7 +80,7 @@ class JournalFollower:
         self._partition = partition
         self._known = known
         self._machine = machine
-        self._books = WriteBehind(machine.state)
+        self._books = WriteBehind(machine.state, self.seq)
         self._watermark_hash = loaded.watermark_hash
         self._hash = loaded.watermark_hash if loaded.header else GENESIS
 

@@ -6,6 +6,7 @@ the write is durable, questions about runs that left memory are answered from he
 """
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve import output_of
+from tickwork.core.explain.history_index import DERIVED_MOVES, HistoryIndex, Place
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.snapshot.dirty_rows import DirtyRows
 from tickwork.core.snapshot.schedule_rows import backfill_row
@@ -22,8 +24,8 @@ from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
 from tickwork.core.state.schedule import FateRange
-from tickwork.core.state.state import BLOCK_BITS, Run, State
-from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
+from tickwork.core.state.state import BLOCK_BITS, Run, State, Task
+from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, IndexEntry, Rows, RunRow
 from tickwork.runtime.storage.payloads import encode_value
 from tickwork.runtime.storage.run_records import rest_of_run
 
@@ -46,6 +48,7 @@ class AttemptRecord(msgspec.Struct, array_like=True, gc=False):
     error: str = ""
     message: str = ""
     exit_code: int | None = None
+    marks: tuple[int, ...] = ()  # ms after its dispatch at which it was taken from a broker, and started
 
 
 attempts_encoder = msgspec.msgpack.Encoder()
@@ -84,14 +87,17 @@ class FlushWindow:
         self.reopened: list[int] = []
         self.backfills: list[BackfillRow] = []
         self.fates: list[FateRange] = []  # while they are being written
+        self.index: dict[Place, bytes] = {}  # entries, while they are being written
         self.ticks = 0
 
 
 class WriteBehind:
-    """Begin them with the state that is stored, before the journal's tail is folded into it."""
+    """Begin them with the state that is stored, as of the row `seq`, before the journal's tail is folded into it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, seq: int = 0) -> None:
         self.state = state
+        self.index = HistoryIndex(state, seq)
+        self.epoch = 0  # of the owner; whoever only reads ahead has none
         self._touched = DirtyRows(state)
         self.ledger = Ledger(state)
         self.open: dict[int, InFlightAttempt] = {}
@@ -109,18 +115,21 @@ class WriteBehind:
     def observe(self, inputs: list[Input], events: list[ev.Event]) -> list[ev.Event]:
         """What a tick decided, once the state has it; returns what is out of the ordinary. What every task has is
         dealt with in passing: to look each of its events up in each table would cost more than to act on it."""
-        window, state, touched = self.window, self.state, self._touched
+        window, state, touched, index = self.window, self.state, self._touched, self.index
         window.ticks += 1
+        index.seq += 1
         now_ms, first_new = state.now_ms, touched.first_new
         others: list[ev.Event] = []
         for event in events:
             kind = type(event)
             if kind in _OF_RUNS:
-                if event.run < first_new:  # type: ignore[union-attr]
+                if event.run < first_new or (kind is ev.RunMoved and event.trigger not in DERIVED_MOVES):  # type: ignore[union-attr]
                     others.append(event)
             elif kind is ev.TaskSucceeded:
                 held = self._end(event.task, SUCCEEDED, now_ms)  # type: ignore[union-attr]
-                if held is not None and held.of_map:
+                if held is None:
+                    others.append(event)
+                elif held.of_map:
                     # Also of a run that ended in this very tick: its map may be its last node, and its output.
                     asked: Any = inputs[event.input]  # type: ignore[union-attr]
                     self.keep_child(held.run, held.row.step, held.row.child, asked.value)
@@ -141,6 +150,9 @@ class WriteBehind:
             window.backfills.append(BackfillRow(backfill.number, schedule.tenant.id, schedule.name, data))
         touched.note(state, others)
         self.ledger.observe(inputs, others)
+        index.observe(inputs, others)
+        if state.lacking:
+            index.note_lanes(_tasks_of(state, events))
         return others
 
     def _open(self, number: int) -> None:
@@ -192,6 +204,8 @@ class WriteBehind:
             window.left_keys[run.tenant.id, run.key] = row
         if run.state == RunState.FAILED and run.parent_run in self.state.runs:
             self._said.setdefault(run.parent_run, {})[run.parent - run.parent_run] = row.error
+        if run.parent:
+            self.index.add(run.parent)
         if run.parent_run and run.state == RunState.COMPLETED:
             self.keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
 
@@ -233,6 +247,10 @@ class WriteBehind:
         rows.schedules, rows.gone_schedules = changes.schedules, changes.gone_schedules
         rows.fates, rows.backfills = changes.spans, window.backfills
         window.fates = rows.fates
+        if self.epoch:
+            self.index.cover(self.epoch, through=self.index.seq)
+        window.index = self.index.take()
+        rows.index = [IndexEntry(*place, data) for place, data in window.index.items()]
         return rows
 
     def ended_rows(self) -> Rows:
@@ -326,6 +344,16 @@ class WriteBehind:
         windows = (self.writing, self.window) if self.writing is not None else (self.window,)
         return [row for window in windows for row in window.backfills if row.tenant == tenant][::-1]
 
+    def index_entries(self, kind: int, subjects: tuple[int, int], *, after: int, through: int) -> list[IndexEntry]:
+        """Those that the store may not have yet, by seq."""
+        written = self.writing.index if self.writing is not None else {}
+        entries = {
+            place: data
+            for place, data in (*written.items(), *self.index.entries.items())
+            if place.kind == kind and subjects[0] <= place.subject <= subjects[1] and after < place.seq <= through
+        }
+        return [IndexEntry(*place, entries[place]) for place in sorted(entries, key=attrgetter("seq", "subject"))]
+
     def find_cached(self, key: str) -> CacheRow | None:
         for window in (self.window, self.writing):
             if window is not None and key in window.cache:
@@ -337,15 +365,18 @@ class WriteBehind:
     def _on_child_dispatched(self, event: ev.ChildDispatched, _: list[Input], __: int) -> None:
         self._open(event.task)
 
-    def _on_taken(self, event: ev.TaskTaken, _: list[Input], __: int) -> None:
+    def _on_taken(self, event: ev.TaskTaken, inputs: list[Input], now_ms: int) -> None:
         held = self.open.get(event.task)
         if held is not None:
-            held.row.worker, held.told = self.state.workers[event.worker].id, 0
+            taken: Any = inputs[event.input]  # the worker may be gone by the end of the tick
+            held.row.worker, held.told = taken.worker, 0
+            held.row.marks = (*held.row.marks, now_ms - held.row.dispatched_ms)
 
-    def _on_started(self, event: ev.AttemptStarted, _: list[Input], __: int) -> None:
+    def _on_started(self, event: ev.AttemptStarted, _: list[Input], now_ms: int) -> None:
         held = self.open.get(event.task)
         if held is not None:
             held.begun = True
+            held.row.marks = (*held.row.marks, now_ms - held.row.dispatched_ms)
 
     def _on_failed_attempt(self, event: ev.TaskFailed | ev.TaskRetrying, inputs: list[Input], now_ms: int) -> None:
         code = event.code if isinstance(event, ev.TaskFailed) else event.cause
@@ -417,6 +448,19 @@ _HANDLERS: dict[type[Any], Callable[[WriteBehind, Any, list[Input], int], None]]
     ev.DefinitionPut: WriteBehind._on_definition,
     ev.RunRestored: WriteBehind._on_restored,
 }
+
+
+_INTO_LINE = frozenset({ev.TaskReady, ev.TaskDue, ev.TaskRequeued, ev.CacheMissed, ev.TaskWaiting, ev.IterationStarted})
+
+
+def _tasks_of(state: State, events: list[ev.Event]) -> list[Task]:
+    """Tasks that these events may have put into a ready queue."""
+    named = [
+        getattr(event, "task", 0) or getattr(event, "run", 0) + getattr(event, "step", 0)
+        for event in events
+        if type(event) in _INTO_LINE
+    ]
+    return [task for number in dict.fromkeys(named) if (task := state.tasks.get(number)) is not None]
 
 
 def error_of(run: Run, said: Mapping[int, str]) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value
+from tickwork.core.explain.excerpt import RunFacts
 from tickwork.core.explain.run_history import HistoryBuilder, RunHistory
 from tickwork.core.explain.why_not import WhyNot, why_not
 from tickwork.core.machine import Machine
@@ -29,7 +30,9 @@ from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_deco
 from tickwork.runtime.services.workflows import latest_name, stranded_words
 from tickwork.runtime.storage.payloads import decode_value
 from tickwork.runtime.storage.request_checks import shown
+from tickwork.runtime.storage.run_records import rest_of
 from tickwork.runtime.views import runs as reads
+from tickwork.runtime.views.run_history import HistoryReader, facts_of_ended, facts_of_live, ticks_of
 from tickwork.runtime.views.text import STATE_NUMBERS, instant, instant_or_none
 from tickwork.runtime.workers.sessions import WorkerSessions
 from tickwork.version import VERSION
@@ -152,12 +155,45 @@ class QueryService:
         return why_not(self._context.state, tenant, run_id)
 
     async def why(self, run_id: str, *, tenant: str = TENANT) -> RunHistory | None:
-        """The chain of decisions, folded from the journal in small portions so that ticks go on. None: there is no such
-        run, which is looked up before a journal of any length is read."""
-        live = self._context.tenant(tenant).runs.get(run_id)
-        if live is None and await self._context.ended_row(tenant, run_id) is None:
-            return None
-        await self._context.until_durable()
+        """The chain of decisions about a run, from the journal rows that concern it. None: there is no such run."""
+        context = self._context
+        owner = context.tenant(tenant)
+        await context.until_durable()
+        live, row = owner.runs.get(run_id), None
+        if live is None:
+            row = await context.ended_row(tenant, run_id)
+            if row is None:
+                return None
+            await context.until_durable()
+        # From here to the attempts without a pause: a run that ends meanwhile is shown as it was.
+        partition, books, clock = context.live, context.live.books, context.state.settings.clock
+        reader = HistoryReader(
+            context.state, books, context.store, context.archives,
+            partition=context.number, through=partition.durable_seq, tick=partition.durable_tick,
+        )  # fmt: skip
+        of_run: tuple[int, ...]
+        if live is not None:
+            facts: RunFacts | None = facts_of_live(live)
+            number, of_run, attempts = live.number, (live.submitted, live.started), books.attempts_of(live.number)
+        else:
+            assert row is not None
+            rest = rest_of(row)
+            facts = facts_of_ended(row, context.state)
+            number, of_run = row.number, (rest.submitted, rest.started, clock.tick_at(row.ended_ms))
+            attempts = attempts_decoder.decode(row.attempts) if row.attempts else []
+        attempts += await self._stored_attempts(number)
+        if (archived := await context.archives.earlier(tenant, run_id)) is not None:
+            attempts += [attempt for data in archived.attempts for attempt in attempts_decoder.decode(data)]
+        if facts is not None:
+            ticks = ticks_of(clock, run=of_run, attempts=attempts)
+            history = await reader.read(facts, ticks, [attempt.task for attempt in attempts])
+            if history is not None:
+                return history
+        return await self._folded_history(tenant, run_id)
+
+    async def _folded_history(self, tenant: str, run_id: str) -> RunHistory | None:
+        """Of a run with rows from before there was an index: the whole journal is folded, in small portions so that
+        ticks go on."""
         machine = Machine(settings=self._context.state.settings, zones=self._context.zones)
         builder = HistoryBuilder(machine.state, tenant, run_id)
         head, seq, last = GENESIS, 0, self._context.live.durable_seq

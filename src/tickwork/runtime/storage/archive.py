@@ -9,7 +9,6 @@ import asyncio
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -21,7 +20,7 @@ from tickwork.journal.export import read as read_export
 from tickwork.journal.record import SealedRow
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ChildRow, Head, LogChunk, RunRow, Store
-from tickwork.ports.store_maintenance import LOGS, RUNS
+from tickwork.ports.store_maintenance import LOGS, RUNS, ArchiveObject
 from tickwork.runtime.storage.payloads import APART, ARGUMENTS_STEP, decode_value
 
 N = TypeVar("N")
@@ -84,6 +83,7 @@ class ArchiveReader:
         self._store = store
         self._artifacts = artifacts
         self._kept: OrderedDict[str, dict[int, RunBundle]] = OrderedDict()  # objects that were read last
+        self._pieces: OrderedDict[str, list[SealedRow]] = OrderedDict()  # of the journal, as above
         self._opened: OrderedDict[int, RunBundle] = OrderedDict()  # runs that were read last
 
     # ---- runs
@@ -175,12 +175,33 @@ class ArchiveReader:
             archive = await self._store.journal_archive(partition, seq=after + 1)
             if archive is None:
                 raise
-        data = await self._artifacts.get(archive.object)
-        if data is None:
-            raise Corrupt(f"the rows from seq {archive.first} to {archive.last} are in an object that is gone")
-        _, rows = read_export([data])
-        behind = (row for row in rows if row.seq > after)
-        return list(islice(behind, limit))
+        rows = await self._piece(archive)
+        begin = after + 1 - archive.first
+        return rows[begin : begin + limit]
+
+    async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
+        """The seq of the row of each of these ticks, for those ticks that have a row, here or in the archive."""
+        seqs = await self._store.seqs_at(partition, ticks)
+        older = sorted(tick for tick in ticks if tick not in seqs) if await self._store.journal_cut(partition) else []
+        while older:
+            archive = await self._store.journal_archive_at(partition, tick=older[0])
+            if archive is None:
+                break
+            rows = {row.tick: row.seq for row in await self._piece(archive)}
+            seqs |= {tick: rows[tick] for tick in older if tick in rows}
+            older = [tick for tick in older if tick > archive.tick]
+        return seqs
+
+    async def _piece(self, archive: ArchiveObject) -> list[SealedRow]:
+        """The rows of a piece of the journal."""
+        rows = self._pieces.get(archive.object)
+        if rows is None:
+            data = await self._artifacts.get(archive.object)
+            if data is None:
+                raise Corrupt(f"the rows from seq {archive.first} to {archive.last} are in an object that is gone")
+            rows = list(read_export([data])[1])
+            _remember(self._pieces, archive.object, rows, OBJECTS_KEPT)
+        return rows
 
     async def log_chunks(self, task: int, attempt: int, *, after: int) -> list[ArchivedLogChunk]:
         """Pieces of a log that left for the archive, in their order."""

@@ -19,12 +19,14 @@ from tickwork.ports.store import (
     Fenced,
     Head,
     InboxRow,
+    IndexEntry,
     LogChunk,
     Route,
     RunRow,
 )
 from tickwork.ports.store_maintenance import (
     JOURNAL,
+    KEPT_KINDS,
     ArchivedRun,
     ArchiveObject,
     LogAddress,
@@ -111,6 +113,10 @@ class MemoryMaintenance:
                 return one
         return None
 
+    async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
+        pieces = [one for one in self._disk.archives.values() if (one.kind, one.partition) == (JOURNAL, partition)]
+        return min((one for one in pieces if one.tick >= tick), key=lambda one: one.last, default=None)
+
     async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
         found = [one for one in self._disk.archives.values() if (one.kind, one.partition) == (kind, partition)]
         over = (one for one in found if one.first <= number <= one.last)
@@ -122,7 +128,12 @@ class MemoryMaintenance:
 
     async def drop_archive(self, object_: str) -> None:
         disk = self._disk
-        disk.archives.pop(object_, None)
+        archive = disk.archives.pop(object_, None)
+        if archive is not None and archive.kind == JOURNAL:
+            for (kind, _), by_seq in disk.index[archive.partition].items():
+                old = sorted(seq for seq in by_seq if seq <= archive.last)
+                for seq in old[:-1] if kind in KEPT_KINDS else old:
+                    del by_seq[seq]
         for place in [place for place, run in disk.archived.items() if run.object == object_]:
             del disk.archived[place]
 
@@ -241,6 +252,15 @@ def _tables(disk: "MemoryDisk") -> Iterator[tuple[str, Iterator[Row]]]:
             for one in disk.inbox[number].values()
         ),
     )
+    yield (
+        "journal_index",
+        (
+            (number, *place, seq, entry.data)
+            for number in sorted(disk.index)
+            for place in sorted(disk.index[number])
+            for seq, entry in sorted(disk.index[number][place].items())
+        ),
+    )
 
 
 def _partition_row(number: int, found: "Partition") -> Row:
@@ -303,5 +323,8 @@ def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
             disk.archived[row[0], row[1]] = ArchivedRun(*row)
         case "inbox":
             disk.inbox[row[0]][row[1]] = InboxRow(row[1], row[0], *row[2:])
+        case "journal_index":
+            number, kind, subject, seq, data = row
+            disk.index[number][kind, subject][seq] = IndexEntry(kind, subject, seq, data)
         case _:
             raise AssertionError(f"a table without a place: {table}")

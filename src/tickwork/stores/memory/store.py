@@ -24,6 +24,7 @@ from tickwork.ports.store import (
     Fenced,
     Head,
     InboxRow,
+    IndexEntry,
     LoadedPartition,
     LogChunk,
     Payload,
@@ -75,6 +76,9 @@ class MemoryDisk:
         self.cache: dict[str, CacheRow] = {}
         self.fates: dict[tuple[str, str], dict[tuple[int, int, int], FateRange]] = defaultdict(dict)
         self.backfills: dict[int, BackfillRow] = {}
+        self.index: defaultdict[int, defaultdict[tuple[int, int], dict[int, IndexEntry]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
         self.log_chunks: dict[tuple[int, int], dict[int, LogChunk]] = defaultdict(dict)
         self.archives: dict[str, ArchiveObject] = {}
         self.archived: dict[tuple[str, str], ArchivedRun] = {}
@@ -184,7 +188,7 @@ class MemoryStore(MemoryMaintenance):
         found.watermark_hash = head
         found.header = rows.header or found.header
         _write_live(found, rows)
-        _write_ended(disk, rows)
+        _write_ended(disk, partition, rows)
 
     async def load(self, partition: int) -> LoadedPartition:
         found = self._disk.partitions.get(partition)
@@ -210,6 +214,35 @@ class MemoryStore(MemoryMaintenance):
         if begin < 0:
             raise Corrupt(f"the journal of partition {partition} begins behind seq {found.cut.seq}")
         return found.journal[begin : begin + limit]
+
+    async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
+        found = self._disk.partitions.get(partition)
+        rows = found.journal if found is not None else []
+        seqs = {}
+        for tick in ticks:
+            place = bisect_left(rows, tick, key=lambda row: row.tick)
+            if place < len(rows) and rows[place].tick == tick:
+                seqs[tick] = rows[place].seq
+        return seqs
+
+    async def read_index(
+        self, partition: int, *, kind: int, subjects: tuple[int, int], after: int, through: int
+    ) -> list[IndexEntry]:
+        index = self._disk.index[partition]
+        entries = [
+            entry
+            for (of_kind, subject), by_seq in index.items()
+            if of_kind == kind and subjects[0] <= subject <= subjects[1]
+            for entry in by_seq.values()
+            if after < entry.seq <= through
+        ]
+        return sorted(entries, key=lambda entry: (entry.seq, entry.subject))
+
+    async def last_index(self, partition: int, *, kind: int, subject: int, through: int) -> IndexEntry | None:
+        by_seq = self._disk.index[partition].get((kind, subject), {})
+        return max(
+            (entry for seq, entry in by_seq.items() if seq <= through), key=lambda entry: entry.seq, default=None
+        )
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
         payloads = self._disk.payloads
@@ -288,7 +321,7 @@ def _write_live(found: Partition, rows: Rows) -> None:
     found.documents.update((row.hash, row.document) for row in rows.definitions)
 
 
-def _write_ended(disk: MemoryDisk, rows: Rows) -> None:
+def _write_ended(disk: MemoryDisk, partition: int, rows: Rows) -> None:
     for number in rows.reopened:
         row = disk.drop_run(number)
         if row is not None and row.attempts:
@@ -307,6 +340,8 @@ def _write_ended(disk: MemoryDisk, rows: Rows) -> None:
         disk.fates[span.tenant, span.name][span.from_ms, span.schedule, span.backfill] = span
     for backfill in rows.backfills:
         disk.backfills[backfill.number] = backfill
+    for entry in rows.index:
+        disk.index[partition][entry.kind, entry.subject][entry.seq] = entry
 
 
 def _wanted(disk: MemoryDisk, wanted: RunFilter) -> Iterator[RunRow]:

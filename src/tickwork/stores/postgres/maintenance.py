@@ -44,7 +44,7 @@ select p.id, p.epoch, p.owner, coalesce(j.seq, p.seq), coalesce(j.tick, p.tick),
  order by p.id
 """
 _ORDER = {"attempts": "place", "archives": "object", "children": "1, 2, 3", "log_chunks": "1, 2, 3",
-          "fates": "1, 2, 3, 4, 5"}  # fmt: skip
+          "fates": "1, 2, 3, 4, 5", "journal_index": "1, 2, 3, 4"}  # fmt: skip
 
 
 class PostgresMaintenance:
@@ -116,6 +116,10 @@ class PostgresMaintenance:
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         found = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]
         return found[0] if found and found[0].first <= seq else None
+
+    async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
+        found = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive_at", partition, tick)]
+        return found[0] if found else None
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         return [_archive(row) for row in await self._at.readers.fetch("read_old_archives", before_ms, max(limit, 0))]

@@ -132,6 +132,49 @@ select done, case when done = 1 then put_runs($23, $24, $25, $26, $27, $28, $29,
   from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
                   $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) as done;
 
+-- name: write_indexed_rows
+-- The same, with index entries.
+select done, case when done = 1 then put_runs($23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
+                                                $33, $34, $35, $36, $37, $38) end,
+       case when done = 1 then write_rest($1, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52,
+                                              $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66) end,
+       case when done = 1 then put_index($1, $67, $68, $69, $70, $71) end
+  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+                  $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) as done;
+
+-- name: seqs_at
+-- The rows of these ticks, each by binary search: ticks rise with the seq.
+with recursive
+wanted as (select unnest($2::bigint[]) as tick),
+ends as (select min(seq) as first, max(seq) as last from journal where partition_id = $1),
+search (tick, low, high) as (
+    select wanted.tick, ends.first, ends.last from wanted, ends
+    union all
+    select search.tick,
+           case when journal.tick < search.tick then journal.seq + 1 else search.low end,
+           case when journal.tick < search.tick then search.high else journal.seq end
+      from search join journal on journal.partition_id = $1 and journal.seq = (search.low + search.high) / 2
+     where search.low < search.high
+)
+select journal.tick, journal.seq
+  from search join journal on journal.partition_id = $1 and journal.seq = search.low and journal.tick = search.tick
+ where search.low = search.high;
+
+-- name: read_index
+-- Which rows concern these subjects.
+select partition_id, kind, subject, seq, data, checksum from journal_index
+ where partition_id = $1 and kind = $2 and subject between $3 and $4 and seq > $5 and seq <= $6 order by seq, subject;
+
+-- name: last_index
+-- The latest row up to a seq that concerns a subject.
+select partition_id, kind, subject, seq, data, checksum from journal_index
+ where partition_id = $1 and kind = $2 and subject = $3 and seq <= $4 order by seq desc limit 1;
+
+-- name: read_journal_archive_at
+-- The first piece that reaches to a tick.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
+  from archives where partition_id = $1 and kind = 'journal' and tick >= $2 order by last limit 1;
+
 -- name: read_journal
 -- Committed rows behind a seq, in order.
 select seq, tick, hash, data from journal where partition_id = $1 and seq > $2 order by seq limit $3;
@@ -433,8 +476,19 @@ select object, kind, partition_id, first, last, rows, size, before, hash, tick, 
   from archives where to_ms < $1 order by to_ms, object limit $2;
 
 -- name: drop_archive
--- It is gone, and the runs in it.
-with runs_gone as (delete from archived where object = $1) delete from archives where object = $1;
+-- It is gone, and the runs in it, or the index entries of its rows. What says how something is stays until a later
+-- entry says otherwise.
+with runs_gone as (delete from archived where object = $1),
+index_gone as (
+    delete from journal_index entry using archives piece
+     where piece.object = $1 and piece.kind = 'journal' and entry.partition_id = piece.partition_id
+       and entry.seq <= piece.last
+       and (entry.kind not in (1, 2, 3) or exists (
+           select 1 from journal_index later
+            where later.partition_id = entry.partition_id and later.kind = entry.kind
+              and later.subject = entry.subject and later.seq > entry.seq and later.seq <= piece.last))
+)
+delete from archives where object = $1;
 
 -- name: log_chunks_after
 -- Pieces of logs of a partition's tasks, in the order of their places.

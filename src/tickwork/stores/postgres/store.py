@@ -24,6 +24,7 @@ from tickwork.ports.store import (
     Fenced,
     Head,
     InboxRow,
+    IndexEntry,
     LoadedPartition,
     LogChunk,
     OutcomeUnknown,
@@ -286,6 +287,20 @@ class PostgresStore(PostgresMaintenance):
     async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         found = await self._at.readers.fetch("read_journal", partition, after, limit)
         return reading.journal_of(partition, after, found)
+
+    async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
+        found = await self._at.readers.fetch("seqs_at", partition, list(ticks))
+        return dict(found)
+
+    async def read_index(
+        self, partition: int, *, kind: int, subjects: tuple[int, int], after: int, through: int
+    ) -> list[IndexEntry]:
+        found = await self._at.readers.fetch("read_index", partition, kind, *subjects, after, through)
+        return [IndexEntry(*reading.checked("journal_index", row)[1:]) for row in found]
+
+    async def last_index(self, partition: int, *, kind: int, subject: int, through: int) -> IndexEntry | None:
+        found = await self._at.readers.fetch("last_index", partition, kind, subject, through)
+        return IndexEntry(*reading.checked("journal_index", found[0])[1:]) if found else None
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
         found: dict[str, bytes] = dict(await self._at.readers.fetch("read_payloads", list(digests)))

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from tickwork.core.state.schedule import FateRange
-from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows
+from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, IndexEntry, Rows
 from tickwork.stores.checksums import of_bytes, of_fields, of_row
 from tickwork.stores.postgres.run_blocks import arguments, columns
 from tickwork.stores.run_blocks import PendingRuns
@@ -22,6 +22,9 @@ WRITTEN = 1  # what `write_rows` answers
 
 def statement(rows: Rows, fence: list[Any], portion: PendingRuns) -> tuple[str, list[Any]]:
     """Which query writes these rows with these ended runs, and its arguments."""
+    if rows.index:
+        every = [*fence, *_hot(rows), *arguments(portion), *_rest(rows, fence[0])]
+        return "write_indexed_rows", [*every, *columns(_index(rows.index, fence[0]), 5)]
     if rows.fates or rows.backfills or rows.definitions or rows.children or rows.cache:
         return "write_all_rows", [*fence, *_hot(rows), *arguments(portion), *_rest(rows, fence[0])]
     if rows.runs:
@@ -81,6 +84,11 @@ def _definitions(rows: list[DefinitionRow], partition: int) -> Iterable[tuple[An
 
 def _children(rows: list[ChildRow]) -> Iterable[tuple[Any, ...]]:
     return map(_signed, map(astuple, {(row.run, row.step, row.child): row for row in rows}.values()))
+
+
+def _index(rows: list[IndexEntry], partition: int) -> Iterable[tuple[Any, ...]]:
+    latest = {(row.kind, row.subject, row.seq): astuple(row) for row in rows}.values()
+    return [(*row, of_fields(partition, *row)) for row in latest]
 
 
 def _cache(rows: list[CacheRow]) -> Iterable[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
-from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject, LogAddress
+from tickwork.ports.store_maintenance import JOURNAL, ArchivedRun, ArchiveObject, LogAddress
 from tickwork.stores import checksums
 from tickwork.stores.sqlite.run_blocks import RunBlocks
 
@@ -70,6 +70,9 @@ class ArchiveWrites:
 
     def drop_archive(self, object_: str) -> None:
         def work() -> None:
+            for kind, partition, last in self.connection.execute(self._sql["read_archive"], (object_,)).fetchall():
+                if kind == JOURNAL:
+                    self._one("drop_index", partition, last)
             self._one("drop_archived", object_)
             self._one("drop_archive", object_)
 
@@ -139,6 +142,10 @@ class ArchiveReads:
     def journal_archive(self, partition: int, seq: int) -> ArchiveObject | None:
         found = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
         return found[0] if found and found[0].first <= seq else None
+
+    def journal_archive_at(self, partition: int, tick: int) -> ArchiveObject | None:
+        found = [checked_archive(row) for row in self._rows("read_journal_archive_at", partition, tick)]
+        return found[0] if found else None
 
     def archives_over(self, partition: int, kind: str, number: int) -> list[ArchiveObject]:
         return [checked_archive(row) for row in self._rows("read_archives_over", partition, kind, number, number)]

@@ -75,7 +75,9 @@ class Dump:
             odd = self._connection.execute("select digest from payloads where day <> day_again limit 1").fetchall()
             checksums.require(not odd, f"the day of payload {odd[0][0] if odd else ''}")
         names, summed = ", ".join(COLUMNS[table]), SUMS.get(table)
-        order = _ORDER.get(table, names if table in ("journal", "children", "fates", "log_chunks") else "1, 2")
+        order = _ORDER.get(
+            table, names if table in ("journal", "children", "fates", "log_chunks", "journal_index") else "1, 2"
+        )
         extra = ", checksum" if summed is not None else ""
         sql = f"select {names}{extra} from {table} order by {order}"  # noqa: S608 - names of our own
         for found in self._connection.execute(sql):

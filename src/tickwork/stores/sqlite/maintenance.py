@@ -47,6 +47,9 @@ class SqliteMaintenance:
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         return cast("ArchiveObject | None", await self._connections.read("journal_archive", partition, seq))
 
+    async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
+        return cast("ArchiveObject | None", await self._connections.read("journal_archive_at", partition, tick))
+
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         return cast("list[ArchiveObject]", await self._connections.read("old_archives", before_ms, limit))
 

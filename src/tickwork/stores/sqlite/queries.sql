@@ -249,6 +249,47 @@ select tenant, schedule, from_ms, number, backfill, to_ms, data, checksum from f
 -- Those of a tenant that ended, newest first.
 select number, tenant, schedule, data, checksum from backfills where tenant = ? order by number desc limit ?;
 
+-- name: put_index
+-- Entries of one kind, subject and seq replace each other.
+insert into journal_index (partition_id, kind, subject, seq, data, checksum) values (?, ?, ?, ?, ?, ?)
+on conflict (partition_id, kind, subject, seq) do update set data = excluded.data, checksum = excluded.checksum;
+
+-- name: read_index
+-- Which rows concern these subjects.
+select partition_id, kind, subject, seq, data, checksum from journal_index
+ where partition_id = ? and kind = ? and subject between ? and ? and seq > ? and seq <= ? order by seq, subject;
+
+-- name: last_index
+-- The latest row up to a seq that concerns a subject.
+select partition_id, kind, subject, seq, data, checksum from journal_index
+ where partition_id = ? and kind = ? and subject = ? and seq <= ? order by seq desc limit 1;
+
+-- name: drop_index
+-- The rows are gone. What says how something is stays until a later entry says otherwise.
+delete from journal_index
+ where partition_id = ?1 and seq <= ?2
+   and (kind not in (1, 2, 3) or exists (
+       select 1 from journal_index later
+        where later.partition_id = ?1 and later.kind = journal_index.kind and later.subject = journal_index.subject
+          and later.seq > journal_index.seq and later.seq <= ?2));
+
+-- name: read_tick
+-- The tick of one row.
+select tick from journal where partition_id = ? and seq = ?;
+
+-- name: read_journal_ends
+-- The first and the last row that are here.
+select min(seq), max(seq) from journal where partition_id = ?;
+
+-- name: read_journal_archive_at
+-- The first piece that reaches to a tick.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
+  from archives where partition_id = ? and kind = 'journal' and tick >= ? order by last limit 1;
+
+-- name: read_archive
+-- What an object is.
+select kind, partition_id, last from archives where object = ?;
+
 -- name: read_payload
 -- The bytes of a digest.
 select data, checksum from payloads where digest = ?;

@@ -20,6 +20,7 @@ from tickwork.ports.store import (
     DefinitionRow,
     Head,
     InboxRow,
+    IndexEntry,
     LoadedPartition,
     LogChunk,
     Route,
@@ -152,6 +153,40 @@ class Reader(ArchiveReads):
             raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
         return rows
 
+    def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
+        """Binary search from tick to tick; the seqs of a run's ticks are near each other."""
+        [(first, last)] = self._rows("read_journal_ends", partition)
+        seqs: dict[int, int] = {}
+        if first is None:
+            return seqs
+        low, step = int(first), 1
+        for tick in sorted(ticks):
+            high = low
+            while high < last and self._tick(partition, high) < tick:
+                low, high, step = high + 1, min(high + step, last), step * 2
+            while low < high:
+                middle = (low + high) // 2
+                if self._tick(partition, middle) < tick:
+                    low = middle + 1
+                else:
+                    high = middle
+            if self._tick(partition, low) == tick:
+                seqs[tick] = low
+            step = 1
+        return seqs
+
+    def _tick(self, partition: int, seq: int) -> int:
+        [(tick,)] = self._rows("read_tick", partition, seq)
+        return int(tick)
+
+    def index(self, partition: int, kind: int, subjects: tuple[int, int], after: int, through: int) -> list[IndexEntry]:
+        rows = self._rows("read_index", partition, kind, *subjects, after, through)
+        return [_index_entry(row) for row in rows]
+
+    def last_index(self, partition: int, kind: int, subject: int, through: int) -> IndexEntry | None:
+        rows = self._rows("last_index", partition, kind, subject, through)
+        return _index_entry(rows[0]) if rows else None
+
     def fates(self, tenant: str, schedule: str, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
         rows = self._rows("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
         return [_decode_range(checksums.checked("fates", row, checksum)[-1]) for *row, checksum in rows]
@@ -209,3 +244,9 @@ class Reader(ArchiveReads):
     def log_chunks(self, task: int, attempt: int, after: int) -> list[LogChunk]:
         rows = self._rows("read_log_chunks", task, attempt, after)
         return [LogChunk(*checksums.checked("log_chunks", row, checksum)) for *row, checksum in rows]
+
+
+def _index_entry(row: Any) -> IndexEntry:
+    *fields, checksum = row
+    _, kind, subject, seq, data = checksums.checked("journal_index", tuple(fields), checksum)
+    return IndexEntry(kind, subject, seq, data)

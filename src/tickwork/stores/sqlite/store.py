@@ -19,6 +19,7 @@ from tickwork.ports.store import (
     DefinitionRow,
     Head,
     InboxRow,
+    IndexEntry,
     LoadedPartition,
     LogChunk,
     Payload,
@@ -136,6 +137,18 @@ class SqliteStore(SqliteMaintenance):
 
     async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
         return cast("list[SealedRow]", await self._connections.read("journal", partition, after, limit))
+
+    async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
+        return cast("dict[int, int]", await self._connections.read("seqs_at", partition, ticks))
+
+    async def read_index(
+        self, partition: int, *, kind: int, subjects: tuple[int, int], after: int, through: int
+    ) -> list[IndexEntry]:
+        entries = await self._connections.read("index", partition, kind, subjects, after, through)
+        return cast("list[IndexEntry]", entries)
+
+    async def last_index(self, partition: int, *, kind: int, subject: int, through: int) -> IndexEntry | None:
+        return cast("IndexEntry | None", await self._connections.read("last_index", partition, kind, subject, through))
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
         return cast("dict[str, bytes]", await self._connections.read("payloads", digests))

@@ -226,6 +226,9 @@ class WriterTransactions(ArchiveWrites):
         self._many("put_child", [(*row, of_fields(*row)) for row in map(astuple, rows.children)])
         self._many("put_fate", map(_fate_bindings, rows.fates))
         self._many("put_backfill", [(*row, of_fields(*row)) for row in map(astuple, rows.backfills)])
+        self._many(
+            "put_index", [(*row, of_fields(*row)) for row in [(partition, *astuple(entry)) for entry in rows.index]]
+        )
         self._many("put_cache", [(c.key, c.value, c.kept_ms, of_row(c)) for c in rows.cache])
 
 
