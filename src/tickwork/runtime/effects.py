@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused, TickworkError
-from tickwork.core.base.values import Ref, Value
+from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.core.definition.cel_extracts import Need, extract
 from tickwork.core.definition.input_fields import require_accepted
 from tickwork.core.state import inputs as inp
@@ -190,5 +190,8 @@ class EffectRunner:
             data = await retry_until_available(lambda: self._context.live.assigner.inputs(sources))
         except Refused:
             return  # the check of the child run meets the same error and fails the run with it
-        value = Ref(await retry_until_available(lambda: self._context.artifacts.put(data)), len(data), None, "artifact")
+        value: Value = data
+        if len(data) > INLINE_BYTES_MAX:
+            digest = await retry_until_available(lambda: self._context.artifacts.put(data))
+            value = Ref(digest, len(data), None, "artifact")
         self._context.live.books.keep_child(task, ARGUMENTS_STEP, child, value)

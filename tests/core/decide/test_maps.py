@@ -253,6 +253,104 @@ def test_an_item_that_does_not_fit_fails_only_its_own_child_run(item, code, tole
     driver.assert_empty()
 
 
+def wide_map_of_runs(items=400, credit=10, leaf=None, **fields):
+    driver = Driver(credit=credit)
+    driver.define("leaf", *(leaf or [task("l")]))
+    driver.define("small", task("a"))
+    body = {"kind": "workflow", "workflow": "leaf"}
+    driver.define("flow", {"kind": "map", "id": "m", "over": "inputs.items", "body": body, **fields}, inputs=LIST)
+    run = driver.submit("flow", inputs={"items": [0] * items})
+    driver.quiet()
+    return driver, run
+
+
+def spawned(driver):
+    return len(driver.events(RunSpawned))
+
+
+def test_a_wide_map_of_workflows_makes_its_runs_as_they_start():
+    driver, run = wide_map_of_runs()
+    assert CHILDREN_IN_TURN <= spawned(driver) <= 3 * CHILDREN_IN_TURN
+
+    assert driver.finish_all() == 400
+    assert spawned(driver) == 400
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_wide_map_of_workflows_keeps_all_workers_busy():
+    driver, _ = wide_map_of_runs(credit=300)
+
+    assert len(driver.running) == 300
+
+
+@pytest.mark.parametrize("workflow", ["small", "leaf"], ids=["another workflow", "the same workflow"])
+def test_a_wide_map_of_workflows_keeps_what_comes_beside_it_waiting_for_portions_only(workflow):
+    driver, wide = wide_map_of_runs()
+    beside = driver.submit(workflow)
+    number = driver.number_of(beside)
+    ended = 0
+    while not any(driver.state.tasks[attempt.task].run.number == number for attempt in driver.running.values()):
+        assert ended <= 3 * CHILDREN_IN_TURN, "it stands behind the whole map"
+        first = driver.state.tasks[min(driver.running)]
+        driver.finish(first.run.id, "l")
+        ended += 1
+
+    driver.finish_all()
+    assert driver.state_of(wide) == driver.state_of(beside) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [{"kind": "event", "id": "e", "event": "go"}, {"kind": "wait", "id": "e", "duration": "1d"}],
+    ids=["event", "wait"],
+)
+def test_child_runs_that_wait_do_not_keep_the_next_ones_from_starting(first):
+    driver, run = wide_map_of_runs(items=900, leaf=[first, task("l", needs=["e"])])
+
+    assert spawned(driver) == 900
+    driver.expect(inp.Cancel(BY, T, run))
+    driver.assert_empty()
+
+
+def test_child_runs_that_are_paused_do_not_keep_the_next_ones_from_starting():
+    driver, run = wide_map_of_runs(items=400)
+    before = spawned(driver)
+    for child in range(before):
+        driver.expect(inp.Pause(BY, "run", T, driver.id_of_child(run, "m", child)))
+    driver.quiet()
+
+    assert spawned(driver) >= min(400, before + CHILDREN_IN_TURN)
+    driver.expect(inp.Cancel(BY, T, run))
+    driver.assert_empty()
+
+
+def test_child_runs_in_backoff_do_not_keep_the_next_ones_from_starting():
+    driver, run = wide_map_of_runs(items=400, leaf=[task("l", retry={"attempts": 2, "delay": "1h"})])
+    failed = 0
+    while driver.running:
+        first = driver.state.tasks[min(driver.running)]
+        driver.fail(first.run.id, "l")
+        failed += 1
+
+    assert failed == spawned(driver) == 400
+    driver.advance(2 * 3_600_000)
+    assert driver.finish_all() == 400
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize("max_parallel", [3, 200])
+def test_a_wide_map_of_workflows_has_no_more_runs_at_once_than_it_may(max_parallel):
+    driver, run = wide_map_of_runs(items=300, credit=1_000, max_parallel=max_parallel)
+    assert spawned(driver) == max_parallel
+    driver.finish_all()
+
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
 # ---- repeats
 
 

@@ -28,7 +28,7 @@ from tickwork.core.definition.plan import IN_DEFINITION, INPUTS, Kind, Plan, Ste
 from tickwork.core.definition.references import is_reference
 from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
 from tickwork.core.evolve.runs import moved
-from tickwork.core.evolve.tasks import made_ready
+from tickwork.core.evolve.tasks import CHILDREN_IN_TURN, made_ready
 from tickwork.core.evolve.worker_pools import handler_of, others_may_have
 from tickwork.core.state.effects import Alert, CancelAttempt, LookUpCache, ReadExtract
 from tickwork.core.state.evaluation_context import (
@@ -63,7 +63,7 @@ from tickwork.core.state.events import (
     TaskRetrying,
     TaskWaiting,
 )
-from tickwork.core.state.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
+from tickwork.core.state.lifecycle import ENDED, IDLE, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
 from tickwork.core.state.state import Run, State, Task, tries_of
@@ -75,6 +75,7 @@ CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-
 PENDING, ACTIVE = int(RunState.PENDING), int(RunState.ACTIVE)
 WAITING, PAUSED = int(RunState.WAITING), int(RunState.PAUSED)
 START, COMPLETE = int(RunTrigger.START), int(RunTrigger.COMPLETE)
+READY, CHECKING = int(Phase.READY), int(Phase.CHECKING)
 READY = Phase.READY
 
 
@@ -475,7 +476,7 @@ def _tend_all_children(turn: TickContext, run: Run) -> None:
     while run.fanning and run.state != PAUSED:
         before = len(events)
         _tend_children(turn, run)
-        if len(events) == before or turn.full:
+        if len(events) == before or turn.full or run.number in turn.deferred[-1:]:
             return
         if run.todo:
             _take_steps(turn, run)
@@ -507,8 +508,7 @@ def _tend_map(turn: TickContext, task: Task) -> None:
         else:
             turn.emit(TaskFailed(task.number, "children_failed", f"{fan.failed} of {fan.total} failed"))
     elif body.kind is Kind.WORKFLOW:
-        while has_children_to_give(task) and not turn.full:
-            _spawn(turn, task, body.node, node.over)
+        _spawn_in_turn(turn, task, body.node, node.over)
 
 
 def _tend_workflow(turn: TickContext, task: Task) -> None:
@@ -561,6 +561,34 @@ def _end_of_turns(turn: TickContext, task: Task, node: RepeatNode) -> None:
         turn.emit(FanOutEnded(task.number))
     else:
         turn.emit(TaskFailed(task.number, "too_many_iterations", f"not enough after {node.max_iterations}"))
+
+
+def _spawn_in_turn(turn: TickContext, task: Task, node: object, over: str) -> None:
+    """Make child runs of a map, as many as can soon start. What comes beside a wide map waits for a portion of it."""
+    state = turn.state
+    for _ in range(CHILDREN_IN_TURN):
+        if turn.full or not _has_room(state, task):
+            return
+        _spawn(turn, task, node, over)
+    if _has_room(state, task):
+        turn.deferred.append(task.run.number)
+
+
+def _has_room(state: State, task: Task) -> bool:
+    """Whether another child run could soon start: no more than a portion of them is active beside those that workers
+    can have at once. Runs that wait or are paused take no room. Runs in backoff are not counted apart: where the line
+    is short and the latest child has begun, another portion goes in."""
+    fan = task.fan
+    assert fan is not None
+    if not has_children_to_give(task):
+        return False
+    if fan.running - fan.idle < CHILDREN_IN_TURN + state.capacity[0]:
+        return True
+    return task.run.tenant.queued < CHILDREN_IN_TURN and _has_begun(state.runs.get(fan.live.get(fan.begun - 1, 0)))
+
+
+def _has_begun(run: Run | None) -> bool:
+    return run is None or run.state in IDLE or any(phase > READY and phase != CHECKING for phase in run.phases)
 
 
 def _spawn(turn: TickContext, task: Task, node: object, over: str | None) -> None:

@@ -9,10 +9,18 @@ from tickwork.core.definition.plan import NOTHING
 from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.indexes import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.evolve.schedules import run_ended
-from tickwork.core.evolve.tasks import count_ended, drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
+from tickwork.core.evolve.tasks import (
+    count_ended,
+    drop_task,
+    live_tasks,
+    offer_children,
+    stand_in_line,
+    stir_map,
+    take_from_lane,
+)
 from tickwork.core.state import events as ev
 from tickwork.core.state.evaluation_context import OF_LAST, ExtractMissing, output_value, reference, stored_value
-from tickwork.core.state.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
+from tickwork.core.state.lifecycle import ENDED, IDLE, RUN_NEXT, Phase, RunState, RunTrigger, move_run
 from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, ReceivedEvent, Run, State, Timer
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
@@ -23,8 +31,11 @@ def _on_moved(state: State, event: ev.RunMoved) -> None:
 
 
 def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
-    after = RUN_NEXT[run.state * 16 + trigger]
-    run.state = after if after >= 0 else move_run(run.state, trigger)
+    before = run.state
+    after = RUN_NEXT[before * 16 + trigger]
+    run.state = after if after >= 0 else move_run(before, trigger)
+    if run.parent:
+        _note_idle(state, run, before)
     if after >= COMPLETED:
         _close_run(state, run, event)
     elif trigger == START:
@@ -39,6 +50,19 @@ def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
         run.pause_reason = ""
         _set_deadline(state, run)
         want(state, run)
+
+
+def _note_idle(state: State, run: Run, before: int) -> None:
+    """A child run that waits or is paused leaves room for the next one of its map."""
+    was, idle = before in IDLE, run.state in IDLE
+    if was == idle:
+        return
+    task = state.tasks.get(run.parent)
+    if task is None or task.fan is None or run.child not in task.fan.live:
+        return
+    task.fan.idle += 1 if idle else -1
+    if idle:
+        stir_map(state, run)
 
 
 def _set_deadline(state: State, run: Run) -> None:

@@ -187,6 +187,13 @@ def has_children_to_give(task: Task) -> bool:
     return fan.begun < fan.total and (room is None or fan.running < room)
 
 
+def stir_map(state: State, run: Run) -> None:
+    """This child run holds no place in line any more, so its map may make the next one."""
+    task = state.tasks.get(run.parent)
+    if task is not None and task.fan is not None and task.step.kind is Kind.MAP and has_children_to_give(task):
+        want(state, task.run)
+
+
 def offer_children(state: State, task: Task) -> None:
     """A map whose children are tasks stands in line for them."""
     gives = task.step.kind is Kind.MAP and task.step.body is not None and task.step.body.kind is Kind.WORK
@@ -272,6 +279,8 @@ def _on_retrying(state: State, event: ev.TaskRetrying) -> None:
         learn_lack(state, worker, handler_of(task.step))
     _set_phase(task, Cause.RETRY)
     set_due(state, task, event.due)
+    if task.run.parent:
+        stir_map(state, task.run)
 
 
 def _on_due(state: State, event: ev.TaskDue) -> None:

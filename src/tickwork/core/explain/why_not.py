@@ -358,6 +358,8 @@ def _running_children(state: State, task: Task) -> BlockReason:
     text = f"{fan.running} of {fan.total} children are under way, {fan.begun} have begun, {fan.failed} have failed"
     if most and fan.running >= most and fan.begun < fan.total:
         text += f"; no more than {most} run at once"
+    elif as_runs and fan.begun < fan.total:
+        text += "; the next ones begin as these start, wait or end"
     return obstacle(
         state, BlockKind.CHILDREN, f"node:{task.step.id}", text,
         f"See what holds {', '.join(runs) or 'its children'}.", Remedy("children", ",".join(runs) or task.step.id),

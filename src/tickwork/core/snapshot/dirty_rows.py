@@ -20,7 +20,7 @@ from tickwork.core.state.schedule import FateRange
 from tickwork.core.state.state import BLOCK_BITS, NumberTable, State
 
 T = TypeVar("T")
-PAUSE, RESUME = int(RunTrigger.PAUSE), int(RunTrigger.RESUME)
+PAUSE, RESUME, WAIT = int(RunTrigger.PAUSE), int(RunTrigger.RESUME), int(RunTrigger.WAIT)
 
 
 class RowChanges(msgspec.Struct):
@@ -133,7 +133,11 @@ def _runs(touched: DirtyRows, _state: State, event: ev.Visited | ev.Deferred) ->
 
 
 def _moved(touched: DirtyRows, state: State, event: ev.RunMoved) -> None:
-    """A pause takes its tasks out of line, the end of it puts them back."""
+    """A pause takes its tasks out of line, the end of it puts them back. A child at rest stirs its parent."""
+    if event.trigger == PAUSE or event.trigger == WAIT:
+        run = state.runs.get(event.run)
+        if run is not None and run.parent_run:
+            touched.runs.add(run.parent_run)
     if event.run >= touched.first_new:
         return
     touched.runs.add(event.run)
@@ -189,6 +193,14 @@ def _task(touched: DirtyRows, state: State, event: Any) -> None:
     touched.add_task(state, event.task)
 
 
+def _retrying(touched: DirtyRows, state: State, event: ev.TaskRetrying) -> None:
+    """A child run in backoff stirs its parent."""
+    touched.add_task(state, event.task)
+    task = state.tasks.get(event.task)
+    if task is not None and task.run.parent_run:
+        touched.runs.add(task.run.parent_run)
+
+
 def _task_alone(touched: DirtyRows, _state: State, event: Any) -> None:
     touched.tasks.add(event.task)
 
@@ -239,7 +251,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.AttemptStarted: _task_alone,
     ev.AttemptCheckpointed: _task_alone,
     ev.IterationDelayed: _task_alone,
-    ev.TaskRetrying: _task,
+    ev.TaskRetrying: _retrying,
     ev.TaskDue: _task,
     ev.TaskRequeued: _task,
     ev.CacheMissed: _task,

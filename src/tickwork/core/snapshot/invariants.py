@@ -11,10 +11,10 @@ from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
 from tickwork.core.evolve.worker_pools import has_credit
-from tickwork.core.state.lifecycle import BUSY, ENDED, Phase, RunState
+from tickwork.core.state.lifecycle import BUSY, ENDED, IDLE, Phase, RunState
 from tickwork.core.state.ready_queues import Limiter, ReadyQueue
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
-from tickwork.core.state.state import Run, Schedule, State, Task, Timer
+from tickwork.core.state.state import FanOut, Run, Schedule, State, Task, Timer
 
 
 def violations(state: State) -> list[str]:
@@ -187,10 +187,17 @@ def fans(state: State) -> Iterator[str]:
             yield f"task {task.number}: {fan.begun} begun of {fan.total}, {fan.running} running"
         if len(fan.live) != fan.running:
             yield f"task {task.number}: {fan.running} children run, {len(fan.live)} are known"
+        if _is_run(task) and fan.idle != _idle(state, fan):
+            yield f"task {task.number}: {fan.idle} children wait, by its count"
         for child in fan.live.values():
             there = child in state.runs if _is_run(task) else child in state.tasks
             if not there:
                 yield f"task {task.number}: child {child} is gone"
+
+
+def _idle(state: State, fan: FanOut) -> int:
+    runs = (state.runs.get(child) for child in fan.live.values())
+    return sum(run is not None and run.state in IDLE for run in runs)
 
 
 def _is_run(task: Task) -> bool:

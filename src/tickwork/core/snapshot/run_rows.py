@@ -13,7 +13,7 @@ import msgspec
 from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind, Plan
 from tickwork.core.evolve.indexes import DUE_KIND
-from tickwork.core.state.lifecycle import Phase
+from tickwork.core.state.lifecycle import IDLE, Phase
 from tickwork.core.state.state import BLOCK_BITS, Extract, FanOut, ReceivedEvent, Run, State, Task, Timer
 from tickwork.core.state.timing_wheel import mark_of
 
@@ -208,6 +208,7 @@ def settle(state: State, found: DeferredLinks) -> None:
         fan = state.tasks[child.parent].fan
         assert fan is not None, "only what fans out has children"
         fan.live[child.child] = child.number
+        fan.idle += isinstance(child, Run) and child.state in IDLE
     state.wheel.fill(found.timers)
 
 

@@ -146,6 +146,7 @@ TASK_NEXT = tuple(int(TASK_MOVES.get((phase, cause), -1)) for phase in range(len
 
 ENDED = frozenset({_P.SUCCEEDED, _P.FAILED, _P.SKIPPED, _P.NOT_TAKEN, _P.BLOCKED, _P.CANCELLED})
 BUSY = frozenset({_P.READY, _P.RUNNING, _P.BACKOFF, _P.CHECKING})
+IDLE = frozenset({RunState.WAITING, RunState.PAUSED})  # of runs: nothing of it stands in line
 
 
 class AttemptState(IntEnum):

@@ -363,6 +363,7 @@ class FanOut(msgspec.Struct, eq=False):
     rested: int = 0  # the turn before which a repeat has had its rest
     last: Value = None
     live: dict[int, int] = msgspec.field(default_factory=dict)  # child index -> task or run number
+    idle: int = 0  # child runs that wait or are paused; follows from their states
 
 
 @dataclass(slots=True, eq=False)

@@ -38,6 +38,7 @@ from tickwork.runtime.workers.sessions import WorkerSessions
 from tickwork.version import VERSION
 
 ROWS_PER_READ = 256
+ATTEMPT_BYTES_AT_ONCE = 64 * 1024  # of stored attempts: about a millisecond
 
 
 class QueryService:
@@ -96,8 +97,17 @@ class QueryService:
         return [one for one in found if one.task == task]
 
     async def _stored_attempts(self, number: int) -> list[AttemptRecord]:
-        stored = await self._context.store.read_attempts(number)
-        return [one for data in stored if data for one in attempts_decoder.decode(data)]
+        """Of a run with many, decoded in portions: other requests have their turn between them."""
+        attempts: list[AttemptRecord] = []
+        waiting = 0
+        for data in await self._context.store.read_attempts(number):
+            if data:
+                attempts += attempts_decoder.decode(data)
+                waiting += len(data)
+            if waiting > ATTEMPT_BYTES_AT_ONCE:
+                waiting = 0
+                await asyncio.sleep(0)
+        return attempts
 
     async def _task(self, view: dict[str, Any], value: Value) -> wire.Task:
         return wire.Task(**view, result=await self._plain(value), result_size=reads.shown(value))
