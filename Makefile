@@ -32,6 +32,7 @@ check: setup  ## lint, types, layers, fast tests; under two minutes
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/mypy --config-file tests/mypy.ini
 	.venv/bin/lint-imports
 	$(PYTEST) -m "not slow"
 
@@ -39,6 +40,7 @@ test: setup servers  ## everything
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/mypy --config-file tests/mypy.ini
 	.venv/bin/lint-imports
 	$(PYTEST) --cov=tickwork --cov-report=
 	@echo "coverage by tests in their own process, without random histories: $$(.venv/bin/coverage report --format=total) %"

@@ -110,7 +110,7 @@ def answers_before_the_commit(patch):
     def early(self, *told):
         decided(self, *told)
         for one in self._undurable:
-            partition._tell(one.through)
+            partition._resolve_batches(one.through)
 
     patch.setattr(partition.Partition, "_decided", early)
 

@@ -36,7 +36,7 @@ FUNCTIONS = {
     "sees": lambda given: SEEN.append(given),
     "takes": lambda x: len(x),
 }
-SEEN = []
+SEEN: list[object] = []
 
 
 @pytest.fixture

@@ -254,7 +254,7 @@ class Later(msgspec.Struct):
 
 
 def test_a_name_that_nobody_defines_is_refused_by_name():
-    def function(a: "Nowhere"): ...  # noqa: F821
+    def function(a: "Nowhere"): ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(Refused, match=r"parameter a cannot be found.*Nowhere"):
         Codec.of(function).arguments({"a": 1})
