@@ -145,7 +145,7 @@ class KafkaBroker:
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
         async with self._broker() as (producer, _):
             async with asyncio.timeout(2 * TIMEOUT_S):
-                sent = [await self._send(producer, one) for one in envelopes]
+                sent = [await self._send(producer, envelope) for envelope in envelopes]
                 await asyncio.gather(*sent)
 
     async def _send(self, producer: "AIOKafkaProducer", envelope: Envelope) -> "Awaitable[Any]":
@@ -164,7 +164,7 @@ class KafkaBroker:
     async def receive(
         self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
     ) -> list[Delivery]:
-        topics = {self._topic(*place): place[2] for place in places(queues, labels)}
+        topics = {self._topic(*index): index[2] for index in places(queues, labels)}
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_ms / 1000
         async with self._broker() as (_, consumer):
@@ -189,7 +189,7 @@ class KafkaBroker:
     async def _fetch(self, consumer: "AIOKafkaConsumer", topics: Mapping[str, int], limit: int) -> None:
         """What is there, band by band, until it is enough."""
         assigned = consumer.assignment()
-        for gone in [one for one in self._places if one not in assigned]:
+        for gone in [index for index in self._places if index not in assigned]:
             del self._places[gone]  # somebody else has it now, and what was not accepted with it
         for level in sorted(set(topics.values())):
             some = [one for one in assigned if topics.get(one.topic) == level]
@@ -222,22 +222,22 @@ class KafkaBroker:
             for offset, one in known.open.items()
             if one.due <= now
         ]
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         for _, offset, place, one in sorted(ready, key=lambda entry: entry[:3])[:limit]:
             one.times, one.due = one.times + 1, now + self._redeliver_s
             try:
                 if one.times > self._deliveries_max:
                     raise UnreadableMessage(too_often(one.times - 1))
-                found.append(Delivery(self._seal.unwrap(one.data), (place, offset), one.times))
+                deliveries.append(Delivery(self._seal.unwrap(one.data), (place, offset), one.times))
             except UnreadableMessage as error:
                 await self._bury(place, offset, one.data, str(error))
-        return found
+        return deliveries
 
     # ---- what became of it
 
     async def accept(self, deliveries: Sequence[Delivery]) -> None:
         async with self._broker():
-            await self._settle([one.receipt for one in deliveries])
+            await self._settle([delivery.receipt for delivery in deliveries])
 
     async def _settle(self, receipts: list[tuple[Any, int]]) -> None:
         from aiokafka.errors import CommitFailedError, IllegalStateError

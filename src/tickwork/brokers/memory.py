@@ -166,19 +166,19 @@ class MemoryBroker:
             await self._broker.news(left if due is None else max(min(left, due - loop.time()), 0.001))
 
     def _take(self, wanted: list[tuple[str, Labels]], limit: int, now: float) -> list[Delivery]:
-        found: list[Delivery] = []
-        while len(found) < limit:
+        deliveries: list[Delivery] = []
+        while len(deliveries) < limit:
             message = self._broker.take(wanted, now, redeliver_s=self._redeliver_s)
             if message is None:
                 break
             try:
                 if message.times > self._deliveries_max:
                     raise UnreadableMessage(too_often(message.times - 1))
-                found.append(Delivery(self._seal.unwrap(message.data), message.number, message.times))
+                deliveries.append(Delivery(self._seal.unwrap(message.data), message.number, message.times))
             except UnreadableMessage as error:
                 self._broker.bury(message.data, str(error))
                 self._broker.drop(message.number)
-        return found
+        return deliveries
 
     async def accept(self, deliveries: Sequence[Delivery]) -> None:
         self._check()

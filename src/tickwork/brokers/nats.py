@@ -261,14 +261,14 @@ class NatsBroker:
             if self._arrived:
                 asyncio.get_running_loop().call_later(KEPT_S, self._give_back)
 
-    async def _make_consumers(self, stream: "JetStreamContext", wanted: list[QueueAddress]) -> None:
+    async def _make_consumers(self, stream: "JetStreamContext", addresses: list[QueueAddress]) -> None:
         from nats.js.api import AckPolicy, ConsumerConfig
 
         known = set(self._consumers.values())
-        for place in wanted:
-            if place in known:
+        for address in addresses:
+            if address in known:
                 continue
-            queue, some, level = place
+            queue, some, level = address
             name = f"take-{stable_digest(queue, some, str(level))}"
             config = ConsumerConfig(
                 durable_name=name,
@@ -279,18 +279,18 @@ class NatsBroker:
                 max_ack_pending=100_000,
             )
             await stream.add_consumer(self._work, config)
-            self._consumers[name] = place
+            self._consumers[name] = address
 
-    async def _look(self, wanted: list[QueueAddress], limit: int) -> None:
+    async def _look(self, addresses: list[QueueAddress], limit: int) -> None:
         """What is there now, band by band, until it is enough."""
-        for level in sorted({place[2] for place in wanted}):
-            room = limit - sum(one.place in wanted for one in self._arrived)
+        for level in sorted({address[2] for address in addresses}):
+            room = limit - sum(one.place in addresses for one in self._arrived)
             if room <= 0:
                 return
-            pulls = [self._pulls.get(place) for place in wanted if place[2] == level]
+            pulls = [self._pulls.get(address) for address in addresses if address[2] == level]
             asked = [
                 await self._pull(place, batch=room, no_wait=True)
-                for place, pull in zip([place for place in wanted if place[2] == level], pulls, strict=True)
+                for place, pull in zip([address for address in addresses if address[2] == level], pulls, strict=True)
                 if pull is None or self._is_over(pull)
             ]
             if asked:
@@ -299,29 +299,29 @@ class NatsBroker:
     def _is_over(self, pull: _Pull) -> bool:
         return pull.done.done() or asyncio.get_running_loop().time() > pull.expires
 
-    async def _wait(self, wanted: list[QueueAddress], wait_s: float) -> None:
-        for place in wanted:
-            pull = self._pulls.get(place)
+    async def _wait(self, addresses: list[QueueAddress], wait_s: float) -> None:
+        for address in addresses:
+            pull = self._pulls.get(address)
             if pull is None or self._is_over(pull):
-                await self._pull(place, batch=1, no_wait=False, expires_s=wait_s)
+                await self._pull(address, batch=1, no_wait=False, expires_s=wait_s)
         client = self._client
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                while not self._has(wanted):
+                while not self._has(addresses):
                     self._news.clear()
                     await self._news.wait()
                     if client is None or client.is_closed or client is not self._client:
                         return
 
-    async def _pull(self, place: QueueAddress, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
+    async def _pull(self, address: QueueAddress, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
         client = self._connected()
-        name = next((name for name, known in self._consumers.items() if known == place), "")
+        name = next((name for name, known in self._consumers.items() if known == address), "")
         if not name:  # somebody deleted it since it was made: the next call makes it anew
             raise Unavailable("NATS lost where messages are fetched from; ask again", retry_after_ms=100)
         loop = asyncio.get_running_loop()
         self._numbers += 1
         reply = f"{self._inbox}.{self._numbers}"
-        pull = self._pulls[place] = _Pull(reply, batch, loop.time() + expires_s + 0.5, loop.create_future())
+        pull = self._pulls[address] = _Pull(reply, batch, loop.time() + expires_s + 0.5, loop.create_future())
         asked = {"batch": batch, "no_wait": True} if no_wait else {"batch": batch, "expires": int(expires_s * 1e9)}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._work}.{name}"
         await client.publish(subject, json.dumps(asked).encode(), reply=reply)
@@ -332,15 +332,15 @@ class NatsBroker:
             self._on_status(message)
             return
         facts = message.metadata
-        place = self._consumers.get(facts.consumer)
-        if place is None:
+        consumer = self._consumers.get(facts.consumer)
+        if consumer is None:
             return
         now = asyncio.get_running_loop().time()
         arrived = _ReceivedMessage(
-            place, facts.sequence.stream, facts.num_delivered or 1, message.reply, message.data, now
+            consumer, facts.sequence.stream, facts.num_delivered or 1, message.reply, message.data, now
         )
         self._arrived.append(arrived)
-        pull = self._pulls.get(place)
+        pull = self._pulls.get(consumer)
         if pull is not None:
             pull.left -= 1
             if pull.left <= 0 and not pull.done.done():
@@ -360,24 +360,26 @@ class NatsBroker:
                     self._consumers = {name: known for name, known in self._consumers.items() if known != place}
         self._news.set()
 
-    def _has(self, wanted: list[QueueAddress]) -> bool:
-        return any(one.place in wanted for one in self._arrived)
+    def _has(self, addresses: list[QueueAddress]) -> bool:
+        return any(one.place in addresses for one in self._arrived)
 
-    def _take(self, wanted: list[QueueAddress], limit: int) -> list[_ReceivedMessage]:
-        ready = sorted((one for one in self._arrived if one.place in wanted), key=lambda one: (one.place[2], one.seq))
-        self._arrived = [one for one in self._arrived if one.place not in wanted] + ready[limit:]
+    def _take(self, addresses: list[QueueAddress], limit: int) -> list[_ReceivedMessage]:
+        ready = sorted(
+            (one for one in self._arrived if one.place in addresses), key=lambda one: (one.place[2], one.seq)
+        )
+        self._arrived = [one for one in self._arrived if one.place not in addresses] + ready[limit:]
         return ready[:limit]
 
     async def _deliveries(self, arrived: list[_ReceivedMessage]) -> list[Delivery]:
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         for one in arrived:
             try:
                 if one.times > self._deliveries_max:
                     raise UnreadableMessage(too_often(one.times - 1))
-                found.append(Delivery(self._seal.unwrap(one.data), (one.reply, one.data), one.times))
+                deliveries.append(Delivery(self._seal.unwrap(one.data), (one.reply, one.data), one.times))
             except UnreadableMessage as error:
                 await self._bury(one.reply, one.data, str(error))
-        return found
+        return deliveries
 
     def _give_back(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -422,14 +424,14 @@ class NatsBroker:
 
         async with self._stream() as stream:
             state = (await stream.stream_info(self._dead)).state
-            found: list[DeadLetter] = []
+            letters: list[DeadLetter] = []
             for seq in range(state.last_seq, max(state.first_seq, 1) - 1, -1):
-                if len(found) == limit:
+                if len(letters) == limit:
                     break
                 with contextlib.suppress(NotFoundError):
                     message = await stream.get_msg(self._dead, seq)
-                    found.append(DeadLetter((message.headers or {}).get("tickwork-reason", ""), message.data or b""))
-            return found
+                    letters.append(DeadLetter((message.headers or {}).get("tickwork-reason", ""), message.data or b""))
+            return letters
 
 
 async def _all(jobs: Any) -> None:

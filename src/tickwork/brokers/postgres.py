@@ -172,7 +172,10 @@ class PostgresBroker:
     # ---- out
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
-        rows = [(one.queue, labels_token(one.labels), one.priority, self._seal.wrap(one)) for one in envelopes]
+        rows = [
+            (envelope.queue, labels_token(envelope.labels), envelope.priority, self._seal.wrap(envelope))
+            for envelope in envelopes
+        ]
         if not rows:
             return
         columns = [list(column) for column in zip(*rows, strict=True)]
@@ -199,21 +202,21 @@ class PostgresBroker:
             pause_s = min(pause_s * 1.5, POLL_S_MAX)
 
     async def _deliveries(self, connection: Any, rows: list[Any]) -> list[Delivery]:
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         for number, _, times, data in sorted(rows, key=lambda row: (-row[1], row[0])):
             try:
                 if times > self._deliveries_max:
                     raise UnreadableMessage(too_often(times - 1))
-                found.append(Delivery(self._seal.unwrap(data), number, times))
+                deliveries.append(Delivery(self._seal.unwrap(data), number, times))
             except UnreadableMessage as error:
                 await connection.execute(self._sql(BURY), number, str(error))
-        return found
+        return deliveries
 
     # ---- what became of it
 
     async def accept(self, deliveries: Sequence[Delivery]) -> None:
         async with self._connection() as connection:
-            await connection.execute(self._sql(ACCEPT), [one.receipt for one in deliveries])
+            await connection.execute(self._sql(ACCEPT), [delivery.receipt for delivery in deliveries])
 
     async def reject(self, delivery: Delivery, reason: str) -> None:
         async with self._connection() as connection:

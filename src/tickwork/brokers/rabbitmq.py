@@ -136,10 +136,10 @@ class RabbitBroker:
         self._generation += 1
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(self._generation))
 
-    async def _queue(self, place: QueueAddress) -> Any:
-        queue = self._queues.get(place)
+    async def _queue(self, address: QueueAddress) -> Any:
+        queue = self._queues.get(address)
         if queue is None:
-            queue, labels, level = place
+            queue, labels, level = address
             arguments: Any = {
                 "x-queue-type": "quorum",
                 "x-delivery-limit": BROKER_DELIVERIES_MAX,
@@ -148,15 +148,15 @@ class RabbitBroker:
             name = f"{self._name}.work.{queue}.{labels}.{level}"
             made = await self._in.declare_queue(name, durable=True, arguments=arguments, timeout=TIMEOUT_S)
             await made.bind(self._exchange, f"*.{queue}.{labels}.{level}", timeout=TIMEOUT_S)
-            queue = self._queues[place] = made
+            queue = self._queues[address] = made
         return queue
 
     # ---- out
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
         async with self._broker():
-            for place in dict.fromkeys(_place(one) for one in envelopes):
-                await self._queue(place)
+            for fromkey in dict.fromkeys(_place(envelope) for envelope in envelopes):
+                await self._queue(fromkey)
             ended = await asyncio.gather(*map(self._publish, envelopes), return_exceptions=True)
             for error in ended:
                 if isinstance(error, BaseException):
@@ -192,19 +192,21 @@ class RabbitBroker:
             await asyncio.sleep(min(pause_s, left))
             pause_s = min(pause_s * 1.5, POLL_S_MAX)
 
-    async def _fetch(self, wanted: list[QueueAddress], limit: int) -> list[Delivery]:
-        found: list[Delivery] = []
-        there = [await self._queue(place) for place in wanted]  # all of them first: what is fetched is not to wait
+    async def _fetch(self, addresses: list[QueueAddress], limit: int) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        there = [
+            await self._queue(address) for address in addresses
+        ]  # all of them first: what is fetched is not to wait
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._redeliver_s / 4  # each one is a question and an answer, and the first is not to wait
         for queue in there:
-            while len(found) < limit and not (found and loop.time() > ends):
+            while len(deliveries) < limit and not (deliveries and loop.time() > ends):
                 message = await _answered(queue.name, queue.get(no_ack=False, fail=False, timeout=TIMEOUT_S))
                 if message is None:
                     break
                 if (delivery := await self._delivery(message)) is not None:
-                    found.append(delivery)
-        return found
+                    deliveries.append(delivery)
+        return deliveries
 
     async def _delivery(self, message: "AbstractIncomingMessage") -> Delivery | None:
         times = _counted(message) + 1

@@ -79,8 +79,8 @@ def make_app(chosen: str = "") -> "App":
     from tickwork.version import VERSION
 
     app = App(name="tickwork", help_format="plaintext", version=VERSION)
-    for place, (title, entries) in enumerate(GROUPS.items()):
-        group = Group(title, sort_key=place)
+    for index, (title, entries) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=index)
         for entry in entries:
             about = {} if entry.name == chosen else {"help": entry.does}
             app.command(f"tickwork.cli.{entry.at}", name=entry.name, group=group, **about)

@@ -93,8 +93,8 @@ class Sheet(Table):
     def _narrowest(self) -> int:
         """The width at which columns begin to vanish, or to have words of two letters a line."""
         widths = []
-        for place, column in enumerate(self.columns):
-            cells = [Text.from_markup(row[place]).cell_len for row in self.cells]
+        for index, column in enumerate(self.columns):
+            cells = [Text.from_markup(row[index]).cell_len for row in self.cells]
             longest = max([*cells, cell_len(str(column.header))])
             widths.append(longest if column.no_wrap else min(longest, FOLDED_MIN))
         return sum(widths) + 2 * (len(widths) - 1)
@@ -102,21 +102,21 @@ class Sheet(Table):
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Cells are markup already. `>` before a name: to the right. `=`: an id, in one piece however narrow the screen."""
-    found = Sheet(box=None, pad_edge=False, header_style="bold")
+    sheet = Sheet(box=None, pad_edge=False, header_style="bold")
     rows = list(rows)
-    for place, name in enumerate(columns):
+    for index, name in enumerate(columns):
         right, whole = name.startswith(">"), name.startswith("=")
-        found.add_column(
+        sheet.add_column(
             name.lstrip(">="),
             justify="right" if right else "left",
             overflow="fold",
             no_wrap=right or whole,
-            min_width=max((cell_len(row[place]) for row in rows), default=None) if whole else None,
+            min_width=max((cell_len(row[index]) for row in rows), default=None) if whole else None,
         )
     for row in rows:
-        found.add_row(*row)
-        found.cells.append(row)
-    return found
+        sheet.add_row(*row)
+        sheet.cells.append(row)
+    return sheet
 
 
 def moment(at: str | None) -> datetime | None:

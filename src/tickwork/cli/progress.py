@@ -100,8 +100,8 @@ def tasks_table(detail: wire.RunDetail) -> "Table":
     found = table(
         ("task", "state", ">tries", ">time", ""),
         [
-            (name_of(one), tinted(one.state), str(len(one.attempts) or "-"), task_took(one) or "-", remark(one))
-            for one in detail.tasks[:TASKS_SHOWN]
+            (name_of(task), tinted(task.state), str(len(task.attempts) or "-"), task_took(task) or "-", remark(task))
+            for task in detail.tasks[:TASKS_SHOWN]
         ],
     )
     found.title, found.title_justify, found.title_style = head, "left", "bold"

@@ -106,9 +106,9 @@ class Companions:
         self._attendants = attendants
 
     def start(self) -> None:
-        for one in self._attendants:
-            one.start()
+        for attendant in self._attendants:
+            attendant.start()
 
     async def close(self) -> None:
-        for one in self._attendants:
-            await one.close()
+        for attendant in self._attendants:
+            await attendant.close()

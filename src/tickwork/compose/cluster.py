@@ -234,18 +234,18 @@ class NodeProcesses:
                 return self._code
 
     def _start_due(self) -> None:
-        for place, child in enumerate(self._children):
-            if child is None and time.monotonic() >= self._due_s[place]:
-                env = self._env | {SHARED: str(place + 1)}
-                self._children[place] = subprocess.Popen(self._command, env=env, start_new_session=True)  # noqa: S603
-                self._due_s[place] = time.monotonic() + AGAIN_S_MAX
+        for index, child in enumerate(self._children):
+            if child is None and time.monotonic() >= self._due_s[index]:
+                env = self._env | {SHARED: str(index + 1)}
+                self._children[index] = subprocess.Popen(self._command, env=env, start_new_session=True)  # noqa: S603
+                self._due_s[index] = time.monotonic() + AGAIN_S_MAX
 
     def _look(self) -> None:
-        for place, child in enumerate(self._children):
+        for index, child in enumerate(self._children):
             code = child.poll() if child is not None else None
             if code is None:
                 continue
-            self._children[place] = None
+            self._children[index] = None
             if self._ending:
                 continue
             if code == 78:  # a setting is wrong: trying again cannot help
@@ -253,10 +253,10 @@ class NodeProcesses:
                 self._code = code
                 self._end()
                 continue
-            lived = time.monotonic() - (self._due_s[place] - AGAIN_S_MAX) > AGAIN_S_MAX
-            self._again_s[place] = AGAIN_S if lived else min(2 * self._again_s[place], AGAIN_S_MAX)
-            self._due_s[place] = time.monotonic() + self._again_s[place]
-            self._tell(f"process {place + 1} ended with {code}; it is started again")
+            lived = time.monotonic() - (self._due_s[index] - AGAIN_S_MAX) > AGAIN_S_MAX
+            self._again_s[index] = AGAIN_S if lived else min(2 * self._again_s[index], AGAIN_S_MAX)
+            self._due_s[index] = time.monotonic() + self._again_s[index]
+            self._tell(f"process {index + 1} ended with {code}; it is started again")
 
     def _end(self, *_: object) -> None:
         self._ending = True

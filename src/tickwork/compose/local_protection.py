@@ -28,15 +28,15 @@ def protected(settings: Settings) -> Settings:
 
 @contextlib.contextmanager
 def announced(
-    given: Settings, found: Settings, bound: tuple[str, int], *, tell: Callable[[str], None]
+    given: Settings, settings: Settings, bound: tuple[str, int], *, tell: Callable[[str], None]
 ) -> Iterator[None]:
     """Clients of this user find the token of `found`, where it is the server's own."""
     with contextlib.ExitStack() as stack:
-        if found.token and not given.token:
+        if settings.token and not given.token:
             try:
-                stack.enter_context(localtoken.announced(*bound, found.token))
+                stack.enter_context(localtoken.announced(*bound, settings.token))
             except (localtoken.Unsafe, OSError) as error:
-                where = found.folder / localtoken.FILE
+                where = settings.folder / localtoken.FILE
                 tell(f"clients do not find the token by themselves ({error}); give them TICKWORK_TOKEN_FILE={where}")
         yield
 

@@ -138,7 +138,7 @@ def _unfit(name: str, value: Any) -> str | None:
     if name == "token" and not (value.isascii() and value.isprintable() and value == value.strip()):
         return "it travels in a header: letters, digits and signs of ASCII only, and no space before or after it"
     if name == "url":
-        return next((why for one in names(value) if (why := _unfit_url(one)) is not None), None)
+        return next((why for name in names(value) if (why := _unfit_url(name)) is not None), None)
     return None
 
 

@@ -98,13 +98,13 @@ class Machine:
 
 def _take_inputs(turn: TickContext, asked: list[inputs.Input]) -> int:
     events, changes_max = turn.events, max(1, turn.changes_max // 2)
-    for place, item in enumerate(asked):
+    for index, item in enumerate(asked):
         if len(events) >= changes_max:
-            return place
+            return index
         try:
-            _RULES[type(item)](turn, place, item)
+            _RULES[type(item)](turn, index, item)
         except Refused as refused:
-            refuse(turn, place, refused)
+            refuse(turn, index, refused)
     return len(asked)
 
 
@@ -140,9 +140,9 @@ def _visit_runs(turn: TickContext) -> None:
         return
     turn.emit(Visited([run.number for run in runs]))
     events, changes_max = turn.events, turn.changes_max
-    for place, run in enumerate(runs):
-        if len(events) >= changes_max and place:  # one visit at least, or a small cap would stop everything
-            turn.deferred.extend(later.number for later in runs[place:] if later.number in state.runs)
+    for index, run in enumerate(runs):
+        if len(events) >= changes_max and index:  # one visit at least, or a small cap would stop everything
+            turn.deferred.extend(later.number for later in runs[index:] if later.number in state.runs)
             break
         visit(turn, run)
     if turn.deferred:

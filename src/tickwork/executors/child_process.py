@@ -115,14 +115,14 @@ class ChildProcess:
 
     def sayings(self) -> list[ChildMessage]:
         """What has come, at most some hundred kilobytes of it."""
-        said: list[ChildMessage] = []
+        messages: list[ChildMessage] = []
         try:
             size = self.sock.recv_into(_buffer)  # a fresh buffer of this size for each call costs more than the call
         except (BlockingIOError, ConnectionResetError):
-            return said
+            return messages
         for one in self.frames.feed(bytes(_view[:size])):
-            said += sayings_decoder.decode(one)
-        return said
+            messages += sayings_decoder.decode(one)
+        return messages
 
     def unsaid(self) -> list[ChildMessage]:
         """Ends of attempts that it has not sent, and that may come once more."""

@@ -152,12 +152,12 @@ class EgressPolicy:
         return any(one.num_addresses == 1 and address in one for one in self._networks)
 
     async def _own_addresses(self, port: int) -> list[Address]:
-        found: list[Address] = []
+        addresses: list[Address] = []
         for host, own_port in self._own:
             if own_port == port:
                 texts = [host] if _address(host) else await self._resolve(host, port)
-                found += [ipaddress.ip_address(text.partition("%")[0]) for text in texts]
-        return found
+                addresses += [ipaddress.ip_address(text.partition("%")[0]) for text in texts]
+        return addresses
 
 
 def check_url(scheme: str, host: str, user_info: bytes) -> None:

@@ -42,7 +42,7 @@ def _marked(wanted: bytes) -> list[int]:
                     names = file.read().split(b"\0")
             except OSError:
                 continue
-            if any(one.startswith(wanted) for one in names):
+            if any(name.startswith(wanted) for name in names):
                 found.append(int(name))
     return found
 

@@ -144,7 +144,7 @@ class PacketQueue:
 
     def _no_longer_out(self, number: int, errands: list[QueuedAttempt]) -> list[QueuedAttempt]:
         """Those of them that were, in this packet."""
-        left = [one for one in errands if self.out.get(one.key) == number]
+        left = [errand for errand in errands if self.out.get(errand.key) == number]
         for one in left:
             del self.out[one.key]
         return left

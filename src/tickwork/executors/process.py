@@ -209,8 +209,8 @@ class ProcessExecutor:
     def done(self, reports: list[Succeeded]) -> None:
         self._sink.done(reports)
         if self._flows or self._folders:
-            for one in reports:
-                self._clean((one.task, one.attempt))
+            for report in reports:
+                self._clean((report.task, report.attempt))
 
     def told(self, report: Report) -> None:
         self._report(report)

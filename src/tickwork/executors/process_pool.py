@@ -226,10 +226,10 @@ class ProcessPool:
 
     def _again(self, errands: list[QueuedAttempt]) -> None:
         """No child has begun or will begin these: they are the next."""
-        for one in errands:
-            if one.key in self._ending:
-                self._report_ending(one.key)
-        self._box.put_back([one for one in errands if one.key in self._box.errands])
+        for errand in errands:
+            if errand.key in self._ending:
+                self._report_ending(errand.key)
+        self._box.put_back([errand for errand in errands if errand.key in self._box.errands])
 
     # ---- what children say
 
@@ -244,63 +244,63 @@ class ProcessPool:
     def _hear(self, child: ChildProcess, sayings: Iterable[ChildMessage]) -> None:
         out, errands = self._box.out, self._box.errands
         done: list[Succeeded] = []
-        for said in sayings:
-            if type(said) is Succeeded:
-                key = child.last = (said.task, said.attempt)
+        for saying in sayings:
+            if type(saying) is Succeeded:
+                key = child.last = (saying.task, saying.attempt)
                 if child.noisy:
                     self._end_lines(child, key)
                 if self._ending or self._heard or self._begun:
-                    self._settle(child, key, said)
+                    self._settle(child, key, saying)
                     continue
                 number = out.pop(key, 0)
                 if number > 0:
                     del errands[key]
-                    done.append(said)
+                    done.append(saying)
                 elif number < 0:
-                    self._box.alone(number, key, took_ms=said.ended_ms - said.started_ms)
-                    done.append(said)
-            elif type(said) is PacketDone:
-                left = self._box.through(said.packet, ran=said.ran, took_us=said.took_us)
+                    self._box.alone(number, key, took_ms=saying.ended_ms - saying.started_ms)
+                    done.append(saying)
+            elif type(saying) is PacketDone:
+                left = self._box.through(saying.packet, ran=saying.ran, took_us=saying.took_us)
                 if left:
                     self._again(left)
             else:
-                self._said(child, said)
+                self._said(child, saying)
         if len(done) == 1:
             self._owner.ended(done[0])
         elif done:
             self._owner.done(done)
 
-    def _said(self, child: ChildProcess, said: ChildMessage) -> None:
-        match said:
+    def _said(self, child: ChildProcess, message: ChildMessage) -> None:
+        match message:
             case Failed():
-                child.last = (said.task, said.attempt)
+                child.last = (message.task, message.attempt)
                 self._end_lines(child, child.last)
-                self._settle(child, child.last, said)
+                self._settle(child, child.last, message)
             case Progressed():
-                self._heard[said.task, said.attempt] = self._mono_ns()
-                self._owner.told(said)
+                self._heard[message.task, message.attempt] = self._mono_ns()
+                self._owner.told(message)
             case Checkpointed():
-                self._saving_of(child, (said.task, said.attempt))
-                self._owner.saving(said)
+                self._saving_of(child, (message.task, message.attempt))
+                self._owner.saving(message)
             case SpilledResult(checkpoint=True):
-                self._saving_of(child, (said.task, said.attempt))
-                self._owner.spilled(said)
+                self._saving_of(child, (message.task, message.attempt))
+                self._owner.spilled(message)
             case SpilledResult():
-                child.last = (said.task, said.attempt)
+                child.last = (message.task, message.attempt)
                 self._end_lines(child, child.last)
-                self._settle(child, child.last, said)
+                self._settle(child, child.last, message)
             case OutputLines():
-                for line in said.lines:
+                for line in message.lines:
                     self._owner.printed((line.task, line.attempt), line.stream, line.text, line.at_ms)
             case WorkDirCreated():
-                self._owner.folder((said.task, said.attempt))
+                self._owner.folder((message.task, message.attempt))
             case AppLoaded():
                 child.ready, self._failures = True, 0
-                self._owner.loaded(self.mode, said)
+                self._owner.loaded(self.mode, message)
             case Retired():
                 child.heard_retire = True
             case LoadFailed():
-                child.unfit = (said.error, said.message)
+                child.unfit = (message.error, message.message)
 
     def _saving_of(self, child: ChildProcess, key: Key) -> None:
         self._heard[key] = self._mono_ns()

@@ -96,9 +96,9 @@ def _next(sealed: SealedRow, head: bytes, seq: int, tick: int) -> Row:
 def _difference(row: Row, taken: int, events: list[Event]) -> str:
     if taken != len(row.inputs):
         return f"{taken} of {len(row.inputs)} inputs were taken"
-    for place, (was, now) in enumerate(zip(row.events, events, strict=False)):
+    for index, (was, now) in enumerate(zip(row.events, events, strict=False)):
         if was != now:
-            return f"event {place} was {was}, is {now}"
+            return f"event {index} was {was}, is {now}"
     longer = row.events if len(row.events) > len(events) else events
     missing = "no longer decided" if longer is row.events else "newly decided"
     return f"event {min(len(events), len(row.events))} is {missing}: {longer[min(len(events), len(row.events))]}"

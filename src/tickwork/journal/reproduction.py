@@ -153,7 +153,7 @@ def holds(state: StateBefore, row: Row, claim: Divergence, places: list[int], zo
     """Whether the inputs at these places alone lead to the same difference."""
     machine = state.machine(zones)
     try:
-        outcome = machine.apply(row.tick, [row.inputs[place] for place in places])
+        outcome = machine.apply(row.tick, [row.inputs[index] for index in places])
     except Exception as error:
         return type(error).__name__ == claim.broken
     if claim.taken or claim.broken:

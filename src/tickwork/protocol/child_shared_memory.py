@@ -127,9 +127,9 @@ class ChildSharedMemory:
     def unsent(self) -> bytes:
         """What is kept, as a MessagePack array. None of it, where the child sent it while it was read: others may lie
         there by then."""
-        told = self.words[UNSENT]
-        size, count = told >> SIZE_BIT & SIZE_MASK, told & COUNT_MASK
+        word = self.words[UNSENT]
+        size, count = word >> SIZE_BIT & SIZE_MASK, word & COUNT_MASK
         data = bytes(self._ends[LIST_HEAD : LIST_HEAD + size])
-        if self.words[UNSENT] >> SENT_BIT != told >> SENT_BIT:
+        if self.words[UNSENT] >> SENT_BIT != word >> SENT_BIT:
             return NO_ENDS
         return b"\xdc" + count.to_bytes(2, "big") + data

@@ -53,46 +53,46 @@ def word_of(path: str) -> str:
     return _WORDS.get(path, path.removeprefix("when."))
 
 
-def when_of(wanted: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
-    said = [name for name in ("cron", "every", "at", "rrule") if getattr(wanted, name)]
+def when_of(request: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
+    said = [name for name in ("cron", "every", "at", "rrule") if getattr(request, name)]
     if len(said) != 1:
         found = " and ".join(said) if said else "none of them"
         raise Refused("bad_schedule", f"say one of cron, every, at and rrule; there is {found}", path=f"{at}cron")
     return ScheduleSpec(
-        cron=wanted.cron or None,
-        every_ms=length_ms(wanted.every, f"{at}every"),
-        at_ms=_instant(wanted.at, f"{at}at"),
-        rrule=wanted.rrule or None,
-        anchor_ms=_instant(wanted.anchor, f"{at}anchor"),
-        zone=wanted.timezone,
-        gap=wanted.dst_gap,
-        overlap=wanted.dst_overlap,
-        include=wanted.include,
-        exclude=wanted.exclude,
-        business_days=wanted.business_days,
-        holidays=wanted.holidays,
-        start_ms=_instant(wanted.start, f"{at}start"),
-        end_ms=_instant(wanted.end, f"{at}end"),
+        cron=request.cron or None,
+        every_ms=length_ms(request.every, f"{at}every"),
+        at_ms=_instant(request.at, f"{at}at"),
+        rrule=request.rrule or None,
+        anchor_ms=_instant(request.anchor, f"{at}anchor"),
+        zone=request.timezone,
+        gap=request.dst_gap,
+        overlap=request.dst_overlap,
+        include=request.include,
+        exclude=request.exclude,
+        business_days=request.business_days,
+        holidays=request.holidays,
+        start_ms=_instant(request.start, f"{at}start"),
+        end_ms=_instant(request.end, f"{at}end"),
     )
 
 
-def terms_of(wanted: wire.ScheduleRequest, at: str = "") -> SchedulePolicy:
+def terms_of(request: wire.ScheduleRequest, at: str = "") -> SchedulePolicy:
     return SchedulePolicy(
-        queue=wanted.queue,
-        overlap=wanted.overlap,
-        catch_up=wanted.catch_up,
-        catch_up_ms=length_ms(wanted.catch_up_window, f"{at}catch_up_window") or 0,
-        catch_up_cap=wanted.catch_up_cap,
-        grace_ms=length_ms(wanted.grace, f"{at}grace") or 0,
-        jitter=wanted.jitter,
-        pause_after=wanted.pause_after,
-        priority=-1 if wanted.priority is None else wanted.priority,
-        automatic_backfill=wanted.automatic_backfill,
-        runs_max=wanted.max_runs,
-        buffer_max=wanted.buffer,
-        group=wanted.group,
-        time_input=wanted.time_input,
-        context_input=wanted.context_input,
+        queue=request.queue,
+        overlap=request.overlap,
+        catch_up=request.catch_up,
+        catch_up_ms=length_ms(request.catch_up_window, f"{at}catch_up_window") or 0,
+        catch_up_cap=request.catch_up_cap,
+        grace_ms=length_ms(request.grace, f"{at}grace") or 0,
+        jitter=request.jitter,
+        pause_after=request.pause_after,
+        priority=-1 if request.priority is None else request.priority,
+        automatic_backfill=request.automatic_backfill,
+        runs_max=request.max_runs,
+        buffer_max=request.buffer,
+        group=request.group,
+        time_input=request.time_input,
+        context_input=request.context_input,
     )
 
 

@@ -232,9 +232,9 @@ def shown(schedules: Iterable[DeclaredSchedule]) -> Iterator[None]:
             raise Unavailable(str(refused), retry_after_ms=1_000) from None
         if isinstance(refused, Conflict):
             raise
-        for one in schedules:
-            if one.place and f"{refused.path}.".startswith(f"schedules.{one.name}."):
-                raise Refused(refused.code, f"{refused.message}\n    {one.place}", path=refused.path) from None
+        for schedule in schedules:
+            if schedule.place and f"{refused.path}.".startswith(f"schedules.{schedule.name}."):
+                raise Refused(refused.code, f"{refused.message}\n    {schedule.place}", path=refused.path) from None
         raise
 
 

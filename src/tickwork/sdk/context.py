@@ -293,7 +293,7 @@ class Context:
         with self._lock:
             state = self._state()
             inner = f"{place}."  # a step that has ended stands for those inside it
-            state.steps = [one for one in state.steps if not one.place.startswith(inner)]
+            state.steps = [step for step in state.steps if not step.place.startswith(inner)]
             state.steps.append(_Step(place, name, raw))
             return raw, sized(_encoder.encode(state), what=f"results of all steps up to {name!r}")
 

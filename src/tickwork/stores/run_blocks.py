@@ -67,7 +67,7 @@ class BlockHeader(NamedTuple):
 
     def places_like(self, marks: Set[int]) -> list[int]:
         """Where those are whose ids have such marks."""
-        return [place for place, mark in enumerate(marks_of(self.marks)) if mark in marks]
+        return [index for index, mark in enumerate(marks_of(self.marks)) if mark in marks]
 
 
 class Block(NamedTuple):
@@ -236,7 +236,7 @@ def some_of(data: bytes, places: Iterable[int]) -> list[RunRow]:
     """The others are not looked at."""
     try:
         rows = _decode_raw(zlib.decompress(data))
-        return [_decode_one(rows[place]) for place in places]
+        return [_decode_one(rows[index]) for index in places]
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, IndexError):
         raise _damaged() from None
 

@@ -106,7 +106,9 @@ class FolderArtifacts:
         await asyncio.to_thread(self._path(digest).unlink, missing_ok=True)
 
     async def renew(self, digests: Sequence[str]) -> frozenset[str]:
-        return await asyncio.to_thread(lambda: frozenset(one for one in digests if self._touch(self._path(one))))
+        return await asyncio.to_thread(
+            lambda: frozenset(digest for digest in digests if self._touch(self._path(digest)))
+        )
 
     async def sweep(self, *, before: int, named: Named) -> int:
         count = 0

@@ -38,7 +38,7 @@ class TaskView:
     @property
     def error(self) -> str:
         """The type of the latest error; empty where there was none."""
-        return next((one.error for one in reversed(self.view.attempts) if one.error), "")
+        return next((attempt.error for attempt in reversed(self.view.attempts) if attempt.error), "")
 
     @property
     def children(self) -> dict[str, int]:

@@ -48,7 +48,7 @@ class Chance:
         """So many of them, without repetition, in their own order."""
         places = list(range(len(things)))
         self.mix(places)
-        return [things[place] for place in sorted(places[:count])]
+        return [things[index] for index in sorted(places[:count])]
 
     def mix(self, things: MutableSequence[T]) -> None:
         """Into any order, in place."""

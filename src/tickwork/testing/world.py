@@ -216,20 +216,20 @@ class World:
         self._publish(workflows, schedules=True)
 
     def _publish(self, workflows: tuple[Workflow[..., Any], ...], *, schedules: bool) -> None:
-        for one in workflows:
-            if not isinstance(one, Workflow):
-                raise Refused("wrong_type", f"{_shown(one)} is no workflow; @tw.workflow makes one of a function")
+        for workflow in workflows:
+            if not isinstance(workflow, Workflow):
+                raise Refused("wrong_type", f"{_shown(workflow)} is no workflow; @tw.workflow makes one of a function")
         app = app_with(*workflows)
         self._book.handlers |= app.handlers
-        documents = [one.document() for one in app.workflows.values()]
+        documents = [workflow.document() for workflow in app.workflows.values()]
         fresh = [data for data in documents if data not in self._published.values()]
-        tables = [table for one in app.workflows.values() for table in one.timetables()] if schedules else []
+        tables = [table for workflow in app.workflows.values() for table in workflow.timetables()] if schedules else []
         if not fresh and not tables:
             return
         asked = {table.name: table.wanted for table in tables}
         publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=asked)
         self._do(self._engine.workflows.publish(publication, by=BY))
-        self._published |= {one.name: one.document() for one in app.workflows.values()}
+        self._published |= {workflow.name: workflow.document() for workflow in app.workflows.values()}
         for name in self._book.plans:
             self._check_node(name)
         for plan in self._engine.context.state.tenants[TENANT].plans.values():
@@ -388,8 +388,8 @@ class World:
         lines = [f"{run_id} is {self._view(run_id).state} at {instant_text(self._clock.wall_ms())}"]
         held = self._engine.queries.why_not(run_id)
         if held is not None:
-            lines += [f"  waits: {one.text}" for one in held.obstacles]
-            lines += [f"  {node.node} waits: {one.text}" for node in held.nodes for one in node.obstacles]
+            lines += [f"  waits: {obstacle.text}" for obstacle in held.obstacles]
+            lines += [f"  {node.node} waits: {obstacle.text}" for node in held.nodes for obstacle in node.obstacles]
         story = self._do(self._engine.queries.why(run_id))
         for entry in story.entries if story is not None else ():
             where = f" {entry.node}" if entry.node else ""

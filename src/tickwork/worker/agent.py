@@ -139,9 +139,9 @@ class Agent(ExchangeClient[HeldAttempt]):
             catalogs.append(await executor.start(self))
             self._by_kind.update(dict.fromkeys(executor.kinds, executor))
         return Catalog(
-            tuple(one for catalog in catalogs for one in catalog.documents),
-            tuple(one for catalog in catalogs for one in catalog.schedules),
-            tuple(one for catalog in catalogs for one in catalog.handlers),
+            tuple(document for catalog in catalogs for document in catalog.documents),
+            tuple(schedule for catalog in catalogs for schedule in catalog.schedules),
+            tuple(handler for catalog in catalogs for handler in catalog.handlers),
             next((catalog.application for catalog in catalogs if catalog.application), ""),
             next((catalog.version for catalog in catalogs if catalog.version), ""),
         )
@@ -255,9 +255,9 @@ class Agent(ExchangeClient[HeldAttempt]):
 
     def done(self, reports: Sequence[Succeeded]) -> None:
         held = self._held
-        ours = [one for one in reports if (one.task, one.attempt) in held]  # others were stopped meanwhile
+        ours = [report for report in reports if (report.task, report.attempt) in held]  # others were stopped meanwhile
         self._pending += ours
-        self._credit.ran(sum([one.ended_ms - one.started_ms for one in ours]), attempts=len(ours))
+        self._credit.ran(sum([our.ended_ms - our.started_ms for our in ours]), attempts=len(ours))
         if ours and self._post is None and self._pump_handle is None:
             self._pump_soon()
 

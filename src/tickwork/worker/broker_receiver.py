@@ -76,25 +76,27 @@ class BrokerReceiver:
         with contextlib.suppress(Unavailable):  # then they come again, and are dropped: the server knows whose they are
             await self._lane.accept([one for one, _ in known])
 
-    async def _ask(self, one: Delivery) -> "asyncio.Future[bool] | None":
-        envelope = one.envelope
+    async def _ask(self, delivery: Delivery) -> "asyncio.Future[bool] | None":
+        envelope = delivery.envelope
         key = (envelope.task, envelope.attempt)
         if envelope.store and self._agent.store_id and envelope.store != self._agent.store_id:
             # Its numbers mean other tasks here, and its own store gives it out again.
-            await self._reject(one, f"it was dispatched by another store ({envelope.store[:12]}) than this worker's")
+            await self._reject(
+                delivery, f"it was dispatched by another store ({envelope.store[:12]}) than this worker's"
+            )
             return None
         if not envelope.body:
             return self._agent.take(key, None, None)
         try:
             parcel = _parcel.decode(envelope.body)
         except msgspec.MsgspecError as error:
-            await self._reject(one, f"its work cannot be decoded: {error}")
+            await self._reject(delivery, f"its work cannot be decoded: {error}")
             return None
         if (parcel.work.task, parcel.work.attempt, parcel.work.tenant) != (*key, envelope.tenant):
-            await self._reject(one, "its work is of another attempt or tenant than its envelope says")
+            await self._reject(delivery, "its work is of another attempt or tenant than its envelope says")
             return None
         return self._agent.take(key, parcel.work, parcel.spec)
 
-    async def _reject(self, one: Delivery, reason: str) -> None:
+    async def _reject(self, delivery: Delivery, reason: str) -> None:
         with contextlib.suppress(Unavailable):
-            await self._lane.reject(one, reason)
+            await self._lane.reject(delivery, reason)

@@ -232,8 +232,8 @@ class ExchangeClient(Generic[H]):
         """Those that the server could not bring to their owner are sent again."""
         if reply.later:
             later = frozenset(reply.later)
-            self._pending[:0] = [one for one in reports if (one.task, one.attempt) in later]
-            reports = tuple(one for one in reports if (one.task, one.attempt) not in later)
+            self._pending[:0] = [report for report in reports if (report.task, report.attempt) in later]
+            reports = tuple(report for report in reports if (report.task, report.attempt) not in later)
         self._taken(reports)
 
     async def _wait_for_work(self, call: Call) -> None:

@@ -55,7 +55,9 @@ class HttpLink:
         )
         # The exchange is called so often that it has a way of its own, except where a transport is given.
         self._posters = (
-            [] if transport is not None else [PostClient(one, headers=self._headers(token)) for one in self._servers]
+            []
+            if transport is not None
+            else [PostClient(server, headers=self._headers(token)) for server in self._servers]
         )
 
     def _next_server(self, failed: int) -> None:
@@ -75,7 +77,7 @@ class HttpLink:
             self._client.base_url = found.url
         if self._posters:
             self._posters[server].close()
-            self._posters = [PostClient(one, headers=self._headers(found.token)) for one in self._servers]
+            self._posters = [PostClient(server, headers=self._headers(found.token)) for server in self._servers]
         return True
 
     async def call(self, call: Call) -> Reply:
@@ -170,8 +172,8 @@ class Published(msgspec.Struct, frozen=True):
 
 def publication(catalog: Catalog, *, latest: bool = False) -> Publication:
     return Publication(
-        documents=tuple(msgspec.Raw(one) for one in catalog.documents),
-        schedules={one.name: one.wanted for one in catalog.schedules},
+        documents=tuple(msgspec.Raw(document) for document in catalog.documents),
+        schedules={schedule.name: schedule.wanted for schedule in catalog.schedules},
         application=catalog.application,
         version=catalog.version,
         latest=latest,

@@ -149,7 +149,7 @@ class LogShipper:
 
     def _drop_oldest(self) -> bool:
         """Whether there was one. Those of one attempt are told in the place of the first."""
-        for place, chunk in enumerate(self._spool):
+        for index, chunk in enumerate(self._spool):
             if chunk.dropped:
                 continue
             told = self._dropped.setdefault(chunk.key, chunk)
@@ -157,7 +157,7 @@ class LogShipper:
             self._spooled -= len(chunk.data)
             chunk.data = b""
             if told is not chunk:
-                del self._spool[place]
+                del self._spool[index]
             return True
         return False
 

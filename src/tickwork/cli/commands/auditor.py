@@ -114,7 +114,7 @@ async def _of_server(to: ClientOptions, partition: int | None, into: Path, *, on
 
         places = [partition] if partition is not None else await asyncio.to_thread(partitions, client)
         judges = [
-            _made(source, place, at_the_beginning(await source.settings(place), zones), into, hold) for place in places
+            _made(source, index, at_the_beginning(await source.settings(index), zones), into, hold) for index in places
         ]
         shown_at = 0.0
         while all(judge.difference is None for judge in judges):
@@ -163,14 +163,14 @@ async def _of_folder(folder: Path, into: Path, to: ClientOptions) -> int:
         await store.close()
 
 
-def _made(source: "JournalSource", partition: int, place: "AuditStart", into: Path, hold: "Hold") -> "Auditor":
+def _made(source: "JournalSource", partition: int, start: "AuditStart", into: Path, hold: "Hold") -> "Auditor":
     from tickwork.compose.auditing import keeping
     from tickwork.runtime.maintenance.auditor import Auditor
     from tickwork.system.clock import SystemClock
     from tickwork.system.zone_data import load_zones
 
     return Auditor(
-        source, partition, place, zones=load_zones(), clock=SystemClock(), hold=hold, keep=keeping(into)
+        source, partition, start, zones=load_zones(), clock=SystemClock(), hold=hold, keep=keeping(into)
     )  # fmt: skip
 
 
@@ -199,10 +199,12 @@ def _verdict(judge: "Auditor", to: ClientOptions, *, several: bool = False) -> i
             f"hash {view.hash}"
         )
     else:
-        found = view.difference
+        difference = view.difference
         release = f"tickwork release {view.partition}" if several else "tickwork release"
-        held = f"dispatch is held; {release} lets it go on" if found.held else "dispatch could not be held"
-        left = f"; to decide it again: tickwork replay --from {found.reproduction}" if found.reproduction else ""
+        held = f"dispatch is held; {release} lets it go on" if difference.held else "dispatch could not be held"
+        left = (
+            f"; to decide it again: tickwork replay --from {difference.reproduction}" if difference.reproduction else ""
+        )
         which = f"partition {view.partition} " if several else ""
-        raise CommandExit(Exit.FAILED, f"{which}differs at {found.text} ({held}{left})")
+        raise CommandExit(Exit.FAILED, f"{which}differs at {difference.text} ({held}{left})")
     return Exit.OK if view.difference is None else Exit.FAILED

@@ -136,22 +136,22 @@ async def _late(store: "Store", partition: int, policy: str) -> "list[wire.Catch
     return [] if tenant is None else catch_ups(tenant, SystemClock().wall_ms(), policy)
 
 
-def _show(found: "list[wire.CatchUp]", policy: str) -> None:
+def _show(ups: "list[wire.CatchUp]", policy: str) -> None:
     from tickwork.cli.output import ago, console, safe, table
 
     rows = [
         (safe(one.schedule), safe(one.policy) + (" (paused)" if one.paused else ""), ago(one.late_since), str(one.late),
          str(one.runs), _runs(one), _others(one))
-        for one in found
+        for one in ups
     ]  # fmt: skip
     columns = ("schedule", "policy", "late since", ">late", ">would run", "from", "others")
     console().print(table(columns, rows))
-    now = [one for one in found if not one.paused]
+    now = [one for one in ups if not one.paused]
     runs, late = sum(one.runs for one in now), sum(one.late for one in now)
     screen = console(stderr=True)
     screen.print(f"{runs} of {late} late occurrences of {len(now)} schedules would run")
-    if len(now) < len(found):
-        screen.print(f"{len(found) - len(now)} more: paused, and what they make up for runs when they are resumed")
+    if len(now) < len(ups):
+        screen.print(f"{len(ups) - len(now)} more: paused, and what they make up for runs when they are resumed")
     if not policy:
         screen.print("another policy: --policy all, last, none, …; to start with it: tickwork server --catch-up POLICY")
 

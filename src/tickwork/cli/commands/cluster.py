@@ -49,14 +49,20 @@ def cluster(
         print_json(found)
         return Exit.OK
     nodes = [
-        (safe(one.node) + (" [dim](answered)[/]" if one.here else ""), safe(one.address),
-         "draining" if one.draining else "owns" if one.engine else "answers only",
-         safe(", ".join(map(str, one.partitions))) or "-", safe(one.version), when(one.started_at))
-        for one in found.nodes
+        (safe(node.node) + (" [dim](answered)[/]" if node.here else ""), safe(node.address),
+         "draining" if node.draining else "owns" if node.engine else "answers only",
+         safe(", ".join(map(str, node.partitions))) or "-", safe(node.version), when(node.started_at))
+        for node in found.nodes
     ]  # fmt: skip
     places = [
-        (str(one.partition), safe(one.node) or "[red]nobody[/]", str(one.epoch), str(one.seq), str(one.rows_behind))
-        for one in found.partitions
+        (
+            str(partition.partition),
+            safe(partition.node) or "[red]nobody[/]",
+            str(partition.epoch),
+            str(partition.seq),
+            str(partition.rows_behind),
+        )
+        for partition in found.partitions
     ]
     screen = console()
     screen.print(table(("node", "address", "", "partitions", "version", "started"), nodes))
@@ -103,8 +109,8 @@ def _inbox(remove: str, to: ClientOptions) -> int:
         print_json(held)
         return Exit.OK
     rows = [
-        (safe(one.id), str(one.partition), safe(one.workflow), safe(one.by) or "-", safe(f"{one.code}: {one.detail}"))
-        for one in held.runs
+        (safe(run.id), str(run.partition), safe(run.workflow), safe(run.by) or "-", safe(f"{run.code}: {run.detail}"))
+        for run in held.runs
     ]
     if not rows:
         print("nothing waits in the inbox")

@@ -150,14 +150,17 @@ async def _check(place: str, *, json: bool) -> int:
     if json:
         print_json(found)
     else:
-        for one in found.partitions:
+        for partition in found.partitions:
             how = (
-                "rows are what it makes of them" if one.folded else "rows could not be compared: its beginning is gone"
+                "rows are what it makes of them"
+                if partition.folded
+                else "rows could not be compared: its beginning is gone"
             )
             print(
-                f"partition {one.partition}: {one.verified} rows of the journal verified, through seq {one.seq}; {how}"
+                f"partition {partition.partition}: {partition.verified} rows of the journal verified, through "
+                f"seq {partition.seq}; {how}"
             )
-    damage = [text for text in (found.damage, *(one.damage for one in found.partitions)) if text]
+    damage = [text for text in (found.damage, *(partition.damage for partition in found.partitions)) if text]
     if damage:
         raise CommandExit(Exit.DAMAGED, "" if json else "; ".join(damage))
     return Exit.OK

@@ -186,7 +186,7 @@ def _in_words(client: "Client", run: str, deed: str) -> "Iterator[None]":
         found = client.get(run)
         if refused.code == "illegal_move":
             raise CommandExit(Exit.REFUSED, f"{run} is {found.state}: it cannot be {deed}") from None
-        waiting = [one.node for one in found.tasks if one.kind == "approval" and one.state == "waiting"]
+        waiting = [task.node for task in found.tasks if task.kind == "approval" and task.state == "waiting"]
         names = f"those that do: {', '.join(waiting)}" if waiting else "no approval of this run does"
         raise CommandExit(Exit.REFUSED, f"{refused}; {names}") from None
 

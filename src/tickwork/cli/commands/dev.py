@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
 
 
-def dev(app: File, /, *, place: ServerOptions = PLACE, hands: WorkerOptions = HANDS, reload: bool = True) -> int:
+def dev(app: File, /, *, options: ServerOptions = PLACE, hands: WorkerOptions = HANDS, reload: bool = True) -> int:
     """Run server, engine and worker for an application, and reload it when a file is saved.
 
     Ctrl-C lets running tasks finish and hands back the rest. A second Ctrl-C stops at once.
@@ -27,7 +27,7 @@ def dev(app: File, /, *, place: ServerOptions = PLACE, hands: WorkerOptions = HA
     """
     from tickwork.compose.dev import develop
 
-    found = settings(place.flags(), hands.flags())
+    found = settings(options.flags(), hands.flags())
     run_loop(develop(found, str(app), say=NotePrinter(str(app)).say, reload=reload))
     return 0
 

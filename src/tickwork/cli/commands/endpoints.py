@@ -134,69 +134,71 @@ def history(
 MESSAGE_MAX = 120  # characters of it in a table; the run has the whole
 
 
-def _said(one: "wire.EndpointRun") -> str:
-    text = f"{one.error}: {one.message}" if one.error else one.message
+def _said(run: "wire.EndpointRun") -> str:
+    text = f"{run.error}: {run.message}" if run.error else run.message
     line, more, _ = text.partition("\n")
     return f"{line[:MESSAGE_MAX]} …" if more or len(line) > MESSAGE_MAX else line
 
 
-def _times(one: "wire.Endpoint") -> str:
-    text = one.cron or f"every {one.every}"
-    return text if one.timezone == "UTC" else f"{text} {one.timezone}"
+def _times(endpoint: "wire.Endpoint") -> str:
+    text = endpoint.cron or f"every {endpoint.every}"
+    return text if endpoint.timezone == "UTC" else f"{text} {endpoint.timezone}"
 
 
-def _state(one: "wire.Endpoint") -> str:
+def _state(endpoint: "wire.Endpoint") -> str:
     from tickwork.cli.output import safe, when
 
     words = []
-    if one.archived:
+    if endpoint.archived:
         words.append("[dim]archived[/]")
-    if one.paused:
-        until = f" until {when(one.paused_until)}" if one.paused_until else ""
-        reason = f": {safe(one.pause_reason)}" if one.pause_reason not in ("", "paused") else ""
+    if endpoint.paused:
+        until = f" until {when(endpoint.paused_until)}" if endpoint.paused_until else ""
+        reason = f": {safe(endpoint.pause_reason)}" if endpoint.pause_reason not in ("", "paused") else ""
         words.append(f"[yellow]paused[/]{until}{reason}")
-    if one.failures:
-        words.append(f"[red]{one.failures} failed in a row[/]")
-    if one.running:
+    if endpoint.failures:
+        words.append(f"[red]{endpoint.failures} failed in a row[/]")
+    if endpoint.running:
         words.append("[cyan]running[/]")
-    if one.hints is not None:
+    if endpoint.hints is not None:
         words.append("[cyan]hinted[/]")
     return ", ".join(words) or "[green]active[/]"
 
 
-def _tree(one: "wire.Endpoint") -> "Tree":
+def _tree(endpoint: "wire.Endpoint") -> "Tree":
     from rich.tree import Tree
 
     from tickwork.cli.output import safe, tinted, value, when
 
-    tree = Tree(f"[bold]{safe(one.name)}[/]  {_state(one)}")
-    if one.description:
-        tree.add(safe(one.description))
-    calls = tree.add(f"calls {safe(one.method)} {safe(one.url)}")
-    for name, text in sorted(one.headers.items()):
+    tree = Tree(f"[bold]{safe(endpoint.name)}[/]  {_state(endpoint)}")
+    if endpoint.description:
+        tree.add(safe(endpoint.description))
+    calls = tree.add(f"calls {safe(endpoint.method)} {safe(endpoint.url)}")
+    for name, text in sorted(endpoint.headers.items()):
         calls.add(f"{safe(name)}: {safe(text)}")
-    if one.body is not None:
-        calls.add(f"body {value(one.body, characters_max=500)}")
+    if endpoint.body is not None:
+        calls.add(f"body {value(endpoint.body, characters_max=500)}")
     tree.add(
-        f"timeout {one.timeout}, {one.retries} retries, a run takes at most {one.max_duration}"
-        + (f", success if {safe(one.success)}" if one.success else "")
-        + (f", signed with {safe(one.sign)}" if one.sign else "")
+        f"timeout {endpoint.timeout}, {endpoint.retries} retries, a run takes at most {endpoint.max_duration}"
+        + (f", success if {safe(endpoint.success)}" if endpoint.success else "")
+        + (f", signed with {safe(endpoint.sign)}" if endpoint.sign else "")
     )
-    tree.add(f"times {safe(_times(one))}  [dim]{safe(one.says)}[/]")
-    limits = [f"at least {one.min_interval} apart" if one.min_interval else "",
-              f"at most {one.max_interval} apart" if one.max_interval else ""]  # fmt: skip
+    tree.add(f"times {safe(_times(endpoint))}  [dim]{safe(endpoint.says)}[/]")
+    limits = [f"at least {endpoint.min_interval} apart" if endpoint.min_interval else "",
+              f"at most {endpoint.max_interval} apart" if endpoint.max_interval else ""]  # fmt: skip
     bounds = ", ".join(filter(None, limits))
-    governor = tree.add(f"next {when(one.next_at)} by {safe(one.source) or '-'}" + (f" ({bounds})" if bounds else ""))
-    for source, at in one.candidates:
+    governor = tree.add(
+        f"next {when(endpoint.next_at)} by {safe(endpoint.source) or '-'}" + (f" ({bounds})" if bounds else "")
+    )
+    for source, at in endpoint.candidates:
         governor.add(f"candidate {safe(source)} {when(at)}")
-    hints = one.hints
+    hints = endpoint.hints
     if hints is not None:
         said = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",
                                           f"at {when(hints.at)}" if hints.at else "")))  # fmt: skip
         why = f": {safe(hints.reason)}" if hints.reason else ""
         cost = f", at a cost of {hints.cost}" if hints.cost else ""
         governor.add(f"hint {said} by {safe(hints.by)}{why}, until {when(hints.expires_at)}{cost}")
-    last = one.last
+    last = endpoint.last
     if last is not None:
         status = f" {last.status}" if last.status is not None else ""
         tree.add(f"last run {safe(last.id)} {tinted(last.state)}{status} {safe(_said(last))}".rstrip())

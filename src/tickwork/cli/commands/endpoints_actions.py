@@ -76,7 +76,7 @@ def put(
     target: str,
     /,
     *,
-    wanted: EndpointOptions = WANTED,
+    options: EndpointOptions = WANTED,
     to: ClientOptions = TO,
 ) -> int:
     """Create an endpoint, or replace it completely; an archived endpoint is restored.
@@ -90,7 +90,7 @@ def put(
     """
     from tickwork.cli.output import print_json
 
-    fields = wanted.fields()
+    fields = options.fields()
     with to.client() as client:
         told = client.put_endpoint(name, target, **fields)
     if to.json:

@@ -77,7 +77,7 @@ def replay(
         if save is not None and len(places) > 1:
             raise CommandExit(Exit.USAGE, "--save keeps one journal: say which with --partition")
         alone = partition is None and len(places) == 1
-        return max(_told(_of_server(client, save, None if alone else place, to), to) for place in places)
+        return max(_told(_of_server(client, save, None if alone else index, to), to) for index in places)
 
 
 def partitions(client: "Client") -> list[int]:
@@ -86,28 +86,28 @@ def partitions(client: "Client") -> list[int]:
     from tickwork.runtime.context import PARTITION
 
     try:
-        return [one.partition for one in client.cluster().partitions]
+        return [partition.partition for partition in client.cluster().partitions]
     except Refused as refused:
         if refused.code != "no_cluster":
             raise
         return [PARTITION]
 
 
-def _told(found: Replayed, to: ClientOptions) -> int:
+def _told(replayed: Replayed, to: ClientOptions) -> int:
     from tickwork.cli.exit_codes import tell
     from tickwork.cli.output import print_json
 
-    which = f"partition {found.partition}: " if found.partition is not None else ""
+    which = f"partition {replayed.partition}: " if replayed.partition is not None else ""
     if to.json:
-        print_json(found)
-    elif found.equal:
+        print_json(replayed)
+    elif replayed.equal:
         print(
-            f"{which}equal: {found.decided} rows decided again, {found.folded} of other rules folded, "
-            f"through seq {found.seq}, hash {found.hash}"
+            f"{which}equal: {replayed.decided} rows decided again, {replayed.folded} of other rules folded, "
+            f"through seq {replayed.seq}, hash {replayed.hash}"
         )
     else:
-        tell(f"{which}differs: {found.detail} ({found.rows} rows before it are equal)")
-    return Exit.OK if found.equal else Exit.FAILED
+        tell(f"{which}differs: {replayed.detail} ({replayed.rows} rows before it are equal)")
+    return Exit.OK if replayed.equal else Exit.FAILED
 
 
 class Replayer:

@@ -70,13 +70,13 @@ def run(
 
     app, workflow, name = _resolve(str(what))
     inputs = read_inputs(input, inputs_json, workflow)
-    wanted = SubmitCommand(workflow or name, inputs, SystemIds().new(), key, priority, delay, app_version)
-    wanted.check()
+    command = SubmitCommand(workflow or name, inputs, SystemIds().new(), key, priority, delay, app_version)
+    command.check()
     with to.client(deadline_s=REACH_S) as client:
         answers = _answers(client)
     if answers:
         with to.client() as client:
-            return _on_server(client, wanted, app, wait=wait and not detach, as_json=to.json)
+            return _on_server(client, command, app, wait=wait and not detach, as_json=to.json)
     if to.settings().url:
         raise CommandExit(Exit.UNREACHABLE, f"no server answers at {client.address.url}")
     if not app:
@@ -88,7 +88,7 @@ def run(
     if detach or not wait:
         raise CommandExit(Exit.UNREACHABLE, f"no server answers at {client.address.url}, "
                     "so nobody would run it; leave out --detach, or start one: tickwork dev " + app)  # fmt: skip
-    return _in_private(app, wanted, settings({"data": data, "pass_env": pass_env}), as_json=to.json)
+    return _in_private(app, command, settings({"data": data, "pass_env": pass_env}), as_json=to.json)
 
 
 class SubmitCommand:
@@ -159,19 +159,19 @@ def _answers(client: "Client") -> bool:
     return client.alive()
 
 
-def _on_server(client: "Client", wanted: SubmitCommand, app: str, *, wait: bool, as_json: bool) -> int:
+def _on_server(client: "Client", command: SubmitCommand, app: str, *, wait: bool, as_json: bool) -> int:
     from tickwork.core.base.errors import Refused
 
     try:
-        run_id = wanted.submit(client)
+        run_id = command.submit(client)
     except Refused as refused:
         if refused.code != "unknown_workflow":
             raise
-        known: Sequence[str] = sorted(one.name for one in client.workflows())
+        known: Sequence[str] = sorted(workflow.name for workflow in client.workflows())
         start = app or "app.py"
         raise CommandExit(
             Exit.NOT_FOUND,
-            f"the server at {client.address.url} does not know the workflow {wanted.name!r} "
+            f"the server at {client.address.url} does not know the workflow {command.name!r} "
             f"(it knows: {shortened(', '.join(known), 400) or 'none'}); "
             f"publish it with a worker: tickwork worker {start}",
         ) from None
@@ -192,11 +192,11 @@ def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _in_private(app: str, wanted: SubmitCommand, found: "Settings", *, as_json: bool) -> int:
+def _in_private(app: str, command: SubmitCommand, found: "Settings", *, as_json: bool) -> int:
     from tickwork.sdk.client.client import Client
 
     with private(found, app) as server, Client(server.address, token=server.token) as client:
-        run_id = wanted.submit(client)
+        run_id = command.submit(client)
         try:
             return _follow(client, run_id, as_json=as_json, alone=True)
         except CommandExit as ended:

@@ -159,8 +159,8 @@ def why(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
     return Exit.OK
 
 
-def _lines(found: "Iterator[wire.LogLine]", node: str) -> "Generator[wire.LogLine, None, None]":
-    for line in found:
+def _lines(lines: "Iterator[wire.LogLine]", node: str) -> "Generator[wire.LogLine, None, None]":
+    for line in lines:
         if not node or line.node == node:
             yield line
 
@@ -200,14 +200,15 @@ def _add_task(tree: "Tree", task: "wire.Task") -> None:
     branch = tree.add(f"{name_of(task)}  {tinted(task.state)}{f'  {time}' if time else ''}  [dim]{safe(task.kind)}[/]")
     if task.children:
         branch.add(children_words(task.children))
-    for one in task.attempts:
+    for attempt in task.attempts:
         line = branch.add(
-            f"attempt {one.attempt} {tinted(one.state)} {took(one.started_at or one.dispatched_at, one.ended_at)} "
-            f"[dim]on {safe(one.worker)}[/]"
+            f"attempt {attempt.attempt} {tinted(attempt.state)} "
+            f"{took(attempt.started_at or attempt.dispatched_at, attempt.ended_at)} "
+            f"[dim]on {safe(attempt.worker)}[/]"
         )
-        if one.error:
-            code = f" (exit {one.exit_code})" if one.exit_code is not None else ""
-            line.add(f"[red]{safe(one.error)}{code}[/]: {safe(one.message)}")
+        if attempt.error:
+            code = f" (exit {attempt.exit_code})" if attempt.exit_code is not None else ""
+            line.add(f"[red]{safe(attempt.error)}{code}[/]: {safe(attempt.message)}")
     if task.message:
         branch.add(safe(task.message))
     if task.due_at:

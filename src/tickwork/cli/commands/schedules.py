@@ -156,96 +156,102 @@ def history(name: str, /, *, start: str | None = None, end: str | None = None, t
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(client.occurrences(name, start=start, end=end))
+        occurrences = tuple(client.occurrences(name, start=start, end=end))
     if to.json:
-        print_json(wire.Occurrences(occurrences=found))
+        print_json(wire.Occurrences(occurrences=occurrences))
         return Exit.OK
-    if not found:
+    if not occurrences:
         console(stderr=True).print(f"nothing is recorded of {safe(name)} in this time")
         return Exit.OK
     rows = [
-        (when(one.from_at), when(one.to_at) if one.count > 1 else "", str(one.count), tinted(one.fate),
-         safe(one.cause) + (f" (backfill {one.backfill})" if one.backfill else ""))
-        for one in found
+        (when(occurrence.from_at), when(occurrence.to_at) if occurrence.count > 1 else "", str(occurrence.count),
+        tinted(occurrence.fate),
+         safe(occurrence.cause) + (f" (backfill {occurrence.backfill})" if occurrence.backfill else ""))
+        for occurrence in occurrences
     ]  # fmt: skip
     console().print(table(("from", "to", ">count", "fate", "cause"), rows))
     return Exit.OK
 
 
-def _times(one: "wire.Schedule") -> str:
-    return one.expression if one.timezone == "UTC" else f"{one.expression} {one.timezone}"
+def _times(schedule: "wire.Schedule") -> str:
+    return schedule.expression if schedule.timezone == "UTC" else f"{schedule.expression} {schedule.timezone}"
 
 
-def _state(one: "wire.Schedule") -> str:
+def _state(schedule: "wire.Schedule") -> str:
     from tickwork.cli.output import safe, when
 
     words = []
-    if one.broken:
-        words.append(f"[red]broken[/]: {safe(one.broken)}")
-    if one.archived:
+    if schedule.broken:
+        words.append(f"[red]broken[/]: {safe(schedule.broken)}")
+    if schedule.archived:
         words.append("[dim]archived[/]")
-    if one.paused and not one.archived:
-        until_ = f" until {when(one.paused_until)}" if one.paused_until else ""
-        reason = f": {safe(one.pause_reason)}" if one.pause_reason not in ("", "paused") else ""
+    if schedule.paused and not schedule.archived:
+        until_ = f" until {when(schedule.paused_until)}" if schedule.paused_until else ""
+        reason = f": {safe(schedule.pause_reason)}" if schedule.pause_reason not in ("", "paused") else ""
         words.append(f"[yellow]paused[/]{until_}{reason}")
-    if one.failures:
-        words.append(f"[red]{one.failures} failed in a row[/]")
-    if one.active:
-        words.append(f"[cyan]{one.active} running[/]")
-    if one.buffered:
-        words.append(f"{one.buffered} waiting")
+    if schedule.failures:
+        words.append(f"[red]{schedule.failures} failed in a row[/]")
+    if schedule.active:
+        words.append(f"[cyan]{schedule.active} running[/]")
+    if schedule.buffered:
+        words.append(f"{schedule.buffered} waiting")
     return ", ".join(words) or "[green]active[/]"
 
 
-def _tree(one: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
+def _tree(schedule: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
     from rich.tree import Tree
 
     from tickwork.cli.output import ago, safe, table, until, when
 
-    tree = Tree(f"[bold]{safe(one.name)}[/]  {_state(one)}")
-    if one.description:
-        tree.add(safe(one.description))
-    tree.add(f"workflow {safe(one.workflow)}" + (f", declared by {safe(one.owner)}" if one.owner else ""))
-    says = one.says if one.says.startswith(one.expression) else f"{_times(one)}  ({one.says})"
-    tree.add(f"times {safe(says if one.says else _times(one))}")
-    _add_terms(tree, one)
-    tree.add(f"next {until(one.next_at)}" + (f", starts {when(one.starts_at)} by its jitter" if one.starts_at else ""))
-    tree.add(f"last fired {ago(one.last_fired_at)}; last success {ago(one.last_success_at)}")
-    fates = one.fates
+    tree = Tree(f"[bold]{safe(schedule.name)}[/]  {_state(schedule)}")
+    if schedule.description:
+        tree.add(safe(schedule.description))
+    tree.add(
+        f"workflow {safe(schedule.workflow)}" + (f", declared by {safe(schedule.owner)}" if schedule.owner else "")
+    )
+    says = schedule.says if schedule.says.startswith(schedule.expression) else f"{_times(schedule)}  ({schedule.says})"
+    tree.add(f"times {safe(says if schedule.says else _times(schedule))}")
+    _add_terms(tree, schedule)
+    tree.add(
+        f"next {until(schedule.next_at)}"
+        + (f", starts {when(schedule.starts_at)} by its jitter" if schedule.starts_at else "")
+    )
+    tree.add(f"last fired {ago(schedule.last_fired_at)}; last success {ago(schedule.last_success_at)}")
+    fates = schedule.fates
     tree.add(
         f"fates {fates.ran} ran, {fates.coalesced} coalesced, {fates.skipped} skipped, {fates.missed} missed, "
         f"{fates.cancelled} cancelled"
     )
-    if one.governed is not None:
-        _add_governed(tree, one.governed)
+    if schedule.governed is not None:
+        _add_governed(tree, schedule.governed)
     if times:
         rows = [(safe(each.local), safe(each.utc), until(each.utc)) for each in times]
-        tree.add("next times").add(table((f"in {one.timezone}", "UTC", "here"), rows))
+        tree.add("next times").add(table((f"in {schedule.timezone}", "UTC", "here"), rows))
     return tree
 
 
-def _add_terms(tree: "Tree", one: "wire.Schedule") -> None:
+def _add_terms(tree: "Tree", schedule: "wire.Schedule") -> None:
     from tickwork.cli.output import safe, value
 
-    asked = one.request
+    request = schedule.request
     terms = [
-        f"overlap {one.overlap}",
-        f"catch-up {'all (automatic backfill)' if one.automatic_backfill else one.catch_up}",
+        f"overlap {schedule.overlap}",
+        f"catch-up {'all (automatic backfill)' if schedule.automatic_backfill else schedule.catch_up}",
     ]
-    if asked is not None:
-        terms[1] += f" {asked.catch_up_window}" if asked.catch_up_window else ""
-        terms.append(f"at most {asked.catch_up_cap} late ones" if not one.automatic_backfill else "")
-        terms.append(f"grace {asked.grace}" if asked.grace else "no grace")
-        terms.append(f"pause after {asked.pause_after} failures" if asked.pause_after else "")
-        terms.append(f"priority {asked.priority}" if asked.priority is not None else "")
-        terms.append(f"at most {asked.max_runs} runs" if asked.max_runs else "")
-    terms += ["jitter" if one.jitter else "", f"queue {safe(one.queue)}" if one.queue else ""]
-    terms.append(f"group {safe(one.group)}" if one.group else "")
+    if request is not None:
+        terms[1] += f" {request.catch_up_window}" if request.catch_up_window else ""
+        terms.append(f"at most {request.catch_up_cap} late ones" if not schedule.automatic_backfill else "")
+        terms.append(f"grace {request.grace}" if request.grace else "no grace")
+        terms.append(f"pause after {request.pause_after} failures" if request.pause_after else "")
+        terms.append(f"priority {request.priority}" if request.priority is not None else "")
+        terms.append(f"at most {request.max_runs} runs" if request.max_runs else "")
+    terms += ["jitter" if schedule.jitter else "", f"queue {safe(schedule.queue)}" if schedule.queue else ""]
+    terms.append(f"group {safe(schedule.group)}" if schedule.group else "")
     tree.add(", ".join(filter(None, terms)))
-    if asked is not None and asked.inputs:
-        tree.add(f"inputs {value(asked.inputs, characters_max=500)}")
-    if asked is not None and asked.context is not None:
-        tree.add(f"context {value(asked.context, characters_max=500)}")
+    if request is not None and request.inputs:
+        tree.add(f"inputs {value(request.inputs, characters_max=500)}")
+    if request is not None and request.context is not None:
+        tree.add(f"context {value(request.context, characters_max=500)}")
 
 
 def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:

@@ -65,17 +65,17 @@ def diff(
     (before, old_zones), (after, new_zones) = _sides(files, tzdata, ours, to)
     sides = (before, old_zones), (after, new_zones)
     first, second = (expected(side, zones, from_ms, from_ms + days * DAY_MS) for side, zones in sides)
-    found: list[OccurrenceDiff] = []
+    diffs: list[OccurrenceDiff] = []
     for one in difference(first, second):
         side, zones = sides[0] if one.sign == "-" else sides[1]
         local = in_zone(zones.get(side.schedules[one.key].timezone), one.at_ms)
-        found.append(OccurrenceDiff(sign=one.sign, schedule=one.key, utc=instant_text(one.at_ms), local=local))
+        diffs.append(OccurrenceDiff(sign=one.sign, schedule=one.key, utc=instant_text(one.at_ms), local=local))
     versions = (old_zones.version, new_zones.version)
     if to.json:
-        print_json({"days": days, "tzdata": versions, "differences": found})
+        print_json({"days": days, "tzdata": versions, "differences": diffs})
     else:
-        _show(found, days, versions)
-    return Exit.FAILED if found else Exit.OK
+        _show(diffs, days, versions)
+    return Exit.FAILED if diffs else Exit.OK
 
 
 def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> Iterator[tuple[str, int]]:
@@ -127,7 +127,7 @@ def _live(to: ClientOptions) -> "ScheduleFile":
     screen = console(stderr=True)
     found: dict[str, ScheduleRequest] = {}
     with to.client() as client:
-        every = {one.name: one for one in client.schedules() if one.governed is None}
+        every = {schedule.name: schedule for schedule in client.schedules() if schedule.governed is None}
         quiet = to.json or not screen.is_terminal
         for name in track(list(every), "schedules", console=screen, transient=True, disable=quiet):
             request, one = client.schedule(name).request, every[name]
@@ -163,16 +163,16 @@ def _is_zone(path: Path) -> bool:
         return file.read(4) == b"TZif"
 
 
-def _show(found: list[OccurrenceDiff], days: int, versions: tuple[str, str]) -> None:
+def _show(diffs: list[OccurrenceDiff], days: int, versions: tuple[str, str]) -> None:
     from tickwork.cli.output import console, safe, table
 
     about = f" (tzdata {versions[0]} and {versions[1]})" if versions[0] != versions[1] else ""
-    if not found:
+    if not diffs:
         console(stderr=True).print(f"the same for {days} days{safe(about)}")
         return
     rows = [
         (f"[{'red' if one.sign == '-' else 'green'}]{one.sign}[/]", safe(one.schedule), safe(one.local), one.utc)
-        for one in found
+        for one in diffs
     ]
     console().print(table(("", "schedule", "in its zone", "UTC"), rows))
-    console(stderr=True).print(f"{len(found)} occurrences differ within {days} days{safe(about)}")
+    console(stderr=True).print(f"{len(diffs)} occurrences differ within {days} days{safe(about)}")

@@ -236,7 +236,12 @@ def _changes(client: "Client", owner: str, wanted: "dict[str, wire.ScheduleReque
     """Names that are added and removed, and of those that change, what."""
     from tickwork.core.base.errors import Refused
 
-    owned = [one.name for away in (False, True) for one in client.schedules(archived=away) if one.owner == owner]
+    owned = [
+        schedule.name
+        for away in (False, True)
+        for schedule in client.schedules(archived=away)
+        if schedule.owner == owner
+    ]
     added: list[str] = []
     changed: dict[str, dict[str, tuple[Any, Any]]] = {}
     for name, one in sorted(wanted.items()):
@@ -253,10 +258,10 @@ def _changes(client: "Client", owner: str, wanted: "dict[str, wire.ScheduleReque
     return {"added": added, "changed": changed, "removed": sorted(name for name in owned if name not in wanted)}
 
 
-def _differing(live: "wire.Schedule", wanted: "wire.ScheduleRequest", owner: str) -> dict[str, tuple[Any, Any]]:
+def _differing(live: "wire.Schedule", request: "wire.ScheduleRequest", owner: str) -> dict[str, tuple[Any, Any]]:
     """By field, what is and what is wanted, both written in one way."""
     assert live.request is not None
-    before, after = live.request, _in_one_way(wanted)
+    before, after = live.request, _in_one_way(request)
     found = {
         name: (getattr(before, name), getattr(after, name))
         for name in after.__struct_fields__
@@ -269,23 +274,23 @@ def _differing(live: "wire.Schedule", wanted: "wire.ScheduleRequest", owner: str
     return found
 
 
-def _in_one_way(wanted: "wire.ScheduleRequest") -> "wire.ScheduleRequest":
+def _in_one_way(request: "wire.ScheduleRequest") -> "wire.ScheduleRequest":
     """Lengths and instants as the server writes them."""
     import msgspec
 
     from tickwork.core.calendar.durations import duration_ms, duration_text, instant_ms, instant_text
 
     fields = {
-        name: duration_text(duration_ms(getattr(wanted, name), path=name))
+        name: duration_text(duration_ms(getattr(request, name), path=name))
         for name in ("every", "catch_up_window", "grace")
-        if getattr(wanted, name)
+        if getattr(request, name)
     }
     fields |= {
-        name: instant_text(instant_ms(getattr(wanted, name), path=name))
+        name: instant_text(instant_ms(getattr(request, name), path=name))
         for name in ("at", "anchor", "start", "end")
-        if getattr(wanted, name)
+        if getattr(request, name)
     }
-    return msgspec.structs.replace(wanted, **fields)
+    return msgspec.structs.replace(request, **fields)
 
 
 def _lines(changes: dict[str, Any]) -> list[str]:

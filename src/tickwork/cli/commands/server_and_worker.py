@@ -26,7 +26,7 @@ CROWD = ClusterOptions()
 HANDS = WorkerOptions()
 
 
-def server(*, place: ServerOptions = PLACE, crowd: ClusterOptions = CROWD) -> int:
+def server(*, options: ServerOptions = PLACE, crowd: ClusterOptions = CROWD) -> int:
     """Run the engine and its API until SIGTERM or Ctrl-C.
 
     With a shared store, the server is a node of a cluster: it owns part of the work, answers all requests, and hands
@@ -43,7 +43,7 @@ def server(*, place: ServerOptions = PLACE, crowd: ClusterOptions = CROWD) -> in
         owned = f"{len(node.engines)} of {node.partitions} partitions"
         _say(f"tickwork server: {address} (node {node.member.node}, {owned} so far)")
 
-    found = settings(place.flags(), crowd.flags())
+    found = settings(options.flags(), crowd.flags())
     if not 1 <= found.server_processes <= PROCESSES_MAX:
         raise CommandExit(Exit.SETTINGS, f"--processes: 1 to {PROCESSES_MAX:,}")
     if not found.store:

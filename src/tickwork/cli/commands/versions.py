@@ -44,11 +44,11 @@ def versions(
     with to.client() as client:
         if version:
             client.set_latest_application_version(version, application=application)
-        found = tuple(client.list_application_versions(application))
+        application_versions = tuple(client.list_application_versions(application))
     if to.json:
-        print_json(wire.AppVersions(versions=found))
+        print_json(wire.AppVersions(versions=application_versions))
     else:
-        _show(found)
+        _show(application_versions)
     return Exit.OK
 
 

@@ -149,8 +149,8 @@ def special_weekdays(found: ParsedField, year: int, month: int) -> int:
     for wanted in members(found.last):
         day = 1 + (wanted - first) % 7 + 28
         bits |= 1 << (day if day <= length else day - 7)
-    for place in members(found.nth):
-        nth, wanted = divmod(place, 7)
+    for member in members(found.nth):
+        nth, wanted = divmod(member, 7)
         bits |= 1 << 1 + (wanted - first) % 7 + 7 * nth
     return bits
 

@@ -136,14 +136,14 @@ def _split_macro(words: list[tuple[str, int]], *, path: str) -> list[FieldText]:
 
 def parse_field(word: FieldText, *, seed: str, path: str) -> ParsedField:
     """The values that a field allows. `H` is a number made of the seed and the field's name."""
-    found, at = ParsedField(), 0
+    field, at = ParsedField(), 0
     for item in word.text.split(","):
         try:
-            found |= _parse_item(word, item.upper(), seed)
+            field |= _parse_item(word, item.upper(), seed)
         except ValueError as problem:
             raise word.refusal(str(problem), path=path, shift=at) from None
         at += len(item) + 1
-    return found
+    return field
 
 
 def _parse_item(word: FieldText, item: str, seed: str) -> ParsedField:

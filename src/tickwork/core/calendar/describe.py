@@ -22,7 +22,7 @@ def day_words(days: Days) -> str:
     said = f" on {(' or on ' if days.either else ' that is also ').join(fits)}" if fits else ""
     if days.months == EVERY_MONTH:
         return said
-    return f"{said} in {joined([MONTHS[one - 1] for one in members(days.months)])}"
+    return f"{said} in {joined([MONTHS[member - 1] for member in members(days.months)])}"
 
 
 def _days_of_month(days: Days) -> str:
@@ -42,18 +42,18 @@ def _from_end(before: int) -> str:
 
 
 def _days_of_week(days: Days) -> str:
-    found = days.weekday
-    if found.plain == EVERY_WEEKDAY:
+    weekday = days.weekday
+    if weekday.plain == EVERY_WEEKDAY:
         return ""
-    words = weekday_words(found.plain)
-    words += [f"the last {weekday_name(one)} of the month" for one in members(found.last)]
-    words += [f"the {ORDINALS[one // 7]} {weekday_name(one % 7)} of the month" for one in members(found.nth)]
+    words = weekday_words(weekday.plain)
+    words += [f"the last {weekday_name(member)} of the month" for member in members(weekday.last)]
+    words += [f"the {ORDINALS[member // 7]} {weekday_name(member % 7)} of the month" for member in members(weekday.nth)]
     return joined(words)
 
 
 def weekday_words(weekdays: int) -> list[str]:
     """From Monday on."""
-    from_monday = sorted((one - 1) % 7 for one in members(weekdays))
+    from_monday = sorted((member - 1) % 7 for member in members(weekdays))
     return runs(from_monday, lambda one: weekday_name(one + 1))
 
 
@@ -72,7 +72,7 @@ def runs(values: list[int], name: Callable[[int], str]) -> list[str]:
         if end - at >= 2:
             words.append(f"{name(values[at])} to {name(values[end])}")
         else:
-            words += [name(one) for one in values[at : end + 1]]
+            words += [name(value) for value in values[at : end + 1]]
         at = end + 1
     return words
 

@@ -357,7 +357,7 @@ class Rule(LocalRecurrence):
         times = len(hours) * len(minutes) * len(seconds)
         count = len(days) * times
         chosen = []
-        for place in sorted({place - 1 if place > 0 else count + place for place in self.positions}):
+        for place in sorted({position - 1 if position > 0 else count + position for position in self.positions}):
             if 0 <= place < count:
                 minute_of_day, second = divmod(place % times, len(seconds))
                 hour, minute = divmod(minute_of_day, len(minutes))
@@ -371,7 +371,9 @@ class Rule(LocalRecurrence):
             year, month, day = civil(start)
             first = start - day
             if self.months >> month & 1:
-                found += [first + one for one in members(self._days_in(year, month)) if start <= first + one < end]
+                found += [
+                    first + member for member in members(self._days_in(year, month)) if start <= first + member < end
+                ]
             start = first + 1 + month_length(year, month)
         return found
 

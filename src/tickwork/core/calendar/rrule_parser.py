@@ -150,8 +150,8 @@ def _moment(body: str, name: str, zone: Zone) -> tuple[Moment, bool]:
     found = _MOMENT.fullmatch(body)
     if found is None:
         raise ValueError(f"{name} is a moment like 20260131T090000, not {body[:30]!a}")
-    year, month, day = (int(one) for one in found.groups()[:3])
-    hour, minute, second = (int(one or 0) for one in found.groups()[3:6])
+    year, month, day = (int(group) for group in found.groups()[:3])
+    hour, minute, second = (int(group or 0) for group in found.groups()[3:6])
     fits = year >= YEAR_MIN and 1 <= month <= 12 and 1 <= day <= month_length(year, month)
     if not fits or hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{name} has a date or time that does not exist")
@@ -193,7 +193,7 @@ def _check_together(frequency: int, parts: dict[str, str], weekdays: tuple[tuple
         raise ValueError("a numbered weekday goes with FREQ=MONTHLY or YEARLY, and not with BYWEEKNO")
     if "BYSETPOS" in parts and frequency < DAILY:
         raise ValueError(f"BYSETPOS is not supported with FREQ={name}; write the times with BYHOUR and BYMINUTE")
-    if "BYSETPOS" in parts and len([one for one in parts if one.startswith("BY")]) == 1:
+    if "BYSETPOS" in parts and len([part for part in parts if part.startswith("BY")]) == 1:
         raise ValueError("BYSETPOS chooses among others; it needs another BY part")
 
 

@@ -29,7 +29,7 @@ def rule_words(rule: Rule) -> str:
     every = f"every {unit}" if rule.interval == 1 else f"every {rule.interval} {unit}s"
     words = [f"{every}{_days(rule)}{_months(rule)} {_times(rule)}".strip()]
     if rule.positions:
-        words.append(f"of these only the {joined([_place(one) for one in rule.positions])} in each {unit}")
+        words.append(f"of these only the {joined([_place(position) for position in rule.positions])} in each {unit}")
     if rule.interval > 1:
         start = local_text(rule.start_s)
         words.append(f"counted from {start[:10] if rule.frequency >= DAILY else start}")
@@ -47,13 +47,13 @@ def _days(rule: Rule) -> str:
     weekdays += [f"the {_nth(one)} of the {of}" for one in rule.numbered]
     said = [joined(weekdays), _numbered(rule.days_of_month, "month"), _numbered(rule.days_of_year, "year")]
     found = " that is also ".join(one for one in said if one)
-    weeks = [str(one) if one > 0 else f"{-one} from the end" for one in rule.weeks]
+    weeks = [str(week) if week > 0 else f"{-week} from the end" for week in rule.weeks]
     in_weeks = f" in week{'s' * (len(weeks) > 1)} {joined(weeks)}" if weeks else ""
     return (f" on {found}" if found else "") + in_weeks
 
 
-def _nth(one: NthWeekday) -> str:
-    return f"{_place(one.nth)} {weekday_name(one.weekday)}"
+def _nth(weekday: NthWeekday) -> str:
+    return f"{_place(weekday.nth)} {weekday_name(weekday.weekday)}"
 
 
 def _place(number: int) -> str:
@@ -74,7 +74,9 @@ def _numbered(days: tuple[int, ...], of: str) -> str:
 
 
 def _months(rule: Rule) -> str:
-    return "" if rule.months == EVERY_MONTH else f" in {joined([MONTHS[one - 1] for one in members(rule.months)])}"
+    return (
+        "" if rule.months == EVERY_MONTH else f" in {joined([MONTHS[member - 1] for member in members(rule.months)])}"
+    )
 
 
 def _times(rule: Rule) -> str:

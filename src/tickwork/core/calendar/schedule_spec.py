@@ -188,7 +188,7 @@ def _calendar(when: ScheduleSpec, holidays: Mapping[str, frozenset[str]], at: st
             business=when.business_days,
             included=[parse_date(one, path=f"{at}include[{i}]") for i, one in enumerate(when.include)],
             excluded=[parse_date(one, path=f"{at}exclude[{i}]") for i, one in enumerate(when.exclude)],
-            holidays=[parse_date(one, path=f"{at}holidays") for dates in lists for one in sorted(dates)],
+            holidays=[parse_date(date, path=f"{at}holidays") for dates in lists for date in sorted(dates)],
         )
 
     return parts.keep(("calendar", when.include, when.exclude, when.business_days, lists), make)

@@ -88,10 +88,10 @@ class Zone:
 
     def gap(self, local_s: int) -> Gap | None:
         """The gap that this reading falls into, if it does."""
-        for one in self.periods(local_s - OFFSET_S_MAX, local_s + OFFSET_S_MAX):
-            start_s, end_s = one.start_s + one.before_s, one.start_s + one.offset_s
+        for period in self.periods(local_s - OFFSET_S_MAX, local_s + OFFSET_S_MAX):
+            start_s, end_s = period.start_s + period.before_s, period.start_s + period.offset_s
             if start_s <= local_s < end_s and not self.instants(local_s):
-                return Gap(start_s, end_s, one.start_s)
+                return Gap(start_s, end_s, period.start_s)
         return None
 
     def first_s(self, local_s: int) -> int:

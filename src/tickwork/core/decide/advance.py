@@ -404,9 +404,9 @@ def _begin_wait(turn: TickContext, run: Run, step: Step) -> None:
 
 def _begin_branch(turn: TickContext, run: Run, step: Step) -> None:
     taken, reason = step.default, "default"
-    for place, (condition, to) in enumerate(step.cases):
+    for index, (condition, to) in enumerate(step.cases):
         if condition.holds(snapshot(turn.state, run, condition)):
-            taken, reason = to, f"case {place}"
+            taken, reason = to, f"case {index}"
             break
     turn.emit(StepEnded(run.number, step.index, Phase.SUCCEEDED, reason))
     targets = dict.fromkeys([to for _, case in step.cases for to in case] + list(step.default))
@@ -420,9 +420,9 @@ def _begin_event(turn: TickContext, run: Run, step: Step) -> None:
     assert isinstance(node, EventNode)
     key = "" if node.key is None else str(resolve_anywhere(run, node.key))
     turn.emit(TaskWaiting(run.number, step.index, _deadline(state, node.timeout_ms), key))
-    for place, heard in enumerate(run.signals or ()):
+    for index, heard in enumerate(run.signals or ()):
         if not heard.used and heard.name == node.event and heard.key == key:
-            turn.emit(TaskAnswered(run.number + step.index, -1, place))
+            turn.emit(TaskAnswered(run.number + step.index, -1, index))
             return
 
 

@@ -41,9 +41,9 @@ def window_end_ms(schedule: Schedule, to_ms: int, now_ms: int) -> int:
     return min(to_ms, limit_ms)
 
 
-def _begin(turn: TickContext, place: int, asked: inp.Backfill) -> None:
+def _begin(turn: TickContext, place: int, request: inp.Backfill) -> None:
     state = turn.state
-    schedule = schedule_of(state, asked.tenant, asked.schedule)
+    schedule = schedule_of(state, request.tenant, request.schedule)
     if schedule.governing is not None:
         message = "an endpoint's times follow from its results; trigger it instead"
         raise Refused("not_backfillable", message, path="schedule")
@@ -53,32 +53,32 @@ def _begin(turn: TickContext, place: int, asked: inp.Backfill) -> None:
         raise Refused(
             "unknown_workflow", f"there is no workflow {shortened(schedule.workflow, 128)!r}", path="schedule"
         )
-    if asked.from_ms >= asked.to_ms:
+    if request.from_ms >= request.to_ms:
         raise Refused("bad_window", "a window begins before it ends", path="start")
-    if not 1 <= asked.concurrency <= CONCURRENCY_MAX:
+    if not 1 <= request.concurrency <= CONCURRENCY_MAX:
         raise Refused("bad_concurrency", f"a concurrency is 1 to {CONCURRENCY_MAX}", path="concurrency")
-    if asked.priority is not None and not PRIORITY_MIN <= asked.priority <= PRIORITY_MAX:
+    if request.priority is not None and not PRIORITY_MIN <= request.priority <= PRIORITY_MAX:
         raise Refused("bad_priority", f"a priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
     if len(state.backfills) >= BACKFILLS_MAX:
         raise Refused("overloaded", f"{BACKFILLS_MAX} backfills are under way; wait for one to end", path="")
-    if is_held(schedule) and asked.to_ms > schedule.next_ms > 0:
+    if is_held(schedule) and request.to_ms > schedule.next_ms > 0:
         if schedule.terms.automatic_backfill:
             message = "it is paused and makes up for that by itself; resume it, or end the window before the pause"
             raise Refused("resume_first", message, path="end")
         book_pause(turn, schedule)
     number = state.next_number
-    turn.emit(BackfillStarted(place, number, window_end_ms(schedule, asked.to_ms, state.now_ms)))
+    turn.emit(BackfillStarted(place, number, window_end_ms(schedule, request.to_ms, state.now_ms)))
     answer(turn, place, str(number))
 
 
-def _steer(turn: TickContext, place: int, asked: inp.SteerBackfill) -> None:
-    backfill = turn.state.backfills.get(asked.backfill)
-    if backfill is None or backfill.schedule.tenant.id != asked.tenant:
-        raise Refused("unknown_backfill", f"there is no backfill {asked.backfill} under way", path="backfill")
+def _steer(turn: TickContext, place: int, request: inp.SteerBackfill) -> None:
+    backfill = turn.state.backfills.get(request.backfill)
+    if backfill is None or backfill.schedule.tenant.id != request.tenant:
+        raise Refused("unknown_backfill", f"there is no backfill {request.backfill} under way", path="backfill")
     paused = backfill.state == BackfillState.PAUSED
-    match asked.deed:
+    match request.deed:
         case "pause" | "resume":
-            if paused is (asked.deed == "pause"):
+            if paused is (request.deed == "pause"):
                 message = f"backfill {backfill.number} is {'' if paused else 'not '}paused"
                 raise Refused("illegal_move", message, path="backfill")
         case "cancel":
@@ -88,10 +88,10 @@ def _steer(turn: TickContext, place: int, asked: inp.SteerBackfill) -> None:
     turn.emit(BackfillStateChanged(place))
 
 
-def _told(turn: TickContext, place: int, asked: inp.RunsKnown) -> None:
-    backfill = turn.state.backfills.get(asked.backfill)
+def _told(turn: TickContext, place: int, request: inp.RunsKnown) -> None:
+    backfill = turn.state.backfills.get(request.backfill)
     if backfill is None or not backfill.asked:
-        raise Refused("unknown_backfill", f"backfill {asked.backfill} has not asked", path="backfill")
+        raise Refused("unknown_backfill", f"backfill {request.backfill} has not asked", path="backfill")
     turn.emit(BackfillLookupFinished(place, backfill.number))
 
 

@@ -73,10 +73,10 @@ def _reads_any(plan: Plan, step: Step, changed: dict[str, None]) -> bool:
     conditions = (step.when, step.until, *(condition for condition, _ in step.cases))
     if any(condition is not None and "inputs" in condition.names for condition in conditions):
         return True
-    for place in references.places_of(step.node, step.id):
+    for index in references.places_of(step.node, step.id):
         definition = plan.definition
         ref = references.resolve(
-            place.text, path=place.path, inputs=definition.inputs, nodes=plan.index, words=place.words
+            index.text, path=index.path, inputs=definition.inputs, nodes=plan.index, words=index.words
         )
         if ref.root == "inputs" and (not ref.name or ref.name in changed):
             return True

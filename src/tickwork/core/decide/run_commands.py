@@ -80,73 +80,73 @@ def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None)
 # ---- submissions
 
 
-def _submit(turn: TickContext, place: int, asked: inputs.Submit) -> None:
+def _submit(turn: TickContext, place: int, submit: inputs.Submit) -> None:
     state = turn.state
-    tenant = state.tenants.get(asked.tenant) or tenant_of(state, asked.tenant)
-    if asked.terms is not None:
-        _submit_on_terms(turn, place, asked, tenant, asked.terms)
+    tenant = state.tenants.get(submit.tenant) or tenant_of(state, submit.tenant)
+    if submit.terms is not None:
+        _submit_on_terms(turn, place, submit, tenant, submit.terms)
         return
-    plan = tenant.plans.get(asked.workflow) or _plan(tenant, asked)
-    run_id = asked.run_id
+    plan = tenant.plans.get(submit.workflow) or _plan(tenant, submit)
+    run_id = submit.run_id
     if run_id in tenant.runs.of(run_id):
         _answer_duplicate(turn, place, run_id)
         return
     if (
-        asked.inputs is not None
+        submit.inputs is not None
         or plan.definition.inputs
         or tenant.active >= tenant.max_live_runs
         or state.live_runs >= state.settings.max_live_runs
         or not _is_plain_id(run_id)
     ):
-        _check_submission(state, tenant, plan, asked)
+        _check_submission(state, tenant, plan, submit)
     number = state.next_number
     turn.events.append(RunSubmitted(number, place))
-    submitted(state, number, asked, tenant, plan)
+    submitted(state, number, submit, tenant, plan)
 
 
 def _submit_on_terms(
-    turn: TickContext, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.SubmitOptions
+    turn: TickContext, place: int, submit: inputs.Submit, tenant: Tenant, terms: inputs.SubmitOptions
 ) -> None:
     state = turn.state
-    plan = _plan(tenant, asked)
-    if terms.version and pinned(tenant, asked.workflow, terms.version) != (terms.version, terms.definition):
+    plan = _plan(tenant, submit)
+    if terms.version and pinned(tenant, submit.workflow, terms.version) != (terms.version, terms.definition):
         raise Refused("version_changed", "this version was registered anew meanwhile; try again", path="version")
     for field in ("key", "body", "debounce"):
         _check_key(getattr(terms, field), field)
-    same = _earlier(state, tenant, asked, terms)
+    same = _earlier(state, tenant, submit, terms)
     if same is not None:
         _answer_duplicate(turn, place, same)
         return
-    _check_submission(state, tenant, plan, asked)
+    _check_submission(state, tenant, plan, submit)
     if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
         raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
     start_at = _start_tick(state, terms)
     pending = tenant.debounced.get((plan.name, terms.debounce)) if terms.debounce else None
     if pending is not None and pending.state == RunState.PENDING and pending.start_at:
-        require_inputs(pending.plan.definition, asked.inputs)  # it keeps the version it was accepted with
+        require_inputs(pending.plan.definition, submit.inputs)  # it keeps the version it was accepted with
         turn.emit(RunDebounced(pending.number, place, start_at))
         answer(turn, place, pending.id)
         return
     turn.emit(RunSubmitted(state.next_number, place, start_at))
 
 
-def _plan(tenant: Tenant, asked: inputs.Submit) -> Plan:
-    wanted = asked.terms.definition if asked.terms is not None else ""
-    plan = tenant.versions.get(wanted) if wanted else tenant.plans.get(asked.workflow)
-    if plan is None or plan.name != asked.workflow:
+def _plan(tenant: Tenant, submit: inputs.Submit) -> Plan:
+    wanted = submit.terms.definition if submit.terms is not None else ""
+    plan = tenant.versions.get(wanted) if wanted else tenant.plans.get(submit.workflow)
+    if plan is None or plan.name != submit.workflow:
         raise Refused(
-            "unknown_workflow", f"there is no workflow {shortened(asked.workflow, 128)!r} {wanted}", path="workflow"
+            "unknown_workflow", f"there is no workflow {shortened(submit.workflow, 128)!r} {wanted}", path="workflow"
         )
     return plan
 
 
-def _earlier(state: State, tenant: Tenant, asked: inputs.Submit, terms: inputs.SubmitOptions) -> str | None:
+def _earlier(state: State, tenant: Tenant, submit: inputs.Submit, terms: inputs.SubmitOptions) -> str | None:
     """The run that this submission already made: by id for ever, by key within the window."""
-    run = tenant.runs.get(asked.run_id)
+    run = tenant.runs.get(submit.run_id)
     if run is not None:
-        check_same(run.body, terms.body, f"run {asked.run_id}")
+        check_same(run.body, terms.body, f"run {submit.run_id}")
         return run.id
-    return earlier_run(state, tenant, terms.key, terms.body, terms.known, run_id=asked.run_id)
+    return earlier_run(state, tenant, terms.key, terms.body, terms.known, run_id=submit.run_id)
 
 
 def _check_key(key: str, path: str) -> None:
@@ -154,11 +154,11 @@ def _check_key(key: str, path: str) -> None:
         raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=path)
 
 
-def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Submit) -> None:
-    _check_run_id(asked.run_id)
+def _check_submission(state: State, tenant: Tenant, plan: Plan, submit: inputs.Submit) -> None:
+    _check_run_id(submit.run_id)
     check_room(state, tenant, 1)
-    if asked.inputs is not None or plan.definition.inputs:
-        require_inputs(plan.definition, asked.inputs)
+    if submit.inputs is not None or plan.definition.inputs:
+        require_inputs(plan.definition, submit.inputs)
 
 
 def _check_run_id(run_id: str) -> None:
@@ -192,10 +192,10 @@ def _answer_duplicate(turn: TickContext, place: int, run_id: str) -> None:
 # ---- runs
 
 
-def _cancel(turn: TickContext, place: int, asked: inputs.Cancel) -> None:
-    run = live_run(turn.state, asked.tenant, asked.run_id, asked.left_as)
+def _cancel(turn: TickContext, place: int, cancel: inputs.Cancel) -> None:
+    run = live_run(turn.state, cancel.tenant, cancel.run_id, cancel.left_as)
     _may(run, RunTrigger.CANCEL)
-    end_run(turn, run, RunTrigger.CANCEL, asked.reason or "cancelled", place=place)
+    end_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", place=place)
 
 
 def _may(run: Run, trigger: RunTrigger) -> None:
@@ -204,37 +204,37 @@ def _may(run: Run, trigger: RunTrigger) -> None:
         raise Refused("illegal_move", f"run {run.id} is {state}: it cannot {deed}", path="run_id")
 
 
-def _pause(turn: TickContext, place: int, asked: inputs.Pause) -> None:
+def _pause(turn: TickContext, place: int, pause: inputs.Pause) -> None:
     state = turn.state
-    if asked.scope in ("schedule", "group"):
-        schedules.pause(turn, place, asked)
+    if pause.scope in ("schedule", "group"):
+        schedules.pause(turn, place, pause)
         return
-    if asked.scope != "run":
-        _check_scope(state, asked)
+    if pause.scope != "run":
+        _check_scope(state, pause)
         turn.emit(ScopePaused(place))
-        if asked.scope == "partition":
-            turn.effects.append(Alert("dispatch_held", "", f"partition {asked.name}", f"{asked.by}: {asked.reason}"))
+        if pause.scope == "partition":
+            turn.effects.append(Alert("dispatch_held", "", f"partition {pause.name}", f"{pause.by}: {pause.reason}"))
         return
-    run = live_run(state, asked.tenant, asked.name, asked.left_as)
+    run = live_run(state, pause.tenant, pause.name, pause.left_as)
     _may(run, RunTrigger.PAUSE)
     until = 0
-    if asked.until_ms is not None:
-        until = state.settings.clock.tick_at(asked.until_ms)
+    if pause.until_ms is not None:
+        until = state.settings.clock.tick_at(pause.until_ms)
         if until <= state.tick:
             raise Refused("bad_time", "a pause must end in the future", path="until_ms")
-    pause_run(turn, run, asked.reason or "paused", place=place, until=until)
+    pause_run(turn, run, pause.reason or "paused", place=place, until=until)
 
 
-def _resume(turn: TickContext, place: int, asked: inputs.Resume) -> None:
+def _resume(turn: TickContext, place: int, resume: inputs.Resume) -> None:
     state = turn.state
-    if asked.scope in ("schedule", "group"):
-        schedules.resume(turn, place, asked)
+    if resume.scope in ("schedule", "group"):
+        schedules.resume(turn, place, resume)
         return
-    if asked.scope != "run":
-        _check_scope(state, asked)
+    if resume.scope != "run":
+        _check_scope(state, resume)
         turn.emit(ScopeResumed(place))
         return
-    run = live_run(state, asked.tenant, asked.name, asked.left_as)
+    run = live_run(state, resume.tenant, resume.name, resume.left_as)
     _may(run, RunTrigger.RESUME)
     resume_run(turn, run, place=place)
 
@@ -263,30 +263,30 @@ def _is_paused(state: State, asked: inputs.Pause | inputs.Resume) -> bool:
     return gauge is not None and gauge.paused
 
 
-def _resolve(turn: TickContext, place: int, asked: inputs.Resolve) -> None:
+def _resolve(turn: TickContext, place: int, resolve: inputs.Resolve) -> None:
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    record = asked.record
-    if record is None or record.run_id != asked.run_id:
-        raise Refused("unknown_run", f"there is no failed run {shortened(asked.run_id, 128)!r}", path="run_id")
-    decisions = _decisions(state, tenant, record, asked)
+    tenant = tenant_of(state, resolve.tenant)
+    record = resolve.record
+    if record is None or record.run_id != resolve.run_id:
+        raise Refused("unknown_run", f"there is no failed run {shortened(resolve.run_id, 128)!r}", path="run_id")
+    decisions = _decisions(state, tenant, record, resolve)
     check_room(state, tenant, 1)
     turn.emit(RunRestored(record.number, place))
     _apply_decisions(turn, place, state.runs[record.number], decisions)
 
 
-def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: inputs.Resolve) -> dict[int, str]:
+def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: inputs.Resolve) -> dict[int, str]:
     plan = _plan_of_record(state, tenant, record)
-    for node, value in sorted(asked.values.items(), key=lambda pair: pair[0]):
+    for node, value in sorted(resolve.values.items(), key=lambda pair: pair[0]):
         if too_large(value):
             raise Refused("value_too_large", "the value is too large to be inline", path=f"values.{node}")
-        if asked.decisions.get(node) != "accept":
+        if resolve.decisions.get(node) != "accept":
             raise Refused("not_accepted", "a value is given to a node that is accepted", path=f"values.{node}")
     failed = [index for index, phase in enumerate(record.phases) if phase == Phase.FAILED]
-    if not asked.decisions:
+    if not resolve.decisions:
         return dict.fromkeys(failed, "retry")
     chosen: dict[int, str] = {}
-    for node, deed in sorted(asked.decisions.items()):  # as the journal keeps them, so a refusal names the same one
+    for node, deed in sorted(resolve.decisions.items()):  # as the journal keeps them, so a refusal names the same one
         index = plan.index.get(node)
         if index is None or index not in failed:
             raise Refused("not_failed", f"node {shortened(node, 128)!r} has not failed", path=f"decisions.{node}")
@@ -296,7 +296,7 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
             message = f"the branch {node} took no side, so it cannot be accepted: retry it, or skip it with its sides"
             raise Refused("bad_decision", message, path=f"decisions.{node}")
         if deed != "retry":  # a way around an approval is an approval
-            _check_entitled(plan.steps[index].node, by=asked.by, requester=record.by)
+            _check_entitled(plan.steps[index].node, by=resolve.by, requester=record.by)
         chosen[index] = deed
     if len(chosen) < len(failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
@@ -337,7 +337,7 @@ def _decided_again(run: Run, decisions: dict[int, str]) -> dict[int, None]:
     """
     plan, phases = run.plan, run.phases
     after = {later: None for index in decisions for later in downstream(plan, index)}
-    again = {index: None for index, deed in decisions.items() if deed == "retry"}
+    again = {index: None for index, decision in decisions.items() if decision == "retry"}
     for index, phase in enumerate(phases):
         if phase == Phase.CANCELLED or (phase == Phase.BLOCKED and index in after):
             again[index] = None
@@ -356,60 +356,60 @@ def resolve_redriven(turn: TickContext, run: Run) -> None:
     _apply_decisions(turn, -1, run, dict.fromkeys(failed, "retry"))
 
 
-def _redrive(turn: TickContext, place: int, asked: inputs.Redrive) -> None:
+def _redrive(turn: TickContext, place: int, redrive: inputs.Redrive) -> None:
     """Runs come back one by one, spaced so that no more than `per_second` start in any second."""
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    if not 1 <= asked.per_second <= 1_000:
+    tenant = tenant_of(state, redrive.tenant)
+    if not 1 <= redrive.per_second <= 1_000:
         raise Refused("bad_rate", "a redrive starts 1 to 1,000 runs a second", path="per_second")
-    if len(asked.records) > state.settings.max_changes_per_tick:
+    if len(redrive.records) > state.settings.max_changes_per_tick:
         raise Refused("too_many", f"at most {state.settings.max_changes_per_tick} at once", path="records")
     seen: dict[str, None] = {}
-    for record in asked.records:
+    for record in redrive.records:
         _plan_of_record(state, tenant, record)
         if record.run_id in seen:
             raise Refused("twice", f"run {record.run_id} is in the list twice", path="records")
         seen[record.run_id] = None
-    check_room(state, tenant, len(asked.records))
-    clock, gap_ms = state.settings.clock, -(-1_000 // asked.per_second)
-    for number, record in enumerate(asked.records):
+    check_room(state, tenant, len(redrive.records))
+    clock, gap_ms = state.settings.clock, -(-1_000 // redrive.per_second)
+    for number, record in enumerate(redrive.records):
         start_at = max(state.tick + 1, clock.tick_at(max(tenant.redrive_ms + gap_ms, state.now_ms)))
         turn.emit(RunRestored(record.number, place, number, start_at))
 
 
-def _rerun(turn: TickContext, place: int, asked: inputs.Rerun) -> None:
+def _rerun(turn: TickContext, place: int, rerun: inputs.Rerun) -> None:
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    record = asked.record
-    old, new = (tenant.versions.get(version) for version in (record.definition, asked.definition or record.definition))
+    tenant = tenant_of(state, rerun.tenant)
+    record = rerun.record
+    old, new = (tenant.versions.get(version) for version in (record.definition, rerun.definition or record.definition))
     if old is None or new is None or len(old.steps) != len(record.phases):
         raise Refused("unknown_definition", "that version is not here", path="definition")
     if old.name != new.name:
         raise Refused("unknown_definition", "a run is repeated with a version of its own workflow", path="definition")
-    if asked.from_node and asked.from_node not in new.index:
-        raise Refused("unknown_node", f"there is no node {shortened(asked.from_node, 128)!r}", path="from_node")
-    if asked.from_node and asked.from_start:
+    if rerun.from_node and rerun.from_node not in new.index:
+        raise Refused("unknown_node", f"there is no node {shortened(rerun.from_node, 128)!r}", path="from_node")
+    if rerun.from_node and rerun.from_start:
         raise Refused("two_starts", "give the node to begin from or the start of the run, not both", path="from_start")
-    if record.run_id == asked.run_id or tenant.runs.get(asked.run_id) is not None:
+    if record.run_id == rerun.run_id or tenant.runs.get(rerun.run_id) is not None:
         raise Refused("already_submitted", "a repeated run needs an id of its own", path="run_id")
-    values = asked.inputs if asked.change_inputs else record.inputs
-    _check_submission(state, tenant, new, inputs.Submit(asked.by, asked.tenant, asked.run_id, new.name, values))
-    kept = {} if asked.from_start else kept_steps(old, record, new, asked.from_node, values)
+    values = rerun.inputs if rerun.change_inputs else record.inputs
+    _check_submission(state, tenant, new, inputs.Submit(rerun.by, rerun.tenant, rerun.run_id, new.name, values))
+    kept = {} if rerun.from_start else kept_steps(old, record, new, rerun.from_node, values)
     turn.emit(RunRerun(state.next_number, place, list(kept.items())))
 
 
-def _decide(turn: TickContext, place: int, asked: inputs.Decide) -> None:
+def _decide(turn: TickContext, place: int, decide: inputs.Decide) -> None:
     state = turn.state
-    if asked.left_as is not None and tenant_of(state, asked.tenant).runs.get(asked.run_id) is None:
-        message = f"run {asked.run_id[:128]} is {RunState(asked.left_as).name}: nothing in it waits for a decision"
+    if decide.left_as is not None and tenant_of(state, decide.tenant).runs.get(decide.run_id) is None:
+        message = f"run {decide.run_id[:128]} is {RunState(decide.left_as).name}: nothing in it waits for a decision"
         raise Refused("run_ended", message, path="run_id")
-    run = live_run(state, asked.tenant, asked.run_id)
-    task = _waiting_task(state, run, asked.node, Kind.APPROVAL)
-    _check_entitled(task.step.node, by=asked.by, requester=run.by)
-    if asked.approve:
+    run = live_run(state, decide.tenant, decide.run_id)
+    task = _waiting_task(state, run, decide.node, Kind.APPROVAL)
+    _check_entitled(task.step.node, by=decide.by, requester=run.by)
+    if decide.approve:
         turn.emit(TaskAnswered(task.number, place))
     else:
-        turn.emit(TaskFailed(task.number, "rejected", f"by {asked.by}: {asked.comment}"[:512], place))
+        turn.emit(TaskFailed(task.number, "rejected", f"by {decide.by}: {decide.comment}"[:512], place))
 
 
 def _check_entitled(node: Node, *, by: str, requester: str) -> None:
@@ -434,27 +434,27 @@ def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
     return task
 
 
-def _ingest(turn: TickContext, place: int, asked: inputs.Ingest) -> None:
+def _ingest(turn: TickContext, place: int, ingest: inputs.Ingest) -> None:
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    if too_large(asked.payload):
+    tenant = tenant_of(state, ingest.tenant)
+    if too_large(ingest.payload):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
-    check_name(asked.event, path="event", kind="event")
-    _check_key(asked.key, "key")
-    waiting = list(tenant.waits.get((asked.event, asked.key), {}).values())
-    if not asked.run_id:
+    check_name(ingest.event, path="event", kind="event")
+    _check_key(ingest.key, "key")
+    waiting = list(tenant.waits.get((ingest.event, ingest.key), {}).values())
+    if not ingest.run_id:
         for task in waiting:
             turn.emit(TaskAnswered(task.number, place))
         turn.effects.append(CommandResult(place, "", "", f"{len(waiting)} waiting"))
         return
-    run = live_run(state, asked.tenant, asked.run_id)
+    run = live_run(state, ingest.tenant, ingest.run_id)
     own = [task for task in waiting if task.run is run]
     if own:
         turn.emit(TaskAnswered(own[0].number, place))
-    elif run.plan.events is not None and asked.event not in run.plan.events:
+    elif run.plan.events is not None and ingest.event not in run.plan.events:
         known = ", ".join(run.plan.events[:10])
         waits = f"its events are {known}" if known else "it waits for no event"
-        message = f"run {run.id} of {run.plan.name} can never take the event {asked.event}: {waits}"
+        message = f"run {run.id} of {run.plan.name} can never take the event {ingest.event}: {waits}"
         raise Refused("unknown_event", message, path="event")
     elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
         raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
@@ -465,10 +465,10 @@ def _ingest(turn: TickContext, place: int, asked: inputs.Ingest) -> None:
 # ---- set-up
 
 
-def _put_definition(turn: TickContext, place: int, asked: inputs.PutDefinition) -> None:
+def _put_definition(turn: TickContext, place: int, definition: inputs.PutDefinition) -> None:
     state = turn.state
-    tenant_of(state, asked.tenant)
-    plan = plan_of(asked.document)
+    tenant_of(state, definition.tenant)
+    plan = plan_of(definition.document)
     for step in plan.steps:
         if step.requirement[0] not in state.queues and _runs_on_workers(step.node, step.body):
             raise Refused(
@@ -481,17 +481,17 @@ def _runs_on_workers(node: object, body: object) -> bool:
     return isinstance(node, WorkNode) or (body is not None and isinstance(getattr(body, "node", None), WorkNode))
 
 
-def _put_tenant(turn: TickContext, place: int, asked: inputs.PutTenant) -> None:
-    check_name(asked.tenant, path="tenant", kind="tenant")
-    if not 1 <= asked.weight <= WEIGHT_MAX:
+def _put_tenant(turn: TickContext, place: int, tenant: inputs.PutTenant) -> None:
+    check_name(tenant.tenant, path="tenant", kind="tenant")
+    if not 1 <= tenant.weight <= WEIGHT_MAX:
         raise Refused("bad_weight", f"a weight is 1 to {WEIGHT_MAX}", path="weight")
-    _check_limits(asked)
+    _check_limits(tenant)
     turn.emit(TenantPut(place))
 
 
-def _put_queue(turn: TickContext, place: int, asked: inputs.PutQueue) -> None:
-    check_name(asked.queue, path="queue", kind="queue")
-    _check_limits(asked)
+def _put_queue(turn: TickContext, place: int, queue: inputs.PutQueue) -> None:
+    check_name(queue.queue, path="queue", kind="queue")
+    _check_limits(queue)
     turn.emit(QueuePut(place))
 
 
@@ -524,37 +524,37 @@ def _check_sliding(asked: inputs.PutTenant | inputs.PutQueue) -> None:
         raise Refused("bad_rate", "a sliding window has no burst; leave it out, or use a bucket", path="burst")
 
 
-def _put_label_limit(turn: TickContext, place: int, asked: inputs.PutLabelLimit) -> None:
-    check_name(asked.label, path="label", kind="label")
-    if asked.limit is not None and not 0 <= asked.limit <= LIMIT_MAX:
+def _put_label_limit(turn: TickContext, place: int, limit: inputs.PutLabelLimit) -> None:
+    check_name(limit.label, path="label", kind="label")
+    if limit.limit is not None and not 0 <= limit.limit <= LIMIT_MAX:
         raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path="limit")
     turn.emit(LabelLimitPut(place))
 
 
-def _put_policy(turn: TickContext, place: int, asked: inputs.PutPolicy) -> None:
-    check_name(asked.policy, path="policy", kind="policy")
-    Condition.compile(asked.allow, path="allow")
-    if asked.action not in ACTIONS:
+def _put_policy(turn: TickContext, place: int, policy: inputs.PutPolicy) -> None:
+    check_name(policy.policy, path="policy", kind="policy")
+    Condition.compile(policy.allow, path="allow")
+    if policy.action not in ACTIONS:
         raise Refused("bad_action", f"an action is one of {', '.join(ACTIONS)}", path="action")
-    if not 0 <= asked.pause_ms <= DELAY_MS_MAX:
+    if not 0 <= policy.pause_ms <= DELAY_MS_MAX:
         raise Refused("bad_delay", "a pause is 0 ms or more", path="pause_ms")
     turn.emit(PolicyPut(place))
 
 
-def _clock_gap(turn: TickContext, place: int, asked: inputs.ClockGap) -> None:
+def _clock_gap(turn: TickContext, place: int, gap: inputs.ClockGap) -> None:
     """Who takes up a partition cannot tell an owner that had nothing to decide from one that was away. Where nothing
     was due meanwhile that is the same to everybody."""
     turn.emit(ClockGapRecorded(place))
     due = turn.state.wheel.next_due()
-    harmless = asked.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > asked.to_ms)
+    harmless = gap.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > gap.to_ms)
     if not harmless:
-        span = f"{instant_text(asked.from_ms)} to {instant_text(asked.to_ms)}"
-        turn.effects.append(Alert("clock_gap", "", asked.cause, span))
+        span = f"{instant_text(gap.from_ms)} to {instant_text(gap.to_ms)}"
+        turn.effects.append(Alert("clock_gap", "", gap.cause, span))
 
 
-def _hold_timers(turn: TickContext, place: int, asked: inputs.HoldTimers) -> None:
-    if asked.held != turn.state.timers_held:
-        turn.emit(TimersHeld(place, asked.held))
+def _hold_timers(turn: TickContext, place: int, timers: inputs.HoldTimers) -> None:
+    if timers.held != turn.state.timers_held:
+        turn.emit(TimersHeld(place, timers.held))
 
 
 COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {

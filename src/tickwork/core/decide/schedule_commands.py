@@ -67,16 +67,16 @@ def schedule_of(state: State, tenant: str, name: str) -> Schedule:
 # ---- put and remove
 
 
-def _put(turn: TickContext, place: int, asked: inp.PutSchedule) -> None:
-    rhythm = check_put(turn.state, asked)
-    _emit_put(turn, place, asked, rhythm)
+def _put(turn: TickContext, place: int, request: inp.PutSchedule) -> None:
+    rhythm = check_put(turn.state, request)
+    _emit_put(turn, place, request, rhythm)
 
 
-def _apply(turn: TickContext, place: int, asked: inp.ApplySchedules) -> None:
+def _apply(turn: TickContext, place: int, request: inp.ApplySchedules) -> None:
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    rhythms = check_set(state, asked.tenant, asked.owner, asked.puts, tenant.plans)
-    apply_set(turn, place, asked.tenant, asked.owner, asked.puts, rhythms)
+    tenant = tenant_of(state, request.tenant)
+    rhythms = check_set(state, request.tenant, request.owner, request.puts, tenant.plans)
+    apply_set(turn, place, request.tenant, request.owner, request.puts, rhythms)
     answer(turn, place, "")
 
 
@@ -122,36 +122,36 @@ def is_same(schedule: Schedule | None, put: inp.PutSchedule) -> bool:
 
 def check_put(
     state: State,
-    asked: inp.PutSchedule,
+    request: inp.PutSchedule,
     *,
     plans: Mapping[str, Plan] | None = None,
     queues: frozenset[str] = frozenset(),
 ) -> Recurrence:
     """Raises `Refused` for what cannot be put. Whoever publishes more at once says what else there will be."""
-    tenant = tenant_of(state, asked.tenant)
-    check_name(asked.schedule, path="schedule", kind="schedule")
-    plan = (tenant.plans if plans is None else plans).get(asked.workflow)
+    tenant = tenant_of(state, request.tenant)
+    check_name(request.schedule, path="schedule", kind="schedule")
+    plan = (tenant.plans if plans is None else plans).get(request.workflow)
     if plan is None:
-        raise Refused("unknown_workflow", f"there is no workflow {shortened(asked.workflow, 128)!r}", path="workflow")
-    if len(asked.description) > TEXT_CHARACTERS_MAX:
+        raise Refused("unknown_workflow", f"there is no workflow {shortened(request.workflow, 128)!r}", path="workflow")
+    if len(request.description) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
-    queue = asked.terms.queue
+    queue = request.terms.queue
     if queue and queue not in state.queues and queue not in queues:
         message = (
             f"there is no queue {shortened(queue, 128)!r}; declare it first: `tickwork queues put`, or PUT /v1/queues"
         )
         raise Refused("unknown_queue", message, path="queue")
-    check_terms(asked.terms)
-    old = tenant.schedules.get(asked.schedule)
-    if old is not None and asked.new:
-        raise Refused("exists", f"there is a schedule {asked.schedule} already", path="schedule")
-    rhythm = rhythm_of(state, tenant, asked.schedule, anchored(asked.when, old, state.now_ms))
-    if asked.governing is not None:
-        if asked.when.cron is None and asked.when.every_ms is None:
+    check_terms(request.terms)
+    old = tenant.schedules.get(request.schedule)
+    if old is not None and request.new:
+        raise Refused("exists", f"there is a schedule {request.schedule} already", path="schedule")
+    rhythm = rhythm_of(state, tenant, request.schedule, anchored(request.when, old, state.now_ms))
+    if request.governing is not None:
+        if request.when.cron is None and request.when.every_ms is None:
             raise Refused("bad_schedule", "a governed schedule has a cron expression or an interval", path="when")
-        check_course(first_course(asked.when, asked.governing), path="governing")
-    require_inputs(plan.definition, asked.inputs, scheduled=(asked.terms, asked.context))
-    if old is not None and not is_same(old, asked):
+        check_course(first_course(request.when, request.governing), path="governing")
+    require_inputs(plan.definition, request.inputs, scheduled=(request.terms, request.context))
+    if old is not None and not is_same(old, request):
         _check_settled(state, old)
     return rhythm
 
@@ -181,21 +181,21 @@ def _settle(turn: TickContext, schedule: Schedule) -> None:
         pass  # one occurrence, and at most its catch-up
 
 
-def _emit_put(turn: TickContext, place: int, asked: inp.PutSchedule, rhythm: Recurrence, item: int = -1) -> None:
+def _emit_put(turn: TickContext, place: int, request: inp.PutSchedule, rhythm: Recurrence, item: int = -1) -> None:
     state = turn.state
-    old = state.tenants[asked.tenant].schedules.get(asked.schedule)
+    old = state.tenants[request.tenant].schedules.get(request.schedule)
     if old is not None:
         _settle(turn, old)
-        if old.buffer and asked.terms.overlap not in ("buffer_one", "buffer_all"):
+        if old.buffer and request.terms.overlap not in ("buffer_one", "buffer_all"):
             turn.emit(OccurrencesCancelled(old.number, old.buffer, "edited"))
     number = state.next_number if old is None else old.number
-    if asked.governing is not None:
+    if request.governing is not None:
         next_ms = wait = 0
     else:
         after_ms = max(state.now_ms, old.last_fired_ms) if old is not None else state.now_ms
         next_ms = rhythm.next_ms(after_ms) or 0
-        wait = start_delay_ms(rhythm, f"{asked.tenant}/{asked.schedule}", next_ms) if asked.terms.jitter else 0
-        if old is not None and asked.terms.runs_max and old.fired + len(old.buffer) >= asked.terms.runs_max:
+        wait = start_delay_ms(rhythm, f"{request.tenant}/{request.schedule}", next_ms) if request.terms.jitter else 0
+        if old is not None and request.terms.runs_max and old.fired + len(old.buffer) >= request.terms.runs_max:
             next_ms = wait = 0
     turn.emit(SchedulePut(place, number, next_ms, item, wait))
     schedule = state.schedules[number]
@@ -203,8 +203,8 @@ def _emit_put(turn: TickContext, place: int, asked: inp.PutSchedule, rhythm: Rec
         govern(turn, schedule)
 
 
-def _remove(turn: TickContext, place: int, asked: inp.RemoveSchedule) -> None:
-    _emit_removed(turn, place, schedule_of(turn.state, asked.tenant, asked.schedule))
+def _remove(turn: TickContext, place: int, request: inp.RemoveSchedule) -> None:
+    _emit_removed(turn, place, schedule_of(turn.state, request.tenant, request.schedule))
 
 
 def _emit_removed(turn: TickContext, place: int, schedule: Schedule) -> None:
@@ -226,32 +226,32 @@ def _emit_removed(turn: TickContext, place: int, schedule: Schedule) -> None:
 # ---- pause and resume
 
 
-def pause(turn: TickContext, place: int, asked: inp.Pause) -> None:
+def pause(turn: TickContext, place: int, request: inp.Pause) -> None:
     state = turn.state
-    until_ms = asked.until_ms or 0
-    if asked.until_ms is not None and asked.until_ms <= state.now_ms:
+    until_ms = request.until_ms or 0
+    if request.until_ms is not None and request.until_ms <= state.now_ms:
         raise Refused("bad_time", "a pause must end in the future", path="until_ms")
-    if asked.scope == "group":
-        if asked.until_ms is not None:
+    if request.scope == "group":
+        if request.until_ms is not None:
             raise Refused("bad_time", "the pause of a group ends when it is resumed", path="until_ms")
-        _check_group(state, asked, paused=False)
+        _check_group(state, request, paused=False)
         turn.emit(ScopePaused(place))
         return
-    schedule = schedule_of(state, asked.tenant, asked.name)
+    schedule = schedule_of(state, request.tenant, request.name)
     if schedule.paused and until_ms == schedule.paused_until_ms:
         raise Refused("illegal_move", f"schedule {schedule.name} is paused", path="name")
-    turn.emit(SchedulePaused(schedule.number, place, asked.reason or "paused", until_ms))
+    turn.emit(SchedulePaused(schedule.number, place, request.reason or "paused", until_ms))
     if schedule.governing is not None and not is_held(schedule) and not in_its_run(state, schedule):
         govern(turn, schedule)
 
 
-def resume(turn: TickContext, place: int, asked: inp.Resume) -> None:
+def resume(turn: TickContext, place: int, request: inp.Resume) -> None:
     state = turn.state
-    if asked.scope == "group":
-        _check_group(state, asked, paused=True)
+    if request.scope == "group":
+        _check_group(state, request, paused=True)
         turn.emit(ScopeResumed(place))
         return
-    schedule = schedule_of(state, asked.tenant, asked.name)
+    schedule = schedule_of(state, request.tenant, request.name)
     if not schedule.paused:
         raise Refused("illegal_move", f"schedule {schedule.name} is not paused", path="name")
     turn.emit(ScheduleResumed(schedule.number, place))
@@ -265,11 +265,11 @@ def _check_group(state: State, asked: inp.Pause | inp.Resume, *, paused: bool) -
         raise Refused("illegal_move", f"group {asked.name} is {'' if group.paused else 'not '}paused", path="name")
 
 
-def _steer(turn: TickContext, place: int, asked: inp.SteerSchedule) -> None:
-    schedule = schedule_of(turn.state, asked.tenant, asked.schedule)
-    match asked.deed:
+def _steer(turn: TickContext, place: int, request: inp.SteerSchedule) -> None:
+    schedule = schedule_of(turn.state, request.tenant, request.schedule)
+    match request.deed:
         case "archive" | "restore":
-            if schedule.archived is (asked.deed == "archive"):
+            if schedule.archived is (request.deed == "archive"):
                 message = f"schedule {schedule.name} is {'' if schedule.archived else 'not '}archived"
                 raise Refused("illegal_move", message, path="schedule")
         case "reset_failures":
@@ -278,7 +278,7 @@ def _steer(turn: TickContext, place: int, asked: inp.SteerSchedule) -> None:
             raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
     standing, failures = schedule.decision, schedule.failures
     turn.emit(ScheduleStateChanged(place, schedule.number))
-    if asked.deed == "reset_failures" and standing is not None and failures:
+    if request.deed == "reset_failures" and standing is not None and failures:
         after = governor_state_of(schedule)
         told = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
         turn.emit(ScheduleDecided(schedule.number, after, told))
@@ -287,57 +287,61 @@ def _steer(turn: TickContext, place: int, asked: inp.SteerSchedule) -> None:
 # ---- advice and triggers
 
 
-def _advise(turn: TickContext, place: int, asked: inp.Advise) -> None:
+def _advise(turn: TickContext, place: int, request: inp.Advise) -> None:
     state = turn.state
-    schedule = check_advice(state, asked, now_ms=state.now_ms)
+    schedule = check_advice(state, request, now_ms=state.now_ms)
     turn.emit(HintsChanged(place, schedule.number))
     if schedule.ended and not is_held(schedule):
         govern(turn, schedule)  # it has to hear of the run that ended before anything else
     before, standing, rhythm = governor_state_of(schedule), schedule.decision, cron_of(schedule)
-    after = _advised(before, asked, state.now_ms)
-    if standing is None or (asked.clear and standing.chosen in HINTED):
+    after = _advised(before, request, state.now_ms)
+    if standing is None or (request.clear and standing.chosen in HINTED):
         told = decide(state.now_ms, after, rhythm)  # what was cleared is the reason for the time that stands
     else:
         told = arrives(state.now_ms, before, standing, after, rhythm)
     turn.emit(ScheduleDecided(schedule.number, after, told))
 
 
-def check_advice(state: State, asked: inp.Advise, *, now_ms: int) -> Schedule:
+def check_advice(state: State, request: inp.Advise, *, now_ms: int) -> Schedule:
     """Whom it is for. Raises `Refused` for advice that could never count."""
-    schedule = schedule_of(state, asked.tenant, asked.schedule)
+    schedule = schedule_of(state, request.tenant, request.schedule)
     if schedule.governing is None:
         raise Refused("not_governed", "only an endpoint takes hints; a schedule keeps its times", path="schedule")
-    hinted = asked.interval_ms is not None or asked.at_ms is not None
-    if not hinted and not asked.clear:
+    hinted = request.interval_ms is not None or request.at_ms is not None
+    if not hinted and not request.clear:
         raise Refused("empty_hint", "a hint has an interval or a time, or clears those before it", path="interval_ms")
-    if hinted and not 1_000 <= asked.ttl_ms <= HINT_TTL_MS_MAX:
+    if hinted and not 1_000 <= request.ttl_ms <= HINT_TTL_MS_MAX:
         raise Refused("bad_ttl", "a hint counts for a second at least and a year at most", path="ttl_ms")
-    if asked.at_ms is not None and asked.at_ms > now_ms + asked.ttl_ms:
-        message = f"it would expire before its time, {instant_text(asked.at_ms)}; let it count for longer"
+    if request.at_ms is not None and request.at_ms > now_ms + request.ttl_ms:
+        message = f"it would expire before its time, {instant_text(request.at_ms)}; let it count for longer"
         raise Refused("hint_expires_first", message, path="ttl_ms")
-    if len(asked.reason) > TEXT_CHARACTERS_MAX:
+    if len(request.reason) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
-    if asked.cost < 0:
+    if request.cost < 0:
         raise Refused("bad_cost", "what advice did cost is not negative", path="cost")
-    check_course(_advised(governor_state_of(schedule), asked, now_ms))
+    check_course(_advised(governor_state_of(schedule), request, now_ms))
     return schedule
 
 
-def _advised(course: GovernorState, asked: inp.Advise, now_ms: int) -> GovernorState:
+def _advised(course: GovernorState, request: inp.Advise, now_ms: int) -> GovernorState:
     """Given hints replace those of their kind. What has expired stays over: the new end is not for it."""
-    if asked.clear or course.hint_expires_ms <= now_ms:
+    if request.clear or course.hint_expires_ms <= now_ms:
         course = cleared(course)
-    interval_ms = course.hint_interval_ms if asked.interval_ms is None else asked.interval_ms
-    at_ms = course.hint_at_ms if asked.at_ms is None else asked.at_ms
-    expires_ms = course.hint_expires_ms if asked.interval_ms is None and asked.at_ms is None else now_ms + asked.ttl_ms
+    interval_ms = course.hint_interval_ms if request.interval_ms is None else request.interval_ms
+    at_ms = course.hint_at_ms if request.at_ms is None else request.at_ms
+    expires_ms = (
+        course.hint_expires_ms if request.interval_ms is None and request.at_ms is None else now_ms + request.ttl_ms
+    )
     return msgspec.structs.replace(course, hint_interval_ms=interval_ms, hint_at_ms=at_ms, hint_expires_ms=expires_ms)
 
 
-def _trigger(turn: TickContext, place: int, asked: inp.Trigger) -> None:
+def _trigger(turn: TickContext, place: int, request: inp.Trigger) -> None:
     state = turn.state
-    schedule = schedule_of(state, asked.tenant, asked.schedule)
-    tenant, way = schedule.tenant, "test" if asked.test else "trigger"
-    if asked.key and (begun := earlier_run(state, tenant, asked.key, trigger_body(schedule.name, way), asked.known)):
+    schedule = schedule_of(state, request.tenant, request.schedule)
+    tenant, way = schedule.tenant, "test" if request.test else "trigger"
+    if request.key and (
+        begun := earlier_run(state, tenant, request.key, trigger_body(schedule.name, way), request.known)
+    ):
         turn.emit(Duplicate(place, begun))
         answer(turn, place, begun)
         return
@@ -346,7 +350,7 @@ def _trigger(turn: TickContext, place: int, asked: inp.Trigger) -> None:
             "unknown_workflow", f"there is no workflow {shortened(schedule.workflow, 128)!r}", path="schedule"
         )
     check_room(state, tenant, 1)
-    if schedule.active and not asked.test:
+    if schedule.active and not request.test:
         if schedule.terms.overlap == "replace":
             for number in schedule.active:
                 end_run(turn, state.runs[number], RunTrigger.CANCEL, "replaced by a trigger")
@@ -361,20 +365,20 @@ def _trigger(turn: TickContext, place: int, asked: inp.Trigger) -> None:
 # ---- calendars and zones
 
 
-def _put_holidays(turn: TickContext, place: int, asked: inp.PutHolidays) -> None:
+def _put_holidays(turn: TickContext, place: int, request: inp.PutHolidays) -> None:
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    check_name(asked.name, path="name", kind="list of holidays")
-    users = [schedule for _, schedule in tenant.schedules.items() if asked.name in schedule.when.holidays]
-    if asked.dates is None:
-        if asked.name not in tenant.holidays:
-            raise Refused("unknown_holidays", f"there is no list {shortened(asked.name, 128)!r}", path="name")
+    tenant = tenant_of(state, request.tenant)
+    check_name(request.name, path="name", kind="list of holidays")
+    users = [schedule for _, schedule in tenant.schedules.items() if request.name in schedule.when.holidays]
+    if request.dates is None:
+        if request.name not in tenant.holidays:
+            raise Refused("unknown_holidays", f"there is no list {shortened(request.name, 128)!r}", path="name")
         if users:
             raise Refused("in_use", f"schedule {users[0].name} names this list", path="name")
     else:
-        if len(asked.dates) > HOLIDAYS_MAX:
+        if len(request.dates) > HOLIDAYS_MAX:
             raise Refused("too_many", f"a list has at most {HOLIDAYS_MAX} dates", path="dates")
-        for index, date in enumerate(asked.dates):
+        for index, date in enumerate(request.dates):
             parse_date(date, path=f"dates[{index}]")
     for schedule in users:
         _check_settled(state, schedule)
@@ -392,10 +396,10 @@ def _new_zones(turn: TickContext, place: int, _asked: inp.NewZones) -> None:
             _tell_anew(turn, schedule)
 
 
-def _choose_catch_up(turn: TickContext, place: int, asked: inp.ChooseCatchUp) -> None:
-    if asked.policy not in CATCH_UPS:
+def _choose_catch_up(turn: TickContext, place: int, request: inp.ChooseCatchUp) -> None:
+    if request.policy not in CATCH_UPS:
         raise Refused("bad_catch_up", f"policy is one of {', '.join(CATCH_UPS)}", path="policy")
-    if (asked.policy in ("window", "spread")) != (0 < asked.length_ms <= SPAN_MS_MAX):
+    if (request.policy in ("window", "spread")) != (0 < request.length_ms <= SPAN_MS_MAX):
         message = "window and spread need a length of at most a year, and no other policy has one"
         raise Refused("bad_catch_up", message, path="length_ms")
     turn.emit(CatchUpChosen(place))

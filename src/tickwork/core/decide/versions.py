@@ -59,55 +59,55 @@ def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
     return pin_of(application, name), definition
 
 
-def _register(turn: TickContext, place: int, asked: inp.RegisterVersion) -> None:
+def _register(turn: TickContext, place: int, request: inp.RegisterVersion) -> None:
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    check_name(asked.application, path="application", kind="application")
-    check_name(asked.version, path="version", kind="version")
-    missing = sorted(set(asked.workflows.values()) - set(tenant.versions))
+    tenant = tenant_of(state, request.tenant)
+    check_name(request.application, path="application", kind="application")
+    check_name(request.version, path="version", kind="version")
+    missing = sorted(set(request.workflows.values()) - set(tenant.versions))
     if missing:
         raise Refused("unknown_definition", f"definition {missing[0][:64]!r} was never put", path="workflows")
-    versions = tenant.applications.get(asked.application, {})
-    known, latest = versions.get(asked.version), latest_of(versions)
-    plans = tenant.plans | {name: tenant.versions[plan] for name, plan in asked.workflows.items()}
-    rhythms = check_set(state, asked.tenant, asked.application, asked.puts, plans)
+    versions = tenant.applications.get(request.application, {})
+    known, latest = versions.get(request.version), latest_of(versions)
+    plans = tenant.plans | {name: tenant.versions[plan] for name, plan in request.workflows.items()}
+    rhythms = check_set(state, request.tenant, request.application, request.puts, plans)
     if known is None:
         number = state.next_number
         timestamp_ms = state.now_ms if latest is None else max(state.now_ms, latest.timestamp_ms + 1)
-    elif asked.latest and known is not latest:
+    elif request.latest and known is not latest:
         assert latest is not None, "there is at least the one that is known"
         number, timestamp_ms = known.number, max(state.now_ms, latest.timestamp_ms + 1)
     else:
         number, timestamp_ms = known.number, known.timestamp_ms
-    moves = known is None or asked.latest or known is latest
+    moves = known is None or request.latest or known is latest
     if (
         known is None
         or timestamp_ms != known.timestamp_ms
-        or (known.workflows, known.declared) != (asked.workflows, declared_bytes(asked.puts))
+        or (known.workflows, known.declared) != (request.workflows, declared_bytes(request.puts))
     ):
         turn.emit(VersionPut(place, number, timestamp_ms))
     if moves:
-        apply_set(turn, place, asked.tenant, asked.application, asked.puts, rhythms)
-        latest = latest_of(tenant.applications[asked.application])
+        apply_set(turn, place, request.tenant, request.application, request.puts, rhythms)
+        latest = latest_of(tenant.applications[request.application])
     answer(turn, place, "" if latest is None else latest.name)
 
 
-def _set_latest(turn: TickContext, place: int, asked: inp.SetLatestVersion) -> None:
+def _set_latest(turn: TickContext, place: int, request: inp.SetLatestVersion) -> None:
     state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    wanted = version_of(tenant, asked.application, asked.version)
-    latest = latest_of(tenant.applications[asked.application])
+    tenant = tenant_of(state, request.tenant)
+    wanted = version_of(tenant, request.application, request.version)
+    latest = latest_of(tenant.applications[request.application])
     assert latest is not None, "an application has at least the version that was found"
     if wanted.declared is None:
-        message = f"what version {asked.version} declares is no longer kept; start a worker of it, then set it latest"
+        message = f"what version {request.version} declares is no longer kept; start a worker of it, then set it latest"
         raise Refused("version_too_old", message, path="version")
-    if wanted.declared != declared_bytes(asked.puts):
+    if wanted.declared != declared_bytes(request.puts):
         raise Refused("version_changed", "it was registered anew meanwhile; try again", path="version")
     plans = tenant.plans | {name: tenant.versions[plan] for name, plan in wanted.workflows.items()}
-    rhythms = check_set(state, asked.tenant, asked.application, asked.puts, plans)
+    rhythms = check_set(state, request.tenant, request.application, request.puts, plans)
     timestamp_ms = state.now_ms if wanted is latest else max(state.now_ms, latest.timestamp_ms + 1)
     turn.emit(VersionPut(place, wanted.number, max(timestamp_ms, wanted.timestamp_ms)))
-    apply_set(turn, place, asked.tenant, asked.application, asked.puts, rhythms)
+    apply_set(turn, place, request.tenant, request.application, request.puts, rhythms)
     answer(turn, place, wanted.name)
 
 

@@ -90,49 +90,49 @@ def _succeed(turn: TickContext, task: Task, place: int, value: Value) -> None:
         moved(turn.state, run, COMPLETE, event)
 
 
-def _failed(turn: TickContext, place: int, asked: inputs.Failed) -> None:
-    task = _current(turn, place, asked.task, asked.attempt, asked.sender)
+def _failed(turn: TickContext, place: int, failed: inputs.Failed) -> None:
+    task = _current(turn, place, failed.task, failed.attempt, failed.sender)
     if task is not None:
-        fail_or_retry(turn, task, asked.error, asked.message, place=place, permanent=asked.permanent)
+        fail_or_retry(turn, task, failed.error, failed.message, place=place, permanent=failed.permanent)
 
 
-def _started(turn: TickContext, place: int, asked: inputs.Started) -> None:
-    if _current(turn, place, asked.task, asked.attempt, asked.sender) is not None:
-        turn.emit(AttemptStarted(asked.task))
+def _started(turn: TickContext, place: int, started: inputs.Started) -> None:
+    if _current(turn, place, started.task, started.attempt, started.sender) is not None:
+        turn.emit(AttemptStarted(started.task))
 
 
-def _checkpointed(turn: TickContext, place: int, asked: inputs.Checkpointed) -> None:
-    if _current(turn, place, asked.task, asked.attempt, asked.sender) is None:
+def _checkpointed(turn: TickContext, place: int, checkpointed: inputs.Checkpointed) -> None:
+    if _current(turn, place, checkpointed.task, checkpointed.attempt, checkpointed.sender) is None:
         return
-    if too_large(asked.value):
+    if too_large(checkpointed.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
-    turn.emit(AttemptCheckpointed(asked.task, place))
+    turn.emit(AttemptCheckpointed(checkpointed.task, place))
 
 
-def _handed_back(turn: TickContext, place: int, asked: inputs.HandedBack) -> None:
-    task = _current(turn, place, asked.task, asked.attempt, asked.worker)
+def _handed_back(turn: TickContext, place: int, back: inputs.HandedBack) -> None:
+    task = _current(turn, place, back.task, back.attempt, back.worker)
     if task is None:
         return
-    if asked.begun and task.step.ends_with_worker:
+    if back.begun and task.step.ends_with_worker:
         _fail_lost(turn, task, "its worker ended it before it was done")
         return
-    turn.emit(TaskRequeued(asked.task, "handed_back"))
+    turn.emit(TaskRequeued(back.task, "handed_back"))
 
 
-def _taken(turn: TickContext, place: int, asked: inputs.Taken) -> None:
+def _taken(turn: TickContext, place: int, taken: inputs.Taken) -> None:
     """Whoever asks first gets it, and hears so again. What is over or with another is not to be had any more."""
-    task = _current(turn, place, asked.task, asked.attempt)
+    task = _current(turn, place, taken.task, taken.attempt)
     if task is None:
         return
-    number, carrier = turn.state.worker_numbers.get(asked.worker), task.worker
+    number, carrier = turn.state.worker_numbers.get(taken.worker), task.worker
     assert carrier is not None and task.lane is not None
     if number is not None and carrier.number == number and not is_broker_worker(carrier.id):
         return  # it did not hear that it has it
     if not is_broker_worker(carrier.id) or number is None or not _may_take(turn.state.workers[number], task.lane):
         _fence(turn, place)
         return
-    turn.emit(TaskTaken(asked.task, number, place))
-    turn.effects.append(ReleaseAttempt(carrier.number, asked.task, asked.attempt))
+    turn.emit(TaskTaken(taken.task, number, place))
+    turn.effects.append(ReleaseAttempt(carrier.number, taken.task, taken.attempt))
 
 
 def _may_take(worker: Worker, lane: ReadyQueue) -> bool:
@@ -141,38 +141,38 @@ def _may_take(worker: Worker, lane: ReadyQueue) -> bool:
     return not is_broker_worker(worker.id) and all(worker.labels.get(name) == value for name, value in wanted)
 
 
-def _cache_answered(turn: TickContext, place: int, asked: inputs.CacheAnswered) -> None:
-    task = turn.state.tasks.get(asked.task)
+def _cache_answered(turn: TickContext, place: int, answered: inputs.CacheAnswered) -> None:
+    task = turn.state.tasks.get(answered.task)
     if task is None or task.phase != Phase.CHECKING:
         turn.emit(StaleReport(place))
-    elif asked.found:
-        _succeed(turn, task, place, asked.value)
+    elif answered.found:
+        _succeed(turn, task, place, answered.value)
     else:
-        turn.emit(CacheMissed(asked.task))
+        turn.emit(CacheMissed(answered.task))
 
 
-def _extracted(turn: TickContext, place: int, asked: inputs.Extracted) -> None:
-    run = turn.state.runs.get(asked.run)
-    if run is None or (run.extracts or {}).get((asked.source, asked.key), run) is not None:
+def _extracted(turn: TickContext, place: int, extracted: inputs.Extracted) -> None:
+    run = turn.state.runs.get(extracted.run)
+    if run is None or (run.extracts or {}).get((extracted.source, extracted.key), run) is not None:
         turn.emit(StaleReport(place))  # nobody seeks it any more
     else:
-        turn.emit(ExtractKept(asked.run, place))
+        turn.emit(ExtractKept(extracted.run, place))
 
 
-def _offer(turn: TickContext, place: int, asked: inputs.Offer) -> None:
+def _offer(turn: TickContext, place: int, offer: inputs.Offer) -> None:
     state = turn.state
-    check_name(asked.worker.removeprefix(BROKER_WORKER_PREFIX), path="worker", kind="worker")
-    if not 0 <= asked.credit <= WORKER_CREDIT_MAX:
+    check_name(offer.worker.removeprefix(BROKER_WORKER_PREFIX), path="worker", kind="worker")
+    if not 0 <= offer.credit <= WORKER_CREDIT_MAX:
         raise Refused("bad_credit", f"credit is 0 to {WORKER_CREDIT_MAX}", path="credit")
-    if len(asked.labels) > WORKER_LABELS_MAX:
+    if len(offer.labels) > WORKER_LABELS_MAX:
         raise Refused("too_many_labels", f"a worker has at most {WORKER_LABELS_MAX} labels", path="labels")
-    if len(asked.queues) > WORKER_QUEUES_MAX:
+    if len(offer.queues) > WORKER_QUEUES_MAX:
         raise Refused("too_many_queues", f"a worker serves at most {WORKER_QUEUES_MAX} queues", path="queues")
     for field in ("slots", "cpu_milli", "memory_mb", "gpu"):
-        if not 0 <= getattr(asked, field) <= QUANTITY_MAX:
+        if not 0 <= getattr(offer, field) <= QUANTITY_MAX:
             raise Refused("bad_capacity", f"a capacity is 0 to {QUANTITY_MAX}", path=field)
-    number = state.worker_numbers.get(asked.worker)
-    if number is not None and state.workers[number].start != asked.start and not is_broker_worker(asked.worker):
+    number = state.worker_numbers.get(offer.worker)
+    if number is not None and state.workers[number].start != offer.start and not is_broker_worker(offer.worker):
         # A process that was started after the one that held these attempts cannot go on with them. Offered to it under
         # their old numbers, they would begin a second time, and a task that takes its worker down was never counted.
         _lose(turn, state.workers[number], clean=False)
@@ -182,13 +182,13 @@ def _offer(turn: TickContext, place: int, asked: inputs.Offer) -> None:
     turn.emit(WorkerOffered(number, place))
 
 
-def _worker_lost(turn: TickContext, place: int, asked: inputs.WorkerLost) -> None:
+def _worker_lost(turn: TickContext, place: int, lost: inputs.WorkerLost) -> None:
     state = turn.state
-    number = state.worker_numbers.get(asked.worker)
+    number = state.worker_numbers.get(lost.worker)
     if number is None:
         turn.emit(StaleReport(place))
         return
-    _lose(turn, state.workers[number], clean=asked.clean)
+    _lose(turn, state.workers[number], clean=lost.clean)
 
 
 def _lose(turn: TickContext, worker: Worker, *, clean: bool) -> None:

@@ -114,11 +114,11 @@ class _Estimate:
                 case "call":
                     return self._call(expr.number(2), inner, names, times)
                 case "list":
-                    entries = [_weight(self.weigh(one, names, times)) for one in inner.messages(1)]
+                    entries = [_weight(self.weigh(message, names, times)) for message in inner.messages(1)]
                     return self.made(_gathered(entries), times)
                 case "struct":
                     parts = [part for entry in inner.messages(2) for part in entry.messages()]
-                    return self.made(_gathered([_weight(self.weigh(one, names, times)) for one in parts]), times)
+                    return self.made(_gathered([_weight(self.weigh(part, names, times)) for part in parts]), times)
                 case "loop":
                     return self._loop(inner, names, times)
         return SCALAR
@@ -156,7 +156,7 @@ class _Estimate:
 
     def _sum(self, number: int, left: Weight, right: Weight, times: int) -> Weight:
         overloads = self.references.get(number, _SIZED_SUMS)
-        if not any(one in _SIZED_SUMS for one in overloads) or not (left.sized or right.sized):
+        if not any(overload in _SIZED_SUMS for overload in overloads) or not (left.sized or right.sized):
             return SCALAR
         return self.made(_joined(left, right), times)
 
@@ -193,23 +193,31 @@ def _text(size: int) -> Weight:
     return Weight(size, size, None, sized=True)
 
 
-def _either(one: Weight, other: Weight) -> Weight:
+def _either(weight: Weight, other: Weight) -> Weight:
     """At least as large as both."""
-    if one is other or other is SCALAR:
-        return one if one.sized else SCALAR
-    if one is SCALAR:
+    if weight is other or other is SCALAR:
+        return weight if weight.sized else SCALAR
+    if weight is SCALAR:
         return other
-    inner = one.inner if other.inner is None else other.inner if one.inner is None else _inner(one.inner, other.inner)
-    return Weight(max(one.size, other.size), max(one.items, other.items), inner, sized=one.sized or other.sized)
+    inner = (
+        weight.inner
+        if other.inner is None
+        else other.inner
+        if weight.inner is None
+        else _inner(weight.inner, other.inner)
+    )
+    return Weight(
+        max(weight.size, other.size), max(weight.items, other.items), inner, sized=weight.sized or other.sized
+    )
 
 
-def _inner(one: Weight, other: Weight) -> Weight:
-    return ANYTHING if one is ANYTHING or other is ANYTHING else _either(one, other)
+def _inner(weight: Weight, other: Weight) -> Weight:
+    return ANYTHING if weight is ANYTHING or other is ANYTHING else _either(weight, other)
 
 
-def _joined(one: Weight, other: Weight) -> Weight:
-    larger = _either(one, other)
-    return Weight(one.size + other.size, one.items + other.items, larger.inner, sized=True)
+def _joined(weight: Weight, other: Weight) -> Weight:
+    larger = _either(weight, other)
+    return Weight(weight.size + other.size, weight.items + other.items, larger.inner, sized=True)
 
 
 def _gathered(entries: list[Weight]) -> Weight:

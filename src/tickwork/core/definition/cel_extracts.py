@@ -137,7 +137,7 @@ def _read(expr: Message, names: Mapping[str, _Read]) -> _Read:
             case "call":
                 return _call(inner, names)
             case "list":
-                return _Made([_read(one, names) for one in inner.messages(1)])
+                return _Made([_read(message, names) for message in inner.messages(1)])
             case "struct":
                 for entry in inner.messages(2):
                     for part_of_entry in entry.messages():
@@ -281,17 +281,17 @@ def _taken_of_list(data: bytes | msgspec.Raw, need: Need) -> Any:
     items, every = _lists.decode(data), need.every
     keys = {int(key): inner for key, inner in need.keys.items() if isinstance(key, int) or key.isdecimal()}
     if every is not None:
-        return [_taken(item, _both(every, keys.get(place))) for place, item in enumerate(items)]
+        return [_taken(item, _both(every, keys.get(index))) for index, item in enumerate(items)]
     inside = {place: inner for place, inner in keys.items() if place < len(items)}
     if inside:
-        return [_taken(item, inside[place]) if place in inside else None for place, item in enumerate(items)]
+        return [_taken(item, inside[index]) if index in inside else None for index, item in enumerate(items)]
     return msgspec.msgpack.Ext(_LENGTH_ONLY, len(items).to_bytes(4))
 
 
-def _both(one: Need, other: Need | None) -> Need:
+def _both(need: Need, other: Need | None) -> Need:
     if other is None:
-        return one
+        return need
     both = Need()
-    both.join(one)
+    both.join(need)
     both.join(other)
     return both

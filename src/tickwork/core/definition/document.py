@@ -194,7 +194,7 @@ def _explain(document: Any, shapes: tuple[Shape, ...], path: str, problems: Prob
     """Every missing field and wrong type of a normal document."""
     if document is _BAD or document is None:
         return
-    shape = next(one for one in shapes if one.kind is None or one.kind == document[KIND])
+    shape = next(shape for shape in shapes if shape.kind is None or shape.kind == document[KIND])
     for name, field in shape.fields.items():
         where = join(path, name)
         if name not in document:

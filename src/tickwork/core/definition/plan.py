@@ -251,8 +251,8 @@ def _of_payload(need: Need) -> Need:
         return whole
     events = [one for one in (need.every, *need.keys.values()) if one is not None]
     found = Need()
-    for one in events:
-        found.join(whole if one.whole or one.every is not None else one.keys.get("payload", Need()))
+    for event in events:
+        found.join(whole if event.whole or event.every is not None else event.keys.get("payload", Need()))
     return found
 
 

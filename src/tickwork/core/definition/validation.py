@@ -220,9 +220,9 @@ def _check_references(
         problems.add(asked[position, target], "reference_not_upstream", message)
 
 
-def _target(place: ReferenceScope, definition: Definition, index: dict[str, int], problems: Problems) -> int | None:
+def _target(scope: ReferenceScope, definition: Definition, index: dict[str, int], problems: Problems) -> int | None:
     try:
-        found = resolve(place.text, path=place.path, inputs=definition.inputs, nodes=index, words=place.words)
+        found = resolve(scope.text, path=scope.path, inputs=definition.inputs, nodes=index, words=scope.words)
     except Refused as refused:
         problems.add(refused.path, refused.code, refused.message)
         return None

@@ -80,9 +80,9 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
         arrive(state, run)
 
 
-def submitted(state: State, number: int, asked: Submit, tenant: Tenant, plan: Plan) -> None:
+def submitted(state: State, number: int, submit: Submit, tenant: Tenant, plan: Plan) -> None:
     """A run on no terms: it starts now."""
-    run = new_run(state, number, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
+    run = new_run(state, number, submit.run_id, tenant, plan, submit.inputs, submit.by, "submit")
     add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)

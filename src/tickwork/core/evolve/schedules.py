@@ -150,8 +150,8 @@ def _on_put(state: State, event: ev.SchedulePut) -> None:
 
 
 def put_of(asked: Any, item: int) -> inp.PutSchedule:
-    found: inp.PutSchedule = asked.puts[item] if item >= 0 else asked
-    return found
+    request: inp.PutSchedule = asked.puts[item] if item >= 0 else asked
+    return request
 
 
 def set_rhythm(state: State, schedule: Schedule) -> None:
@@ -206,7 +206,7 @@ def _on_removed(state: State, event: ev.ScheduleRemoved) -> None:
     if schedule.due:
         clear_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
         schedule.due = 0
-    for backfill in [one for one in state.backfills.values() if one.schedule is schedule]:
+    for backfill in [backfill for backfill in state.backfills.values() if backfill.schedule is schedule]:
         leave_backfill(state, backfill, BackfillState.CANCELLED)
     close_span(state, schedule)
     _leave(schedule)

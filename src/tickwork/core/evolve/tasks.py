@@ -559,7 +559,7 @@ def _on_step_reset(state: State, event: ev.StepReset) -> None:
     if run.results is not None:
         run.results.pop(index, None)
     if run.extracts is not None:
-        run.extracts = {place: one for place, one in run.extracts.items() if place[0] != index} or None
+        run.extracts = {place: extract for place, extract in run.extracts.items() if place[0] != index} or None
 
 
 def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:

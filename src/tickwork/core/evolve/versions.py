@@ -40,19 +40,19 @@ def _on_version(state: State, event: ev.VersionPut) -> None:
     asked: Any = state.inputs[event.input]
     tenant = state.tenants[asked.tenant]
     versions = tenant.applications.setdefault(asked.application, {})
-    one = versions.get(asked.version)
-    if one is None:
+    version = versions.get(asked.version)
+    if version is None:
         state.next_number = max(state.next_number, event.version + 1)
-        one = versions[asked.version] = AppVersion(event.version, asked.version, event.timestamp_ms, state.now_ms)
-    one.timestamp_ms = event.timestamp_ms
+        version = versions[asked.version] = AppVersion(event.version, asked.version, event.timestamp_ms, state.now_ms)
+    version.timestamp_ms = event.timestamp_ms
     if isinstance(asked, RegisterVersion):
         declared = declared_bytes(asked.puts)
-        one.workflows = dict(asked.workflows)
+        version.workflows = dict(asked.workflows)
         # Most versions declare what those before them did: one object, in memory and in the header.
-        one.declared = next((other.declared for other in versions.values() if other.declared == declared), declared)
+        version.declared = next((other.declared for other in versions.values() if other.declared == declared), declared)
     _forget_old(versions)
-    if latest_of(versions) is one:
-        tenant.plans.update({name: tenant.versions[plan] for name, plan in one.workflows.items()})
+    if latest_of(versions) is version:
+        tenant.plans.update({name: tenant.versions[plan] for name, plan in version.workflows.items()})
 
 
 def _forget_old(versions: dict[str, AppVersion]) -> None:

@@ -93,9 +93,9 @@ class DirtyRows:
         numbers, spans = sorted(self.schedules), self.spans
         self.runs, self.tasks, self.first_new = set(), set(), state.next_number
         self.schedules, self.spans = set(), []
-        schedules = [one for number in numbers if (one := state.schedules.get(number)) is not None]
-        spans += [one.span for one in schedules if one.span is not None]
-        spans += [one.span for one in state.backfills.values() if one.span is not None]
+        schedules = [schedule for number in numbers if (schedule := state.schedules.get(number)) is not None]
+        spans += [schedule.span for schedule in schedules if schedule.span is not None]
+        spans += [backfill.span for backfill in state.backfills.values() if backfill.span is not None]
         live_runs = [run for number in runs if (run := state.runs.get(number)) is not None]
         live_tasks = [task for number in tasks if (task := state.tasks.get(number)) is not None]
         live_runs += _since(state.runs, new)
@@ -105,7 +105,7 @@ class DirtyRows:
             [number for number in runs if number not in state.runs],
             [(task.number, encode_task(task)) for task in live_tasks],
             [number for number in tasks if number not in state.tasks],
-            [(one.number, encode_schedule(one)) for one in schedules],
+            [(schedule.number, encode_schedule(schedule)) for schedule in schedules],
             [number for number in numbers if number not in state.schedules],
             spans,
         )
@@ -114,8 +114,8 @@ class DirtyRows:
 def _since(table: NumberTable[T], number: int) -> list[T]:
     """What has this number or a higher one, in order."""
     first = number >> BLOCK_BITS
-    blocks = sorted(place for place in table.blocks if place >= first)
-    return [thing for place in blocks for key, thing in sorted(table.blocks[place].items(), key=_key) if key >= number]
+    blocks = sorted(block for block in table.blocks if block >= first)
+    return [thing for block in blocks for key, thing in sorted(table.blocks[block].items(), key=_key) if key >= number]
 
 
 def _key(pair: tuple[int, Any]) -> int:
@@ -166,8 +166,10 @@ def _scope(touched: DirtyRows, state: State, event: ev.ScopePaused | ev.ScopeRes
 
 def _holidays(touched: DirtyRows, state: State, event: ev.HolidaysPut) -> None:
     asked: Any = state.inputs[event.input]
-    users = [one for one in state.tenants[asked.tenant].schedules.values() if asked.name in one.when.holidays]
-    touched.schedules.update(one.number for one in users)
+    users = [
+        schedule for schedule in state.tenants[asked.tenant].schedules.values() if asked.name in schedule.when.holidays
+    ]
+    touched.schedules.update(user.number for user in users)
 
 
 def _restored(touched: DirtyRows, state: State, event: ev.RunRestored) -> None:

@@ -143,11 +143,11 @@ def workers(state: State) -> Iterator[str]:
 
 def timers(state: State) -> Iterator[str]:
     """I17: the timers that are set are exactly those that somebody waits for."""
-    wanted = sorted(_expected_timers(state))
+    expected_timers = sorted(_expected_timers(state))
     there = sorted((due, key & 31, key >> 5) for due, key in state.wheel.items())
-    if wanted != there:
-        missing = [timer for timer in wanted if timer not in there]
-        extra = [timer for timer in there if timer not in wanted]
+    if expected_timers != there:
+        missing = [timer for timer in expected_timers if timer not in there]
+        extra = [timer for timer in there if timer not in expected_timers]
         yield f"missing (due, kind, number) {missing[:3]}, not waited for {extra[:3]}"
 
 

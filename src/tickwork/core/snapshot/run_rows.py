@@ -148,7 +148,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         None if gate is None else gate.key, run.gated, run.parent, run.child, run.signals, run.deadline,
         run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
         run.queue, run.backfill, run.decided, run.pin, run.tried, run.before,
-        None if run.extracts is None else [(*place, run.extracts[place]) for place in sorted(run.extracts)],
+        None if run.extracts is None else [(*extract, run.extracts[extract]) for extract in sorted(run.extracts)],
         run.overdue,
     )  # fmt: skip
 
@@ -190,32 +190,32 @@ class DeferredLinks(msgspec.Struct):
     words: dict[str, str] = {}  # who asked and how are the same few words in most rows: one object for each
 
 
-def add_runs(state: State, rows: Iterable[bytes], found: DeferredLinks) -> None:
+def add_runs(state: State, rows: Iterable[bytes], links: DeferredLinks) -> None:
     """Tenants, plans and gates are there already."""
     for data in rows:
-        _add_run(state, _decode_run(data), found)
+        _add_run(state, _decode_run(data), links)
 
 
-def add_tasks(state: State, rows: Iterable[bytes], found: DeferredLinks) -> None:
+def add_tasks(state: State, rows: Iterable[bytes], links: DeferredLinks) -> None:
     """Runs, lanes and workers are there already."""
     for data in rows:
-        _add_task(state, _decode_task(data), found)
+        _add_task(state, _decode_task(data), links)
 
 
-def settle(state: State, found: DeferredLinks) -> None:
+def settle(state: State, links: DeferredLinks) -> None:
     """All rows are read: children to their parents, timers into the wheel."""
-    for child in found.children:
+    for child in links.children:
         fan = state.tasks[child.parent].fan
         assert fan is not None, "only what fans out has children"
         fan.live[child.child] = child.number
         fan.idle += isinstance(child, Run) and child.state in IDLE
-    state.wheel.fill(found.timers)
+    state.wheel.fill(links.timers)
 
 
-def _add_run(state: State, row: LiveRun, found: DeferredLinks) -> None:
+def _add_run(state: State, row: LiveRun, links: DeferredLinks) -> None:
     number, run_id, tenant, plan = row.number, row.id, state.tenants[row.tenant], state.plans[row.plan]
     phases, counts = row.phases, row.counts
-    word = found.words.setdefault
+    word = links.words.setdefault
     by, source = word(row.by, row.by), word(row.source, row.source)
     shelf = tenant.runs.of(run_id)
     run = Run(
@@ -228,11 +228,11 @@ def _add_run(state: State, row: LiveRun, found: DeferredLinks) -> None:
         run.results = dict(row.results)
     if row.start_at:
         run.start_at = row.start_at
-        found.timers.append(mark_of(row.start_at, RUN_START, number))
+        links.timers.append(mark_of(row.start_at, RUN_START, number))
     if run.wanted:
         state.fresh.append(run)
     if row.more is not None:
-        _add_more_to_run(run, row.more, found)
+        _add_more_to_run(run, row.more, links)
 
 
 def _todo(plan: Plan, phases: bytearray, counts: bytearray | list[int] | None) -> tuple[int, ...] | list[int]:
@@ -243,12 +243,12 @@ def _todo(plan: Plan, phases: bytearray, counts: bytearray | list[int] | None) -
     return [index for index, phase in enumerate(phases) if not phase and not counts[index]]
 
 
-def _add_more_to_run(run: Run, more: RunExtras, found: DeferredLinks) -> None:
+def _add_more_to_run(run: Run, more: RunExtras, links: DeferredLinks) -> None:
     tenant = run.tenant
     run.priority, run.body, run.schedule, run.scheduled_ms = more.priority, more.body, more.schedule, more.scheduled_ms
     run.parent, run.child, run.signals = more.parent, more.child, more.signals
     if run.parent:
-        found.children.append(run)
+        links.children.append(run)
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
     run.decided, run.tried, run.before, run.overdue = more.decided, more.tried, more.before, more.overdue
@@ -263,10 +263,10 @@ def _add_more_to_run(run: Run, more: RunExtras, found: DeferredLinks) -> None:
         run.gate = tenant.gates[run.plan.name, more.gate]
     run.deadline, run.resume_at, run.sla_at = more.deadline, more.resume_at, more.sla_at
     timers = ((Timer.RUN_TIMEOUT, run.deadline), (Timer.RUN_RESUME, run.resume_at), (Timer.SLA, run.sla_at))
-    found.timers += [mark_of(tick, kind, run.number) for kind, tick in timers if tick]
+    links.timers += [mark_of(tick, kind, run.number) for kind, tick in timers if tick]
 
 
-def _add_task(state: State, row: LiveTask, found: DeferredLinks) -> None:
+def _add_task(state: State, row: LiveTask, links: DeferredLinks) -> None:
     number, more = row.number, row.more
     run = state.runs.blocks[row.run >> BLOCK_BITS][row.run]
     step = run.plan.steps[row.step]
@@ -284,21 +284,21 @@ def _add_task(state: State, row: LiveTask, found: DeferredLinks) -> None:
     if worker is not None:
         worker.tasks[number] = task
     if row.due:
-        found.timers.append(mark_of(row.due, DUE_KIND[Phase(row.phase)], number))
+        links.timers.append(mark_of(row.due, DUE_KIND[Phase(row.phase)], number))
     if row.silent_at:
-        found.timers.append(mark_of(row.silent_at, SILENT, number))
+        links.timers.append(mark_of(row.silent_at, SILENT, number))
     if row.queued:
-        found.queued.append(task)
+        links.queued.append(task)
     if more is not None:
-        _add_more_to_task(task, more, found)
+        _add_more_to_task(task, more, links)
 
 
-def _add_more_to_task(task: Task, more: TaskExtras, found: DeferredLinks) -> None:
+def _add_more_to_task(task: Task, more: TaskExtras, links: DeferredLinks) -> None:
     run, row = task.run, more.fan
     task.losses, task.returns, task.checkpoint = more.losses, more.returns, more.checkpoint
     task.parent, task.child, task.cache_key = more.parent, more.child, more.cache_key
     if task.parent:
-        found.children.append(task)
+        links.children.append(task)
     if more.wait_key is not None:
         task.wait_key = more.wait_key
         run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task

@@ -94,26 +94,30 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(LiveSchedule).decode
 
 
-def encode_schedule(one: Schedule) -> bytes:
+def encode_schedule(schedule: Schedule) -> bytes:
     return _encode(
         LiveSchedule(
-            one.number, one.tenant.id, one.name, one.workflow, one.when, one.terms, one.inputs, one.context, one.by,
-            one.owner, one.description, one.made_ms, one.version, one.next_ms, one.wait_ms, one.due, one.fired,
-            one.last_fired_ms, one.last_success_ms, one.failures, one.active, one.span, one.joins_ms, one.fates,
-            one.begun_ms, _more(one),
+            schedule.number, schedule.tenant.id, schedule.name, schedule.workflow, schedule.when, schedule.terms,
+            schedule.inputs, schedule.context, schedule.by,
+            schedule.owner, schedule.description, schedule.made_ms, schedule.version, schedule.next_ms,
+            schedule.wait_ms, schedule.due, schedule.fired,
+            schedule.last_fired_ms, schedule.last_success_ms, schedule.failures, schedule.active, schedule.span,
+            schedule.joins_ms, schedule.fates,
+            schedule.begun_ms, _more(schedule),
         )
     )  # fmt: skip
 
 
-def _more(one: Schedule) -> ScheduleExtras | None:
+def _more(schedule: Schedule) -> ScheduleExtras | None:
     if not (
-        one.paused or one.archived or one.resumed_ms or one.buffer or one.late is not None
-        or one.governing is not None or one.broken
+        schedule.paused or schedule.archived or schedule.resumed_ms or schedule.buffer or schedule.late is not None
+        or schedule.governing is not None or schedule.broken
     ):  # fmt: skip
         return None
     return ScheduleExtras(
-        one.paused, one.archived, one.pause_reason, one.paused_until_ms, one.resumed_ms, one.buffer, one.late,
-        one.governing, one.course, one.decision, one.advice, one.ended, one.broken,
+        schedule.paused, schedule.archived, schedule.pause_reason, schedule.paused_until_ms, schedule.resumed_ms,
+        schedule.buffer, schedule.late,
+        schedule.governing, schedule.course, schedule.decision, schedule.advice, schedule.ended, schedule.broken,
     )  # fmt: skip
 
 
@@ -127,46 +131,59 @@ def _add(state: State, row: LiveSchedule, timers: list[int]) -> None:
     tenant = state.tenants[row.tenant]
     terms = state.terms.setdefault(row.terms, row.terms)
     parts = state.parts
-    one = Schedule(
+    schedule = Schedule(
         row.number, tenant, row.name, parts.one(row.workflow), parts.when(row.when), None, terms, row.inputs,
         row.context, parts.one(row.by), parts.one(row.owner), row.description, row.made_ms, row.version, row.next_ms,
         row.wait_ms, row.due, row.fired, row.last_fired_ms, row.last_success_ms, row.failures,
     )  # fmt: skip
-    one.active, one.joins_ms, one.fates, one.begun_ms = row.active, row.joins_ms, row.fates, row.begun_ms
+    schedule.active, schedule.joins_ms, schedule.fates, schedule.begun_ms = (
+        row.active,
+        row.joins_ms,
+        row.fates,
+        row.begun_ms,
+    )
     if (span := row.span) is not None:
-        one.span_from_ms, one.span_to_ms, one.span_count = span.from_ms, span.to_ms, span.count
-        one.span_fate, one.span_cause = span.fate, span.cause
+        schedule.span_from_ms, schedule.span_to_ms, schedule.span_count = span.from_ms, span.to_ms, span.count
+        schedule.span_fate, schedule.span_cause = span.fate, span.cause
     more = row.more
     if more is not None:
-        one.paused, one.archived, one.pause_reason = more.paused, more.archived, more.pause_reason
-        one.paused_until_ms, one.resumed_ms, one.buffer, one.late = (
+        schedule.paused, schedule.archived, schedule.pause_reason = more.paused, more.archived, more.pause_reason
+        schedule.paused_until_ms, schedule.resumed_ms, schedule.buffer, schedule.late = (
             more.paused_until_ms, more.resumed_ms, more.buffer, more.late,
         )  # fmt: skip
-        one.governing, one.course, one.decision, one.advice = more.governing, more.course, more.decision, more.advice
-        one.ended = more.ended
-    set_rhythm(state, one)
-    tenant.schedules.add(one.name, one)
-    state.schedules.add(one.number, one)
-    join(one)
-    if one.due:
-        timers.append(mark_of(one.due, Timer.SCHEDULE, one.number))
+        schedule.governing, schedule.course, schedule.decision, schedule.advice = (
+            more.governing,
+            more.course,
+            more.decision,
+            more.advice,
+        )
+        schedule.ended = more.ended
+    set_rhythm(state, schedule)
+    tenant.schedules.add(schedule.name, schedule)
+    state.schedules.add(schedule.number, schedule)
+    join(schedule)
+    if schedule.due:
+        timers.append(mark_of(schedule.due, Timer.SCHEDULE, schedule.number))
 
 
-def backfill_row(one: Backfill) -> LiveBackfill:
+def backfill_row(backfill: Backfill) -> LiveBackfill:
     return LiveBackfill(
-        one.number, one.schedule.number, one.by, one.from_ms, one.to_ms, one.concurrency, one.priority,
-        one.newest_first, one.forced, one.begun_ms, one.cursor_ms, one.state, one.exhausted, one.asked, one.ready,
-        one.running, one.started, one.known, one.succeeded, one.failed, one.due, one.span,
+        backfill.number, backfill.schedule.number, backfill.by, backfill.from_ms, backfill.to_ms,
+        backfill.concurrency, backfill.priority,
+        backfill.newest_first, backfill.forced, backfill.begun_ms, backfill.cursor_ms, backfill.state,
+        backfill.exhausted, backfill.asked, backfill.ready,
+        backfill.running, backfill.started, backfill.known, backfill.succeeded, backfill.failed, backfill.due,
+        backfill.span,
     )  # fmt: skip
 
 
 def add_backfill(state: State, row: LiveBackfill) -> None:
     """Schedules are there already."""
-    one = Backfill(
+    backfill = Backfill(
         row.number, state.schedules[row.schedule], row.by, row.from_ms, row.to_ms, row.concurrency, row.priority,
         row.newest_first, row.forced, row.begun_ms, row.cursor_ms, row.state, row.exhausted, row.asked, row.ready,
         row.running, row.started, row.known, row.succeeded, row.failed, row.due, row.span,
     )  # fmt: skip
-    state.backfills[one.number] = one
-    if one.due:
-        set_timer(state, Timer.BACKFILL, one.number, one.due)
+    state.backfills[backfill.number] = backfill
+    if backfill.due:
+        set_timer(state, Timer.BACKFILL, backfill.number, backfill.due)

@@ -170,7 +170,7 @@ def _worker_row(worker: Worker) -> Row:
 
 def _application_row(name: str, versions: dict[str, AppVersion]) -> Row:
     """What versions declare is written once, however many declare the same."""
-    declared = sorted({one.declared for one in versions.values() if one.declared is not None})
+    declared = sorted({version.declared for version in versions.values() if version.declared is not None})
     place = {data: number for number, data in enumerate(declared)}
     return {
         "name": name,
@@ -226,7 +226,7 @@ def restoring(
 
 def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, None, State]:
     """In the order in which things refer to each other; lanes and workers meet last."""
-    state, found = State(settings=header.settings, zones=zones), DeferredLinks()
+    state, links = State(settings=header.settings, zones=zones), DeferredLinks()
     _restore_partition(state, header, pieces.documents)
     for tenant in header.tenants:
         _restore_tenant(state, tenant)
@@ -237,23 +237,23 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, 
     for worker in header.workers:
         _restore_worker(state, worker)
     for rows in _portions(pieces.schedules):
-        add_schedules(state, rows, found.timers)
+        add_schedules(state, rows, links.timers)
         yield
     for backfill in header.backfills:
         add_backfill(state, backfill)
     for rows in _portions(pieces.runs):
-        add_runs(state, rows, found)
+        add_runs(state, rows, links)
         yield
     for rows in _portions(pieces.tasks):
-        add_tasks(state, rows, found)
+        add_tasks(state, rows, links)
         yield
-    settle(state, found)
+    settle(state, links)
     yield
     if len(state.runs) != state.live_runs:
         raise Corrupt(f"{len(state.runs)} runs for a header of {state.live_runs}: rebuild the rows from the journal")
     for tenant in header.tenants:
         _restore_gates(state, tenant)
-    _fill_lanes(state, found.queued)
+    _fill_lanes(state, links.queued)
     for known in state.workers.values():
         join_stations(state, known)
     _stir_again(state, header)

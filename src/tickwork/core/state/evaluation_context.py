@@ -128,10 +128,10 @@ def _part(state: State, run: Run, name: str, condition: Condition, key: str) -> 
                 {
                     "name": heard.name,
                     "key": heard.key,
-                    "payload": look_into(run, EVENTS - place, heard.payload, key, what=f"the event {heard.name}"),
+                    "payload": look_into(run, EVENTS - index, heard.payload, key, what=f"the event {heard.name}"),
                     "at_ms": state.settings.clock.ms_of(heard.tick),
                 }
-                for place, heard in enumerate(run.signals or ())
+                for index, heard in enumerate(run.signals or ())
                 if heard.tick < state.tick
             ]
         case "run":

@@ -113,10 +113,10 @@ def arrives(
     return asked if cleared(before) != cleared(after) else sooner(decision, asked)
 
 
-def sooner(standing: Decision, asked: Decision) -> Decision:
+def sooner(standing: Decision, decision: Decision) -> Decision:
     """The one that stands, unless the other brings the next time forward."""
-    brings = asked.next_ms is not None and (standing.next_ms is None or asked.next_ms < standing.next_ms)
-    return asked if brings else standing
+    brings = decision.next_ms is not None and (standing.next_ms is None or decision.next_ms < standing.next_ms)
+    return decision if brings else standing
 
 
 def consumed(course: GovernorState, now_ms: int) -> GovernorState:
@@ -163,26 +163,26 @@ def check_course(course: GovernorState, *, path: str = "") -> None:
 
 
 def _candidates(now_ms: int, course: GovernorState, rhythm: Recurrence | None, from_ms: int) -> tuple[Candidate, ...]:
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     if course.interval_ms is not None:
         every_ms = backoff_interval_ms(course.interval_ms, course.failures)
-        found.append(Candidate(SignalSource.BASELINE_INTERVAL, from_ms + every_ms, every_ms))
+        candidates.append(Candidate(SignalSource.BASELINE_INTERVAL, from_ms + every_ms, every_ms))
     else:
         assert rhythm is not None, "an endpoint has an interval or a cron"
         at_ms = rhythm.next_ms(from_ms)
         if at_ms is not None:
-            found.append(Candidate(SignalSource.BASELINE_CRON, at_ms))
+            candidates.append(Candidate(SignalSource.BASELINE_CRON, at_ms))
     if course.hint_expires_ms > now_ms:
         if course.hint_interval_ms is not None:
             hinted_ms = course.hint_interval_ms
-            found.append(Candidate(SignalSource.AI_INTERVAL, from_ms + hinted_ms, hinted_ms))
+            candidates.append(Candidate(SignalSource.AI_INTERVAL, from_ms + hinted_ms, hinted_ms))
         if course.hint_at_ms is not None:
-            found.append(Candidate(SignalSource.AI_ONESHOT, max(course.hint_at_ms, now_ms)))
-    return tuple(found)
+            candidates.append(Candidate(SignalSource.AI_ONESHOT, max(course.hint_at_ms, now_ms)))
+    return tuple(candidates)
 
 
 def _winner(candidates: tuple[Candidate, ...]) -> Candidate | None:
-    by_source = {one.source: one for one in candidates}
+    by_source = {candidate.source: candidate for candidate in candidates}
     interval, oneshot = by_source.get(SignalSource.AI_INTERVAL), by_source.get(SignalSource.AI_ONESHOT)
     baseline = by_source.get(SignalSource.BASELINE_INTERVAL) or by_source.get(SignalSource.BASELINE_CRON)
     steady = interval or baseline

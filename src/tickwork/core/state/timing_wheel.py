@@ -199,16 +199,16 @@ class Wheel:
         while type(child := node.slots[slot := _lowest(node.occupied)]) is _Node:
             path.append((node, slot))
             node, shift = child, shift - SLOT_BITS
-        found = Bucket()
-        while type(child) is Bucket and (not found or len(found) + len(child) <= BUCKET_MAX * WIDTH):
-            found += child
+        bucket = Bucket()
+        while type(child) is Bucket and (not bucket or len(bucket) + len(child) <= BUCKET_MAX * WIDTH):
+            bucket += child
             node.slots[slot] = None
             node.occupied ^= 1 << slot
             if not node.occupied:
                 break
             slot = _lowest(node.occupied)
             child = node.slots[slot]
-        self._front = _sorted(found)
+        self._front = _sorted(bucket)
         self._front_end = (self._front[-1] >> shift) + 1 << shift
         if not node.occupied:
             _empty(path)

@@ -86,8 +86,8 @@ class App:
 
         workflows = self.workflows.values()
         return Catalog(
-            documents=tuple(one.document() for one in workflows),
-            schedules=tuple(table for one in workflows for table in one.timetables()),
+            documents=tuple(workflow.document() for workflow in workflows),
+            schedules=tuple(table for workflow in workflows for table in workflow.timetables()),
             handlers=tuple(sorted(self.handlers)),
             application=self.name,
             version=self.version,
@@ -99,7 +99,7 @@ class App:
         told = os.environ.get("TICKWORK_APP_VERSION", "").strip()
         if told:
             return told
-        documents = sorted(one.document() for one in self.workflows.values())
+        documents = sorted(workflow.document() for workflow in self.workflows.values())
         sources = [f"{name}\n{source_of(handler.function)}" for name, handler in sorted(self.handlers.items())]
         return stable_digest(*documents, *sources)[:12]
 

@@ -60,7 +60,7 @@ def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
     try:
         accept(canonical(made), check_condition=_check_condition)
     except InvalidDefinition as invalid:
-        raise InvalidDefinition([_placed(one, workflow, builder) for one in invalid.problems]) from None
+        raise InvalidDefinition([_placed(problem, workflow, builder) for problem in invalid.problems]) from None
     return made
 
 

@@ -81,7 +81,7 @@ class NodeRecord:
         for record in todo:  # grows while we walk it
             if record.barrier is self:
                 record.barrier = self.barrier
-            todo += [one for one in record.parents() if one not in seen]
+            todo += [parent for parent in record.parents() if parent not in seen]
             seen.update(todo)
 
     def rename(self, name: str) -> None:
@@ -123,11 +123,11 @@ class Message:
     parts: tuple[Any, ...]
 
     def values(self) -> list[Value]:
-        return [one for one in self.parts if isinstance(one, Value)]
+        return [part for part in self.parts if isinstance(part, Value)]
 
     def text(self) -> str:
         """Ids must be settled by now."""
-        return "".join(f"${{{one._tw_reference()}}}" if isinstance(one, Value) else one for one in self.parts)
+        return "".join(f"${{{part._tw_reference()}}}" if isinstance(part, Value) else part for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +229,10 @@ class Builder:
     # ---- records
 
     def add(
-        self, kind: str, base: str, *, scope: Scope | None = None, place: SourceLocation | None = None, **parts: Any
+        self, kind: str, base: str, *, scope: Scope | None = None, location: SourceLocation | None = None, **parts: Any
     ) -> NodeRecord:
         scope = scope or self.scope
-        record = NodeRecord(kind, base, place or self.place or here(), scope, **parts)
+        record = NodeRecord(kind, base, location or self.place or here(), scope, **parts)
         if scope.capture is not None:
             scope.capture.append(record)
             return record
@@ -249,7 +249,7 @@ class Builder:
     def barrier(self, record: NodeRecord) -> None:
         """Everything before it in this stretch comes first, everything after it comes later."""
         if record.scope.capture is None:
-            record.needs += [one for one in self.leaves(record.scope) if one is not record]
+            record.needs += [leaf for leaf in self.leaves(record.scope) if leaf is not record]
             record.scope.barrier = record
 
     def leaves(self, scope: Scope) -> list[NodeRecord]:
@@ -432,22 +432,22 @@ def make_captured(builder: Builder, make: Callable[[], Any]) -> NodeRecord:
 
 def rendered_args(args: Mapping[str, Any]) -> dict[str, Argument]:
     return {
-        name: Argument(source=one._tw_reference()) if isinstance(one, Value) else Argument(value=one.value)
-        for name, one in args.items()
+        name: Argument(source=arg._tw_reference()) if isinstance(arg, Value) else Argument(value=arg.value)
+        for name, arg in args.items()
     }
 
 
 def settle_ids(records: list[NodeRecord]) -> None:
     """What was named keeps its name; the others get the next free one: fetch, fetch_2."""
     taken: dict[str, NodeRecord] = {}
-    for record in (one for one in records if one.named):
+    for record in (record for record in records if record.named):
         twin = taken.setdefault(record.base.casefold(), record)
         if twin is not record:
             message = f"two nodes are named {record.base!r}; the other one is at {twin.place.file}:{twin.place.line}"
             raise placed("duplicate_id", message, record.place)
         record.id = record.base
     counts: dict[str, int] = {}
-    for record in (one for one in records if not one.named):
+    for record in (record for record in records if not record.named):
         base = record.base
         number = counts.get(base.casefold(), 0) + 1
         record.id = base if number == 1 else f"{base}_{number}"

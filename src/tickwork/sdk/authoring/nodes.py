@@ -95,7 +95,7 @@ def approval(
         "approvers": tuple(approvers),
         "four_eyes": four_eyes,
         "on_timeout": on_timeout,
-        "message": Message(tuple(_message_part(builder, one) for one in _parts(message))),
+        "message": Message(tuple(_message_part(builder, part) for part in _parts(message))),
         **_timeout(timeout, "approval"),
     }
     return _ordered(builder, builder.add("approval", _base(name, "approval"), fields=fields), barrier=barrier)

@@ -33,7 +33,7 @@ class Options:
 
     def replaced(self, other: "Options") -> "Options":
         """The same, with everything that `other` says."""
-        said = {one.name: getattr(other, one.name) for one in fields(other)}
+        said = {field.name: getattr(other, field.name) for field in fields(other)}
         return replace(self, **{name: value for name, value in said.items() if value not in (None, "")})
 
 

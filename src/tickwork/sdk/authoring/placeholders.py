@@ -47,10 +47,10 @@ class Condition:
 
     def text(self) -> str:
         """As CEL. Ids must be settled by now."""
-        return "".join(one if isinstance(one, str) else one._tw_cel() for one in self.parts)
+        return "".join(part if isinstance(part, str) else part._tw_cel() for part in self.parts)
 
     def values(self) -> "list[Value]":
-        return [one for one in self.parts if isinstance(one, Value)]
+        return [part for part in self.parts if isinstance(part, Value)]
 
     def __and__(self, other: Any) -> "Condition":
         return Condition("(", *self.parts, ") && (", *as_condition(other).parts, ")")

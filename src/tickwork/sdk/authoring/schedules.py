@@ -172,7 +172,7 @@ def _instant(value: datetime, zone: str, path: str) -> str:
     return instant_text(reading_ms(value.isoformat(), _zones(zone).get(zone, path="timezone"), path=path))
 
 
-def _check(wanted: "ScheduleRequest") -> None:
+def _check(request: "ScheduleRequest") -> None:
     """As far as it can be known without a server: which queues and lists of holidays there are, the server knows."""
     import msgspec
 
@@ -181,11 +181,11 @@ def _check(wanted: "ScheduleRequest") -> None:
     from tickwork.protocol.schedule_requests import in_words, terms_of, when_of
 
     with in_words():
-        when = when_of(wanted)
+        when = when_of(request)
         if when.anchor_ms is None and when.start_ms is None and when.cron is None and when.at_ms is None:
             when = msgspec.structs.replace(when, anchor_ms=0)  # the server says from where it counts
-        compile_when(when, _zones(wanted.timezone), dict.fromkeys(wanted.holidays, frozenset()), path="when")
-        check_terms(terms_of(wanted))
+        compile_when(when, _zones(request.timezone), dict.fromkeys(request.holidays, frozenset()), path="when")
+        check_terms(terms_of(request))
 
 
 def _zones(name: str) -> "Zones":
@@ -201,25 +201,25 @@ def _zones(name: str) -> "Zones":
 # ---- what the parameters of a workflow have to do with it
 
 
-def fitted(wanted: "ScheduleRequest", workflow: "Workflow[..., Any]") -> "ScheduleRequest":
+def fitted(request: "ScheduleRequest", workflow: "Workflow[..., Any]") -> "ScheduleRequest":
     """For this workflow: which parameter gets the scheduled time, and which the context. Its `overlap` is that of its
     schedules, where they say nothing else."""
     import msgspec
 
     codec = workflow.codec
-    names, defaults = list(codec.parameters), type(wanted)(workflow="")
-    time, context = wanted.time_input, wanted.context_input
-    if time == defaults.time_input and time not in names and names and names[0] not in wanted.inputs:
+    names, defaults = list(codec.parameters), type(request)(workflow="")
+    time, context = request.time_input, request.context_input
+    if time == defaults.time_input and time not in names and names and names[0] not in request.inputs:
         time = names[0] if _takes_time(codec.parameters[names[0]]) else time
-    if wanted.context is not None and context not in names:
+    if request.context is not None and context not in names:
         after = names[names.index(time) + 1 :] if time in names else []
         if context != defaults.context_input or not after:
             message = f"there is a context, and {codec.name} has no parameter for it; add one after the scheduled time"
             raise Refused("bad_schedule", message, path="context")
         context = after[0]
-    overlap = workflow.settings["overlap"].lower() if wanted.overlap == defaults.overlap else wanted.overlap
+    overlap = workflow.settings["overlap"].lower() if request.overlap == defaults.overlap else request.overlap
     return msgspec.structs.replace(
-        wanted, workflow=workflow.name, time_input=time, context_input=context, overlap=overlap
+        request, workflow=workflow.name, time_input=time, context_input=context, overlap=overlap
     )
 
 
@@ -231,13 +231,15 @@ def _takes_time(parameter: "Parameter") -> bool:
     return datetime in (kind, *(get_args(kind) if get_origin(kind) is not None else ()))
 
 
-def _check_values(wanted: "ScheduleRequest", codec: "Codec") -> None:
-    for name, value in wanted.inputs.items():
+def _check_values(request: "ScheduleRequest", codec: "Codec") -> None:
+    for name, value in request.inputs.items():
         if name not in codec.parameters:
             raise Refused("unknown_input", f"{codec.name} has no parameter {name!r}", path=f"inputs.{name}")
         codec.check_constant(name, value)
-    filled = {wanted.time_input, *wanted.inputs, *([] if wanted.context is None else [wanted.context_input])}
-    missing = [one.name for one in codec.parameters.values() if one.required and one.name not in filled]
+    filled = {request.time_input, *request.inputs, *([] if request.context is None else [request.context_input])}
+    missing = [
+        parameter.name for parameter in codec.parameters.values() if parameter.required and parameter.name not in filled
+    ]
     if missing:
         message = f"{codec.name} has a schedule, which has no value for {', '.join(missing)}; give it a default"
         raise Refused("bad_schedule", f"{message}, or name it in inputs=")

@@ -32,7 +32,7 @@ _TEXTS = (date, time, timedelta, Decimal, UUID, PurePath, bytes)
 
 
 def input_fields(codec: Codec) -> dict[str, InputField]:
-    return {name: _field(one) for name, one in codec.parameters.items()}
+    return {name: _field(parameter) for name, parameter in codec.parameters.items()}
 
 
 def _field(parameter: Parameter) -> InputField:
@@ -73,7 +73,7 @@ def _type(annotation: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 def _choices(values: Any) -> tuple[str, tuple[Any, ...]]:
-    kinds = {type(one) for one in values}
+    kinds = {type(value) for value in values}
     if len(kinds) != 1 or not kinds <= {str, int} or "" in values:
         return "any", ()
     return ("string" if kinds == {str} else "integer"), tuple(values)

@@ -64,9 +64,9 @@ def _distance(file: str) -> int:
     return 2 if file.startswith(_STANDARD) else 0
 
 
-def placed(code: str, message: str, place: SourceLocation | None = None) -> Refused:
+def placed(code: str, message: str, location: SourceLocation | None = None) -> Refused:
     """A refusal that shows the user's line."""
-    return Refused(code, f"{message}\n    {place or here()}")
+    return Refused(code, f"{message}\n    {location or here()}")
 
 
 def at_place(check: Callable[..., T], *args: Any, place: SourceLocation | None = None, **kwargs: Any) -> T:

@@ -190,14 +190,14 @@ class Task(Generic[P, R]):
         function = self.function if owner is None else self.function.__get__(owner)
         here = current()
         local = here or Context(node=self.name)
-        wanted = self.codec.context_name
-        if wanted and wanted not in kwargs and not any(isinstance(one, Context) for one in args):
-            found = inspect.signature(function).parameters
-            place = list(found).index(wanted)
-            if place < len(args) and found[wanted].kind is not inspect.Parameter.KEYWORD_ONLY:
+        context_name = self.codec.context_name
+        if context_name and context_name not in kwargs and not any(isinstance(arg, Context) for arg in args):
+            parameters = inspect.signature(function).parameters
+            place = list(parameters).index(context_name)
+            if place < len(args) and parameters[context_name].kind is not inspect.Parameter.KEYWORD_ONLY:
                 args = (*args[:place], local, *args[place:])
             else:
-                kwargs = {**kwargs, wanted: local}
+                kwargs = {**kwargs, context_name: local}
         if here is not None:
             return function(*args, **kwargs)
         if self.is_async:

@@ -132,7 +132,9 @@ class Workflow(Generic[P, R]):
     def timetables(self) -> "list[DeclaredSchedule]":
         """Its schedules, for the server."""
         names = [self.name, *(f"{self.name}-{number}" for number in range(2, len(self.schedules) + 1))]
-        return [one.timetable(name=name, workflow=self) for name, one in zip(names, self.schedules, strict=False)]
+        return [
+            schedule.timetable(name=name, workflow=self) for name, schedule in zip(names, self.schedules, strict=False)
+        ]
 
     @property
     def returns(self) -> bool:

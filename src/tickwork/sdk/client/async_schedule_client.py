@@ -160,13 +160,13 @@ class AsyncSchedulesClient:
 
     async def upcoming(self, *, days: int = 30, schedule: str = "", limit: int | None = None) -> Sequence[wire.Due]:
         """What is expected in the days to come, by time; at most `limit` (1 to 10,000) of it, where that is given."""
-        found: list[wire.Due] = []
+        dues: list[wire.Due] = []
         cursor: str | None = ""
         while cursor is not None:
             page = await self._ask(asks.upcoming(days, schedule, cursor, limit))
-            found += page.occurrences
+            dues += page.occurrences
             cursor = page.next if limit is None else None
-        return found
+        return dues
 
     async def catch_ups(self, *, policy: str = "") -> Sequence[wire.CatchUp]:
         """What is late, and what would run: under each schedule's own policy, or under another."""

@@ -198,7 +198,7 @@ def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..
     rejected = {at: one for at, one in enumerate(answers) if isinstance(one, wire.Rejected)}
     if rejected:
         raise BatchRefused(list(handles), rejected)
-    return [one for one in handles if one is not None]
+    return [handle for handle in handles if handle is not None]
 
 
 def get(run: RunLike) -> ApiCall[wire.RunDetail]:
@@ -289,7 +289,7 @@ def published(things: "tuple[Workflow[..., Any] | App, ...]") -> Catalog:
 
 def publish(catalog: Catalog) -> ApiCall[None]:
     wanted = wire.Publication(
-        documents=tuple(msgspec.Raw(one) for one in catalog.documents),
+        documents=tuple(msgspec.Raw(document) for document in catalog.documents),
         schedules={table.name: table.wanted for table in catalog.schedules},
         application=catalog.application,
     )
@@ -446,7 +446,7 @@ def page_of(
 ) -> ApiCall[wire.Page]:
     name = workflow if isinstance(workflow, str) else workflow.name
     states = (state,) if isinstance(state, str) else tuple(state)
-    return page(workflow=name, states=tuple(one for one in states if one), cursor=cursor, limit=limit)
+    return page(workflow=name, states=tuple(state for state in states if state), cursor=cursor, limit=limit)
 
 
 def logs(run: RunLike) -> ApiCall[bytes]:

@@ -58,7 +58,7 @@ class Address:
 
     @property
     def local(self) -> bool:
-        hosts = [one.partition("://")[2] for one in self.urls]
+        hosts = [url.partition("://")[2] for url in self.urls]
         return all(host.startswith(("127.", "localhost", "[::1]")) for host in hosts)
 
     def headers(self) -> dict[str, str]:
@@ -210,9 +210,9 @@ class EventReader:
         if not self._data:
             self._event = ""
             return None
-        found = Event(self._event or "message", "\n".join(self._data), self._id)
+        event = Event(self._event or "message", "\n".join(self._data), self._id)
         self._event, self._data = "", []
-        return found
+        return event
 
 
 class NoStream(Exception):

@@ -212,8 +212,8 @@ class AsyncEndpointsClient:
         cursor = ""
         while True:
             found = await self._ask(runs(name, states=_states(state), cursor=cursor, limit=page_size))
-            for one in found.runs:
-                yield one
+            for run in found.runs:
+                yield run
             if not found.next:
                 return
             cursor = found.next

@@ -113,7 +113,11 @@ def occurrences(name: str, start: Instant | None, end: Instant | None) -> ApiCal
 def new_in(page: wire.Occurrences, before: Sequence[wire.Occurrence]) -> Iterator[wire.Occurrence]:
     """What a page has beside those of the pages before it: each begins with some of them."""
     known = {(one.from_at, one.fate, one.cause, one.backfill) for one in before}
-    return (one for one in page.occurrences if (one.from_at, one.fate, one.cause, one.backfill) not in known)
+    return (
+        occurrence
+        for occurrence in page.occurrences
+        if (occurrence.from_at, occurrence.fate, occurrence.cause, occurrence.backfill) not in known
+    )
 
 
 def upcoming(days: int, schedule: str, cursor: str, limit: int | None) -> ApiCall[wire.Upcoming]:

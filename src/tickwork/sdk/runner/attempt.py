@@ -122,9 +122,9 @@ def put_down(data: bytes, folder: str, attempt: str, name: str) -> str:
 
 
 def own_folder(folder: str, attempt: str) -> Path:
-    place = Path(folder, attempt)
-    place.mkdir(mode=0o700, exist_ok=True)
-    return place
+    path = Path(folder, attempt)
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
 
 
 def items_in(data: bytes) -> int | None:

@@ -349,9 +349,9 @@ class InlineExecutor:
 
     def folder(self, key: Key) -> Path:
         self._scratch = self._scratch or ScratchDirectory()
-        place = Path(self._scratch.path, f"{key[0]}-{key[1]}")
-        place.mkdir(exist_ok=True)
-        return place
+        path = Path(self._scratch.path, f"{key[0]}-{key[1]}")
+        path.mkdir(exist_ok=True)
+        return path
 
     def _said(self, lines: OutputLines) -> None:
         for line in lines.lines:

@@ -113,7 +113,7 @@ def _apart(wanted: Any, reason: TypeError) -> Converter:
 
 
 def _first_of(members: tuple[Any, ...]) -> Converter:
-    pairs = [(converter_for(one), one) for one in sorted(members, key=_takes_any_text)]
+    pairs = [(converter_for(member), member) for member in sorted(members, key=_takes_any_text)]
 
     def convert(value: Any) -> Any:
         why = []
@@ -163,7 +163,7 @@ def _member(kind: type[Enum]) -> Converter:
 
 def _by_fields(kind: Any) -> Converter:
     hints = typing.get_type_hints(kind, include_extras=True)
-    known = {one.name: converter_for(hints[one.name]) for one in fields(kind) if one.init}
+    known = {field.name: converter_for(hints[field.name]) for field in fields(kind) if field.init}
 
     def convert(value: Any) -> Any:
         if type(value) is not dict:
@@ -186,9 +186,9 @@ def _zoned(annotation: Any) -> Any:
         return Any
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return typing.Union[tuple(_zoned(one) for one in args)]  # noqa: UP007 - made of values
+        return typing.Union[tuple(_zoned(arg) for arg in args)]  # noqa: UP007 - made of values
     if origin in (list, set, frozenset, dict, tuple):
-        return origin[tuple(one if one is Ellipsis else _zoned(one) for one in args)]
+        return origin[tuple(arg if arg is Ellipsis else _zoned(arg) for arg in args)]
     return annotation
 
 

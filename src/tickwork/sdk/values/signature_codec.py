@@ -73,9 +73,9 @@ class Codec:
     def __init__(self, function: Callable[..., Any], name: str, parameters: dict[str, Parameter], returns: Any) -> None:
         self.function = function
         self.name = name
-        self.context_name = next((one.name for one in parameters.values() if _is_context(one)), "")
-        self.parameters = {key: one for key, one in parameters.items() if key != self.context_name}
-        self.positional = tuple(one.name for one in parameters.values() if one.positional_only)
+        self.context_name = next((parameter.name for parameter in parameters.values() if _is_context(parameter)), "")
+        self.parameters = {key: parameter for key, parameter in parameters.items() if key != self.context_name}
+        self.positional = tuple(parameter.name for parameter in parameters.values() if parameter.positional_only)
         self._return = returns
         self._result: Converter | None = None
 
@@ -183,7 +183,7 @@ class Codec:
             raise self._wrong(name, sent, mismatch) from None
 
     def _check_missing(self, given: dict[str, Any]) -> None:
-        missing = [name for name, one in self.parameters.items() if one.required and name not in given]
+        missing = [name for name, parameter in self.parameters.items() if parameter.required and name not in given]
         if missing:
             names = ", ".join(missing)
             raise BadArguments(f"{self.name}: no value for {names}; give it one, or a default in the signature")
@@ -275,11 +275,11 @@ def _at(function: Callable[..., Any]) -> str:
     return f" ({place})" if place else ""
 
 
-def _parameter(one: inspect.Parameter, function: Callable[..., Any]) -> Parameter:
-    required = one.default is _EMPTY
-    default = msgspec.UNSET if required else one.default
-    first, last = one.kind is one.POSITIONAL_ONLY, one.kind is one.KEYWORD_ONLY
-    return Parameter(one.name, one.annotation, required, default, first, last, function)
+def _parameter(parameter: inspect.Parameter, function: Callable[..., Any]) -> Parameter:
+    required = parameter.default is _EMPTY
+    default = msgspec.UNSET if required else parameter.default
+    first, last = parameter.kind is parameter.POSITIONAL_ONLY, parameter.kind is parameter.KEYWORD_ONLY
+    return Parameter(parameter.name, parameter.annotation, required, default, first, last, function)
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:

@@ -35,7 +35,11 @@ class MemoryLeases:
         return True
 
     async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
-        mine = [place for place in partitions if place in self._held and self._held[place][0].session == session]
+        mine = [
+            partition
+            for partition in partitions
+            if partition in self._held and self._held[partition][0].session == session
+        ]
         for place in mine:
             self._held[place] = (self._held[place][0], self._now_ms() + ttl_ms)
         return frozenset(mine)

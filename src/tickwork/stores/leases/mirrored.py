@@ -70,7 +70,7 @@ class MirroredLeases:
         forgotten = kept - mine
         if not forgotten:
             return kept
-        elsewhere = {one.partition for one in await self._chosen.holdings() if one.session != session}
+        elsewhere = {holding.partition for holding in await self._chosen.holdings() if holding.session != session}
         return kept - (forgotten & elsewhere)
 
     async def release(self, partition: int, session: str) -> None:

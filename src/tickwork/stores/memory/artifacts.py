@@ -29,7 +29,7 @@ class MemoryArtifacts:
         self.kept.pop(digest, None)
 
     async def renew(self, digests: Sequence[str]) -> frozenset[str]:
-        self.days.update({one: self.day for one in digests if one in self.kept})
+        self.days.update({digest: self.day for digest in digests if digest in self.kept})
         return frozenset(digests) & self.kept.keys()
 
     async def sweep(self, *, before: int, named: Named) -> int:

@@ -52,7 +52,7 @@ class MemoryMaintenance:
 
     async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
         runs = self._disk.runs
-        own = (one for one in sorted(runs) if one > number and one >> NUMBER_BITS == partition)
+        own = (run for run in sorted(runs) if run > number and run >> NUMBER_BITS == partition)
         return [runs[one] for one in islice(own, max(limit, 0))]
 
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
@@ -64,8 +64,8 @@ class MemoryMaintenance:
         ]
 
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        found = self._disk.attempts
-        return [(run, data) for run in sorted(found) if first <= run <= last for data in found[run]]
+        attempts = self._disk.attempts
+        return [(run, data) for run in sorted(attempts) if first <= run <= last for data in attempts[run]]
 
     async def move_runs(
         self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], *, epoch: int
@@ -79,7 +79,7 @@ class MemoryMaintenance:
                 continue
             disk.drop_run(run.number)
             disk.attempts.pop(run.number, None)
-            for place in [one for one in disk.children if run.number <= one[0] < run.number + run.steps]:
+            for place in [child for child in disk.children if run.number <= child[0] < run.number + run.steps]:
                 del disk.children[place]
             disk.archived[run.tenant, run.id] = ArchivedRun(run.tenant, run.id, run.number, run.object)
 
@@ -108,22 +108,30 @@ class MemoryMaintenance:
         return found.cut.seq if found else 0
 
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
-        for one in self._disk.archives.values():
-            if one.kind == JOURNAL and one.partition == partition and one.first <= seq <= one.last:
-                return one
+        for archive in self._disk.archives.values():
+            if archive.kind == JOURNAL and archive.partition == partition and archive.first <= seq <= archive.last:
+                return archive
         return None
 
     async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
-        pieces = [one for one in self._disk.archives.values() if (one.kind, one.partition) == (JOURNAL, partition)]
-        return min((one for one in pieces if one.tick >= tick), key=lambda one: one.last, default=None)
+        pieces = [
+            archive
+            for archive in self._disk.archives.values()
+            if (archive.kind, archive.partition) == (JOURNAL, partition)
+        ]
+        return min((piece for piece in pieces if piece.tick >= tick), key=lambda one: one.last, default=None)
 
     async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
-        found = [one for one in self._disk.archives.values() if (one.kind, one.partition) == (kind, partition)]
-        over = (one for one in found if one.first <= number <= one.last)
+        archives = [
+            archive
+            for archive in self._disk.archives.values()
+            if (archive.kind, archive.partition) == (kind, partition)
+        ]
+        over = (archive for archive in archives if archive.first <= number <= archive.last)
         return sorted(over, key=lambda one: (one.to_ms, one.object))
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
-        old = [one for one in self._disk.archives.values() if one.to_ms < before_ms]
+        old = [archive for archive in self._disk.archives.values() if archive.to_ms < before_ms]
         return sorted(old, key=lambda one: (one.to_ms, one.object))[: max(limit, 0)]
 
     async def drop_archive(self, object_: str) -> None:
@@ -138,12 +146,12 @@ class MemoryMaintenance:
             del disk.archived[place]
 
     async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
-        every = chain.from_iterable(found.values() for found in self._disk.log_chunks.values())
+        every = chain.from_iterable(chunk.values() for chunk in self._disk.log_chunks.values())
         placed = {(one.task, one.attempt, one.chunk): one for one in every if one.task >> NUMBER_BITS == partition}
         return [placed[at] for at in islice((at for at in sorted(placed) if at > place), max(limit, 0))]
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
-        every = chain.from_iterable(found.values() for found in self._disk.log_chunks.values())
+        every = chain.from_iterable(chunk.values() for chunk in self._disk.log_chunks.values())
         return frozenset(digests) & {one.digest for one in every if one.written_ms >= since_ms}
 
     async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
@@ -154,7 +162,7 @@ class MemoryMaintenance:
 
     async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
         disk = self._disk
-        here = frozenset(one for one in digests if one in disk.payloads)
+        here = frozenset(digest for digest in digests if digest in disk.payloads)
         disk.payload_days.update(dict.fromkeys(here, disk.day))
         return here
 
@@ -263,11 +271,11 @@ def _tables(disk: "MemoryDisk") -> Iterator[tuple[str, Iterator[Row]]]:
     )
 
 
-def _partition_row(number: int, found: "Partition") -> Row:
-    head, cut = found.head, found.cut
+def _partition_row(number: int, partition: "Partition") -> Row:
+    head, cut = partition.head, partition.cut
     return (
-        number, head.epoch, found.owner, head.seq, head.tick, head.hash, head.watermark, found.watermark_hash,
-        found.settings, found.header, cut.seq, cut.tick, cut.hash,
+        number, head.epoch, partition.owner, head.seq, head.tick, head.hash, head.watermark, partition.watermark_hash,
+        partition.settings, partition.header, cut.seq, cut.tick, cut.hash,
     )  # fmt: skip
 
 

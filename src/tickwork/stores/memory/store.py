@@ -275,13 +275,13 @@ class MemoryStore(MemoryMaintenance):
         return self._disk.definitions.get((tenant, digest))
 
     async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
-        found = self._disk.fates.get((tenant, schedule), {})
-        spans = (found[place] for place in sorted(found))
-        return list(islice((one for one in spans if one.from_ms < to_ms and one.to_ms >= from_ms), max(limit, 0)))
+        fate = self._disk.fates.get((tenant, schedule), {})
+        spans = (fate[place] for place in sorted(fate))
+        return list(islice((span for span in spans if span.from_ms < to_ms and span.to_ms >= from_ms), max(limit, 0)))
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
-        found = self._disk.backfills
-        own = (found[number] for number in sorted(found, reverse=True) if found[number].tenant == tenant)
+        backfills = self._disk.backfills
+        own = (backfills[number] for number in sorted(backfills, reverse=True) if backfills[number].tenant == tenant)
         return list(islice(own, max(limit, 0)))
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
@@ -289,8 +289,8 @@ class MemoryStore(MemoryMaintenance):
             self._disk.log_chunks[chunk.task, chunk.attempt].setdefault(chunk.chunk, chunk)
 
     async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
-        found = self._disk.log_chunks.get((task, attempt), {})
-        return [found[number] for number in sorted(found) if number > after]
+        chunk = self._disk.log_chunks.get((task, attempt), {})
+        return [chunk[number] for number in sorted(chunk) if number > after]
 
 
 def _require_new_ids(disk: MemoryDisk, rows: Rows) -> None:
@@ -308,17 +308,17 @@ def _require_new_ids(disk: MemoryDisk, rows: Rows) -> None:
             raise Corrupt(f"run id {row.id} of {row.tenant} names two runs: two histories were mixed")
 
 
-def _write_live(found: Partition, rows: Rows) -> None:
+def _write_live(partition: Partition, rows: Rows) -> None:
     for number in rows.gone_runs:
-        found.live_runs.pop(number, None)
-    found.live_runs.update(rows.live_runs)
+        partition.live_runs.pop(number, None)
+    partition.live_runs.update(rows.live_runs)
     for number in rows.gone_tasks:
-        found.live_tasks.pop(number, None)
-    found.live_tasks.update(rows.live_tasks)
+        partition.live_tasks.pop(number, None)
+    partition.live_tasks.update(rows.live_tasks)
     for number in rows.gone_schedules:
-        found.schedules.pop(number, None)
-    found.schedules.update(rows.schedules)
-    found.documents.update((row.hash, row.document) for row in rows.definitions)
+        partition.schedules.pop(number, None)
+    partition.schedules.update(rows.schedules)
+    partition.documents.update((row.hash, row.document) for row in rows.definitions)
 
 
 def _write_ended(disk: MemoryDisk, partition: int, rows: Rows) -> None:

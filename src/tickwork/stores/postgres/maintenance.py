@@ -58,12 +58,12 @@ class PostgresMaintenance:
 
     async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
         first, last = _span(partition)
-        found: list[RunRow] = []
+        rows: list[RunRow] = []
         async for row in shelf.walk(self._at.readers.fetch, max(number + 1, first), last):
-            if len(found) >= limit:
+            if len(rows) >= limit:
                 break
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
         return [

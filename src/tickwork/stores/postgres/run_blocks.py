@@ -29,14 +29,14 @@ async def numbered(fetch: Fetch, numbers: Iterable[int]) -> list[RunRow]:
     """Those that are there."""
     wanted = set(numbers)
     outlines = await _outlines(fetch, [], {blocks.stretch_of(number) for number in wanted})
-    return await _picked(fetch, {one.first: one.places_of(wanted) for one in outlines})
+    return await _picked(fetch, {outline.first: outline.places_of(wanted) for outline in outlines})
 
 
 async def find(fetch: Fetch, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
     wanted, marks, found = set(ids), {blocks.mark_of(one) for one in ids}, list[RunRow]()
     if wanted:
         outlines = await _outlines(fetch, {blocks.clue_of(one) for one in wanted}, [])
-        rows = await _picked(fetch, {one.first: one.places_like(marks) for one in outlines})
+        rows = await _picked(fetch, {outline.first: outline.places_like(marks) for outline in outlines})
         found = [row for row in rows if row.tenant == tenant and row.id in wanted]
     if keys and (numbers := [number for (number,) in await fetch("find_keys", tenant, list(keys))]):
         found += await numbered(fetch, numbers)
@@ -108,9 +108,9 @@ async def checked(talk: Connection) -> AsyncIterator[list[RunRow]]:
 
 
 async def _led_to(
-    talk: Connection, found: list[tuple[BlockHeader, list[RunRow]]], counts: blocks.Counts
+    talk: Connection, headerses: list[tuple[BlockHeader, list[RunRow]]], counts: blocks.Counts
 ) -> list[RunRow]:
-    rows = sorted((row for _, rows in found for row in rows), key=lambda row: row.number)
+    rows = sorted((row for _, rows in headerses for row in rows), key=lambda row: row.number)
     clues, groups = blocks.clues_of(rows), blocks.groups_of(rows)
     keys = [(row.tenant, row.key, row.number) for row in rows if row.key]
     leading = [*columns(clues, 2), *columns(groups, 5), *columns(keys, 3)]
@@ -194,7 +194,7 @@ async def _outlines(fetch: Fetch, clues: Iterable[int], stretches: Iterable[int]
 
 async def _picked(fetch: Fetch, places: dict[int, list[int]]) -> list[RunRow]:
     """Runs by their places in blocks."""
-    names = [first for first, wanted in places.items() if wanted]
+    names = [first for first, index in places.items() if index]
     found = await fetch("open_blocks", names) if names else []
     return [row for first, data in map(_checked, found) for row in blocks.some_of(data, places[first])]
 

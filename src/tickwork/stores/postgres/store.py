@@ -207,7 +207,7 @@ class PostgresStore(PostgresMaintenance):
         place = (partition, epoch, row.seq, row.tick, row.hash, row.data)
         try:
             if payloads:
-                digests, data = zip(*[(one.digest, one.data) for one in payloads], strict=True)
+                digests, data = zip(*[(payload.digest, payload.data) for payload in payloads], strict=True)
                 done = await line.fetch(_COMMIT[True], *place, digests, data)
             else:
                 done = await line.fetch(_COMMIT[False], *place)

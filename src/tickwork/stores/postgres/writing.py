@@ -66,7 +66,7 @@ def _latest(rows: list[tuple[int, bytes]]) -> Iterable[tuple[int, bytes, int]]:
 
 
 def _fates(spans: list[FateRange]) -> Iterable[tuple[Any, ...]]:
-    latest = {(one.tenant, one.name, one.from_ms, one.schedule, one.backfill): one for one in spans}
+    latest = {(span.tenant, span.name, span.from_ms, span.schedule, span.backfill): span for span in spans}
     return map(_signed, [(*place, one.to_ms, _encode(one)) for place, one in latest.items()])
 
 

@@ -82,7 +82,7 @@ class ArchiveWrites:
         def work() -> None:
             if archive is not None:
                 self._put_archive(archive)
-            self._many("drop_log_chunk", [tuple(place) for place in places])
+            self._many("drop_log_chunk", [tuple(index) for index in places])
 
         self._transaction(work)
 
@@ -90,7 +90,7 @@ class ArchiveWrites:
         def work() -> list[str]:
             self._many("renew_payload", [(digest,) for digest in digests])
             has = self._sql["has_payload"]
-            return [one for one in digests if self.connection.execute(has, (one,)).fetchone()]
+            return [digest for digest in digests if self.connection.execute(has, (digest,)).fetchone()]
 
         found: list[str] = self._transaction(work)
         return found
@@ -160,10 +160,10 @@ class ArchiveReads:
         return [LogChunk(*checksums.checked("log_chunks", row, checksum)) for *row, checksum in rows]
 
     def named_logs(self, digests: Sequence[str], since_ms: int) -> frozenset[str]:
-        return frozenset(one for one in digests if self._rows("read_named_log", one, since_ms))
+        return frozenset(digest for digest in digests if self._rows("read_named_log", digest, since_ms))
 
     def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
-        return frozenset(one for one in digests if self._rows("read_named_object", one))
+        return frozenset(digest for digest in digests if self._rows("read_named_object", digest))
 
     def renewals(self) -> dict[int, int]:
         found = {}

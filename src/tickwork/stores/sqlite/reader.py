@@ -148,7 +148,7 @@ class Reader(ArchiveReads):
         return list(documents.items())
 
     def journal(self, partition: int, after: int, limit: int) -> list[SealedRow]:
-        rows = [SealedRow(*found) for found in self._rows("read_journal", partition, after, limit)]
+        rows = [SealedRow(*row) for row in self._rows("read_journal", partition, after, limit)]
         if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
             raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
         return rows

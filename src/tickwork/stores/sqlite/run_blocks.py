@@ -28,13 +28,13 @@ class RunBlocks:
     def numbered(self, numbers: Iterable[int]) -> dict[int, RunRow]:
         """Those that are there."""
         wanted = set(numbers)
-        found = {one.first: one.places_of(wanted) for one in self._outlines(map(blocks.stretch_of, wanted))}
+        found = {outline.first: outline.places_of(wanted) for outline in self._outlines(map(blocks.stretch_of, wanted))}
         return {row.number: row for row in self._picked(found)}
 
     def find(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
         wanted, marks = set(ids), {blocks.mark_of(one) for one in ids}
         stretches = [stretch for one in wanted for (stretch,) in self._rows("read_clue", blocks.clue_of(one))]
-        rows = self._picked({one.first: one.places_like(marks) for one in self._outlines(stretches)})
+        rows = self._picked({outline.first: outline.places_like(marks) for outline in self._outlines(stretches)})
         found = {row.number: row for row in rows if row.tenant == tenant and row.id in wanted}
         return list((found | self._under(tenant, keys)).values())
 
@@ -124,7 +124,9 @@ class RunBlocks:
     def take_out(self, numbers: Iterable[int], leaves: Callable[[RunRow], bool]) -> list[RunRow]:
         """Those that leave are the answer."""
         stretches = sorted({blocks.stretch_of(number) for number in numbers})
-        leaving = blocks.leaving([one for some in stretches for one in self._blocks(*blocks.reach_of(some))], leaves)
+        leaving = blocks.leaving(
+            [block for some in stretches for block in self._blocks(*blocks.reach_of(some))], leaves
+        )
         self._many("drop_block", [(first,) for first in leaving.blocks])
         self._many("drop_group", leaving.groups)
         self._many("drop_clue", leaving.clues)
@@ -167,9 +169,9 @@ class RunBlocks:
 
     def _picked(self, places: dict[int, list[int]]) -> Iterator[RunRow]:
         """Runs by their places in blocks."""
-        for first, wanted in places.items():
-            for _, data in self._read(first, first) if wanted else ():
-                yield from blocks.some_of(data, wanted)
+        for first, index in places.items():
+            for _, data in self._read(first, first) if index else ():
+                yield from blocks.some_of(data, index)
 
     def _blocks(self, first: int, last: int) -> Iterator[tuple[int, list[RunRow]]]:
         return ((name, blocks.rows_of(data)) for name, data in self._read(first, last))
