@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import MutableMapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ class Runs:
 
 class Engine:
     runs = Runs()
+    context = SimpleNamespace(ids=None)
 
 
 async def measure(kind: str, body: bytes, *, calls: int) -> float:

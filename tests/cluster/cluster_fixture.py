@@ -103,6 +103,8 @@ class House:
             leases=cluster.new_leases(),
             peers=HttpPeers(token=token),
             clock=clock,
+            ids=ids,
+            artifacts=cluster.artifacts,
             member=msgspec.structs.replace(
                 member_of(
                     session=f"{name}~{ids.new()}",
@@ -122,7 +124,7 @@ class House:
             lost_after_ms=5_000,
             attend=attend,
         )
-        self.node.on_alarm = self.alarms.append
+        self.node.alarms.on_alarm = self.alarms.append
         self.server = HttpServer(make_app(self.node, token=token or None), self.node, port=port, inner=self.inner)
         self.up = False
 

@@ -81,6 +81,15 @@ async def test_numbers_that_nobody_has_are_unknown_at_every_node(cluster):
             assert (answer.status_code, answer.json()["code"]) == (404, "unknown_task"), number[:20]
 
 
+async def test_a_node_without_partitions_names_the_time_zones(cluster):
+    await cluster.add()
+    reader = await cluster.add(engine=False)
+
+    answer = await cluster.get(reader, "/v1/zones")
+
+    assert (answer.status_code, answer.json()["zones"]) == (200, ["UTC"])
+
+
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
@@ -181,13 +190,11 @@ async def test_what_the_inbox_accepted_is_kept_where_it_is_refused_until_it_can_
     document = {"name": "flow", "nodes": [{"kind": "task", "id": "only", "handler": "do"}]}
     path = f"{house.server.address}/v1/workflows"
     assert (await cluster.client.put(path, json={"documents": [document]})).status_code == 200
-    await cluster.until(
-        lambda: Counter(one.kind for one in house.node.desk.context.alarms.recent)["inbox_refused"] == 2
-    )
+    await cluster.until(lambda: Counter(one.kind for one in house.node.alarms.recent)["inbox_refused"] == 2)
     await asyncio.sleep(1.2)
 
     assert set(cluster.disk.inbox[home]) == {kept.id, bad.id}
-    assert Counter(one.kind for one in house.node.desk.context.alarms.recent)["inbox_refused"] == 2, "said once"
+    assert Counter(one.kind for one in house.node.alarms.recent)["inbox_refused"] == 2, "said once"
     answer = await cluster.get(house, f"/v1/runs/{kept.id}")
     assert (answer.status_code, answer.json()["code"]) == (409, "held_in_inbox")
     assert "there is no workflow 'later'" in answer.json()["detail"]
@@ -219,7 +226,7 @@ async def test_a_row_of_the_inbox_that_cannot_be_read_stops_nobody(cluster):
 
     await cluster.ended(house, ["good"])
     await cluster.until(lambda: len(cluster.disk.inbox[home]) == 3)
-    assert Counter(alarm.kind for alarm in house.node.desk.context.alarms.recent)["inbox_unreadable"] == 3
+    assert Counter(alarm.kind for alarm in house.node.alarms.recent)["inbox_unreadable"] == 3
     await house.stop()
     other = await cluster.add()
     await cluster.until(lambda: len(cluster.owners()) == 4)

@@ -226,7 +226,7 @@ async def publish(cluster, house, document):
 def ids_in_each(house, partitions=4):
     """One id for each partition, of those that are new."""
     node, route = house.node, Route("default", house.node.home("default"), partitions)
-    drawn = [(place, node.desk.context.ids.new()) for place in range(partitions)]
+    drawn = [(place, node.ids.new()) for place in range(partitions)]
     return [one[:-4] + fitted_to(route, place, partitions)(one[-4:]) for place, one in drawn]
 
 

@@ -127,6 +127,8 @@ class Node:
             leases=SimLeases(self._seat.store, self._seat.cluster.leases),
             peers=SimPeers(self._net, host),
             clock=host.clock,
+            ids=host.ids,
+            artifacts=self._seat.artifacts,
             member=real.member_of(
                 session=f"{host.name}~{host.ids.new()}",
                 node=host.name,
@@ -138,7 +140,7 @@ class Node:
             partitions=self._seat.cluster.options.partitions,
             attend=lambda engine: Witness(self._seat.cluster, host.name, engine.context.number),
         )
-        node.on_alarm = self._hear_alarm
+        node.alarms.on_alarm = self._hear_alarm
         return node
 
     def _show(self) -> list[Alive]:
@@ -174,14 +176,14 @@ class Node:
 
     # ---- workers
 
-    def _desk(self) -> Engine:
+    def _serving(self) -> real.Node:
         if self._node is None or self._app is None:
             raise Unavailable("this node serves nobody now: ask another one", retry_after_ms=100)
-        return self._node.desk
+        return self._node
 
     async def exchange(self, call: Call, peer: str, partition: int) -> Reply:
         """Through the route that real workers use."""
-        self._desk()
+        self._serving()
         path = f"/v1/workers/{call.worker}/exchange{'' if partition < 0 else f'?partition={partition}'}"
         request = Request("POST", path, encoder.encode(call), MSGPACK)
         answer = await self._http.answer(request, peer)
@@ -194,7 +196,7 @@ class Node:
         raise Refused(said["code"], said["detail"])
 
     async def owners(self) -> wire.Owners:
-        self._desk()
+        self._serving()
         answer = await self._http.answer(Request("GET", "/v1/cluster/owners"), self._host.name)
         if answer.status != 200:
             raise Unavailable(str(answer.json()), retry_after_ms=100)
@@ -206,17 +208,17 @@ class Node:
             self._node.connection_closed(peer.replace("#", ":"))
 
     async def fetch(self, digest: str) -> bytes:
-        data = await self._desk().context.artifacts.get(digest)
+        data = await self._serving().artifacts.get(digest)
         if data is None:
             raise Refused("unknown_artifact", f"there is no artifact {digest}")
         return data
 
     async def store(self, data: bytes) -> str:
-        return await self._desk().context.artifacts.put(data)
+        return await self._serving().artifacts.put(data)
 
     async def log(self, piece: LogPiece) -> None:
         """Through the route that real workers use."""
-        self._desk()
+        self._serving()
         query = f"chunk={piece.chunk}&first={piece.first}&run={piece.run}"
         headers = (
             (b"x-tickwork-worker", piece.worker.encode()),
@@ -234,7 +236,7 @@ class Node:
         documents = tuple(msgspec.json.decode(document) for document in catalog.documents)
         if documents:
             body = msgspec.json.encode(wire.Publication(documents=documents))
-            self._desk()
+            self._serving()
             answer = await self._http.answer(Request("PUT", "/v1/workflows", body), self._host.name)
             if answer.status != 200:
                 raise Unavailable(str(answer.json()), retry_after_ms=100)

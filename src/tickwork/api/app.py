@@ -42,6 +42,7 @@ from tickwork.api.routes import run_watch as watching
 from tickwork.api.routes import signals as events
 from tickwork.cluster.node import Node
 from tickwork.core.base.shortened import shortened
+from tickwork.ports.ids import Ids
 from tickwork.runtime.engine import Engine
 
 
@@ -97,12 +98,19 @@ class PathHandler:
     """One path with its methods, as an ASGI application of its own."""
 
     def __init__(
-        self, routes: Sequence[Route], engine: Engine, closing: ShutdownSignal, ways: ClusterRouter | None = None
+        self,
+        routes: Sequence[Route],
+        engine: Engine | None,
+        ids: Ids,
+        closing: ShutdownSignal,
+        ways: ClusterRouter | None = None,
     ) -> None:
+        """In a cluster, `ways` finds the engine of each request."""
         self._routes = {route.method: route for route in routes}
         if "GET" in self._routes:
             self._routes["HEAD"] = self._routes["GET"]
         self._engine = engine
+        self._ids = ids
         self._closing = closing
         self._ways = ways  # of a cluster
         self._allow = ", ".join(sorted(self._routes)).encode()
@@ -134,7 +142,7 @@ class PathHandler:
         return await self.local(route, scope, receive, whole, self._engine)
 
     async def local(
-        self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
+        self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine | None
     ) -> Response | StreamingResponse | None:
         try:
             asked = Request(scope, receive, route, engine, self._closing, whole)
@@ -143,7 +151,7 @@ class PathHandler:
         except ClientDisconnected:
             return None
         except Exception as error:
-            return answer_to(error, engine.context.ids.new())
+            return answer_to(error, self._ids.new())
         return answer
 
     async def guarded(
@@ -154,7 +162,7 @@ class PathHandler:
         except ClientDisconnected:
             return None
         except Exception as error:
-            return answer_to(error, self._engine.context.ids.new())
+            return answer_to(error, self._ids.new())
 
 
 _WORKERS, _EXCHANGE = "/v1/workers/", "/exchange"
@@ -260,12 +268,14 @@ def make_app(
     if isinstance(engine, Node):
         ways = ways or ClusterRouter(engine, closing)
         ways.authorization = f"Bearer {token}" if token else ""
-        engine = engine.desk
+        alone, ids = None, engine.ids
+    else:
+        alone, ids = engine, engine.context.ids
     places: dict[str, list[Route]] = {}
     for route in TABLE:
         places.setdefault(route.path, []).append(route)
     open_paths = frozenset(route.path for route in TABLE if route.open)
-    made = {path: PathHandler(routes, engine, closing, ways) for path, routes in places.items()}
+    made = {path: PathHandler(routes, alone, ids, closing, ways) for path, routes in places.items()}
     sessions = BrowserSessions(token) if token is not None else None
     guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts), "sessions": sessions}
     app = Starlette(

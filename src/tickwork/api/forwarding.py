@@ -58,7 +58,7 @@ class ClusterRouter:
         if route.internal and not await self._from_node(scope):
             return not_a_node(f"{route.path} is for nodes of the cluster alone")
         if route.routed_to == "here":
-            return await place.local(route, scope, receive, whole, self.node.desk)
+            return await place.local(route, scope, receive, whole, None)
         said = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if said is not None and not await self._from_node(scope):
             return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
@@ -318,7 +318,7 @@ class ClusterRouter:
         self, place: "PathHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
         assert route.gather is not None, "a route over runs says how"
-        asked = Request(scope, _nothing_more, route, self.node.desk, self._closing, body)
+        asked = Request(scope, _nothing_more, route, None, self._closing, body)
         return await place.guarded(route.gather(self, place, asked))
 
 

@@ -45,7 +45,7 @@ class _Cluster(Collector):
         yield from _beats(node.board.heartbeat_ages())
         yield _labelled(
             CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
-            node.desk.context.alarms.counts,
+            node.alarms.counts,
         )
         if self._horizon_ms is not None:
             yield GaugeMetricFamily(

@@ -26,15 +26,18 @@ from tickwork.cluster.placement import (
 )
 from tickwork.cluster.worker_gateway import WorkerGateway
 from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.machine import MACHINE
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.state import NUMBER_BITS
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.ids import Ids
 from tickwork.ports.leases import ClusterScoped, Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.ports.system import Clock
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Call, Heartbeats, Reply
-from tickwork.runtime.alarms import Alarm
+from tickwork.runtime.alarms import Alarms
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.auditor import Auditor
 from tickwork.runtime.supervision import is_cancelled, supervised
@@ -111,6 +114,8 @@ class Node:
         leases: Leases,
         peers: Peers,
         clock: Clock,
+        ids: Ids,
+        artifacts: Artifacts,
         member: Member,
         make_engine: Callable[[int], Engine],
         cluster: str,
@@ -119,13 +124,17 @@ class Node:
         retry_ms: int = RETRY_MS,
         lost_after_ms: int = LOST_AFTER_MS,
         attend: Callable[[Engine], "EngineCompanion"] | None = None,
+        zones: Zones = UTC_ONLY,
     ) -> None:
         """`cluster` and `partitions` count where the store is new; `make_engine` gets a partition's number."""
         self.member = member
         self.store = store
         self.leases = leases
         self.engines: dict[int, Engine] = {}  # those that tick
-        self.desk = make_engine(-1)  # never started: for what needs no partition
+        self.artifacts = artifacts
+        self.ids = ids
+        self.zones = zones
+        self.alarms = Alarms(clock)
         self.cluster, self.partitions = cluster, partitions
         self.store_id = ""  # identity of the store, known once it is open
         self.routes: dict[str, Route] = {}
@@ -135,7 +144,6 @@ class Node:
         self._completing: dict[int, asyncio.Task[bool]] = {}  # partitions that ask for what their tenant has
         self._unread: dict[int, set[str]] = {}  # rows of inboxes that this node cannot read, by partition
         self._rerouted_ms = 0  # when this node saw a route change
-        self.on_alarm: Callable[[Alarm], None] = lambda _: None
         self.auditors: list[Auditor] = []  # of partitions that others own
         self.draining = False
         self._peers = peers
@@ -160,17 +168,17 @@ class Node:
         try:
             founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
             self.cluster, self.partitions = founded.cluster, founded.partitions
-            self.desk.context.store_id = self.store_id = self.cluster
+            self.store_id = self.cluster
             if isinstance(self.leases, ClusterScoped):
                 self.leases.of_cluster(self.cluster)
             await self.leases.open()
             self._check_company(await self.leases.members())
             await self._read_routes()
-            self.credentials = Credentials(self.desk.context.ids.token, now_ms=self._clock.mono_ms())
+            self.credentials = Credentials(self.ids.token, now_ms=self._clock.mono_ms())
             self.member = msgspec.structs.replace(self.member, secrets=self.credentials.accepted)
             self._peers.identify(self.credentials.sent)
             duties = OwnershipCallbacks(
-                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self.alarm
+                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self.alarms.add
             )
             self._ownership = Ownership(
                 leases=self.leases,
@@ -187,7 +195,7 @@ class Node:
                 session=self.member.session,
                 partitions=self.partitions,
                 clock=self._clock,
-                on_alarm=self.alarm,
+                on_alarm=self.alarms.add,
                 detector=FailureDetector(lost_after_ms=self._lost_after_ms),
                 store=self.cluster,
             )
@@ -199,7 +207,9 @@ class Node:
             raise
         loop = asyncio.get_running_loop()
         jobs = {"failed partitions": self._watch, "inboxes": self._read_inboxes}
-        self._jobs = [loop.create_task(supervised(job, name=name, on_alarm=self.alarm)) for name, job in jobs.items()]
+        self._jobs = [
+            loop.create_task(supervised(job, name=name, on_alarm=self.alarms.add)) for name, job in jobs.items()
+        ]
 
     def _check_company(self, members: Sequence[Member]) -> None:
         """A node that the others cannot talk to would only take partitions out of their reach."""
@@ -271,7 +281,7 @@ class Node:
     async def _own(self, partition: int) -> None:
         engine = self._ahead.pop(partition, None) or self._make_engine(partition)
         engine.context.store_id = self.cluster
-        engine.context.alarms.on_alarm = lambda alarm: self.on_alarm(alarm)
+        engine.context.alarms.on_alarm = lambda alarm: self.alarms.on_alarm(alarm)
         try:
             await engine.start()
         except BaseException:
@@ -326,7 +336,7 @@ class Node:
         engine = self.engines.pop(partition, None)
         self.held.pop(partition, None)
         if engine is not None:
-            self.alarm("dropped", f"partition {partition}: {reason}")
+            self.alarms.add("dropped", f"partition {partition}: {reason}")
             await engine.abandon(reason)
 
     async def _watch(self) -> None:
@@ -337,12 +347,6 @@ class Node:
                 failed = engine.context.partition.failed if engine.context.partition is not None else None
                 if failed is not None:
                     await self.ownership.lost(partition, str(failed))
-
-    def alarm(self, kind: str, text: str) -> None:
-        alarm = Alarm(self._clock.wall_ms(), kind, text)
-        self.desk.context.alarms.recent.append(alarm)
-        self.desk.context.alarms.counts[kind] = self.desk.context.alarms.counts.get(kind, 0) + 1
-        self.on_alarm(alarm)
 
     def owned(self, partition: int) -> Engine | None:
         """The engine of a partition that is ours beyond doubt: another owner may know more than one that is not."""
@@ -404,7 +408,7 @@ class Node:
 
     def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
         """Ids of runs that live in this partition. Those of one millisecond have the same end, which is fitted once."""
-        new, fitted = self.desk.context.ids.new, fitted_to(self.route(tenant), partition, self.partitions)
+        new, fitted = self.ids.new, fitted_to(self.route(tenant), partition, self.partitions)
         drawn = end = ""
 
         def draw() -> str:
@@ -506,7 +510,9 @@ class Node:
             address = await self.address_of(partition)
             reply = await self._peers.exchange(address, partition, call)
             if reply.store and reply.store != self.cluster:
-                self.alarm("other_store", f"the node at {address} has another store than this one; it gets no reports")
+                self.alarms.add(
+                    "other_store", f"the node at {address} has another store than this one; it gets no reports"
+                )
                 raise Unavailable(f"the node at {address} has another store", retry_after_ms=1_000)
             return reply
         except Unavailable:
@@ -606,7 +612,7 @@ class Node:
         """Durable, and so accepted; the owner takes them up when there is one."""
         rows = []
         for one in submissions:
-            known = one if one.id else msgspec.structs.replace(one, id=self.desk.context.ids.new())
+            known = one if one.id else msgspec.structs.replace(one, id=self.ids.new())
             place = self.home(tenant) if known.key else self.partition_of_run(tenant, known.id)
             rows.append(InboxRow(known.id, place, tenant, msgspec.json.encode(known), by))
         await self.store.add_inbox(rows)
@@ -657,7 +663,7 @@ class Node:
         before = held.get(row.id)
         if before is None:
             where = f"{refusal.path}: " if refusal.path else ""
-            self.alarm("inbox_refused", f"{row.tenant}/{row.id} stays in the inbox: {where}{refusal.detail}")
+            self.alarms.add("inbox_refused", f"{row.tenant}/{row.id} stays in the inbox: {where}{refusal.detail}")
         pause_s = REFUSED_AGAIN_S if before is None else min(2 * before.pause_s, REFUSED_AGAIN_S_MAX)
         held[row.id] = HeldSubmission(row, workflow, refusal, now_s + pause_s, pause_s)
 
@@ -676,7 +682,7 @@ class Node:
             return msgspec.json.decode(row.data, type=wire.Submission)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if row.id not in self._unread.get(row.partition, ()):
-                self.alarm("inbox_unreadable", f"{row.tenant}/{row.id} stays in the inbox: {error}")
+                self.alarms.add("inbox_unreadable", f"{row.tenant}/{row.id} stays in the inbox: {error}")
             return None
 
 

@@ -80,11 +80,11 @@ class ClusterAuditor:
         try:
             place = await retry_until_available(lambda: at_the_watermark(node.store, partition, self._zones))
         except TickworkError as error:
-            node.alarm("audit_stopped", f"partition {partition} is not audited: {error}")
+            node.alarms.add("audit_stopped", f"partition {partition} is not audited: {error}")
             return
         auditor = Auditor(
-            ArchiveReader(node.store, node.desk.context.artifacts), partition, place, zones=self._zones,
-            clock=self._clock, hold=self._hold, keep=self._keep, on_alarm=node.alarm,
+            ArchiveReader(node.store, node.artifacts), partition, place, zones=self._zones,
+            clock=self._clock, hold=self._hold, keep=self._keep, on_alarm=node.alarms.add,
         )  # fmt: skip
         node.auditors.append(auditor)
         await auditor.follow()

@@ -114,6 +114,9 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Engin
         leases=leases,
         peers=HttpPeers(token=settings.token),
         clock=clock,
+        ids=ids,
+        artifacts=artifacts,
+        zones=zones,
         member=member_of(
             session=f"{node}~{secrets.token_hex(6)}",
             node=node,
@@ -129,7 +132,7 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Engin
         attend=attend,
     )
     if isinstance(leases, MirroredLeases):
-        leases.on_alarm = made.alarm
+        leases.on_alarm = made.alarms.add
     return made
 
 
@@ -161,12 +164,12 @@ async def _serving_node(
     inner = listen(settings.host, 0) if shared else None
     try:
         node = make_node(settings, _address(settings, inner or listener), _attending(settings, keeper_of))
-        node.on_alarm = on_alarm  # from the beginning: what cannot be owned is told once
+        node.alarms.on_alarm = on_alarm  # from the beginning: what cannot be owned is told once
         app = make_app(node, token=settings.token or None)
         server = HttpServer(app, node, host=settings.host, port=settings.port, listener=listener, inner=inner)
         await node.start()
         if isinstance(node.store, HasWarnings) and node.store.notes:
-            node.alarm("store_risk", "; ".join(node.store.notes))
+            node.alarms.add("store_risk", "; ".join(node.store.notes))
     except BaseException:
         for one in filter(None, (listener, inner)):
             one.close()
@@ -187,8 +190,8 @@ async def _serving_node(
         await node.hand_over()  # while it still answers: nobody waits longer than a partition takes to move
         await server.stop()
         await node.stop()
-        if isinstance(node.desk.context.artifacts, Closable):
-            await node.desk.context.artifacts.close()
+        if isinstance(node.artifacts, Closable):
+            await node.artifacts.close()
 
 
 def _address(settings: Settings, sock: socket.socket) -> str:

@@ -31,6 +31,7 @@ _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
     from tickwork.cluster.node import Node
+    from tickwork.runtime.context import EngineContext
 
 T = TypeVar("T")
 NODE = HEADER.encode()  # the header by which a node proves that it is one
@@ -60,20 +61,20 @@ class ClientDisconnected(Exception):
 
 
 class Request:
-    __slots__ = ("_headers", "_receive", "_whole", "closing", "engine", "query", "route", "scope", "ways")
+    __slots__ = ("_engine", "_headers", "_receive", "_whole", "closing", "query", "route", "scope", "ways")
 
     def __init__(
         self,
         scope: Scope,
         receive: Receive,
         route: Route,
-        engine: Engine,
+        engine: Engine | None,
         closing: ShutdownSignal,
         whole: bytes | None = None,
     ) -> None:
         self.scope = scope
         self.route = route
-        self.engine = engine
+        self._engine = engine  # None: a node answers without a partition
         self.ways: ClusterRouter | None = None  # of a cluster
         self.closing = closing
         self._receive = receive
@@ -88,6 +89,16 @@ class Request:
     @property
     def node(self) -> "Node | None":
         return self.ways.node if self.ways is not None else None
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None, "what a node answers by itself reads no partition"
+        return self._engine
+
+    @property
+    def host(self) -> "EngineContext | Node":
+        """What serves requests that need no partition: artifacts, ids, zones."""
+        return self.ways.node if self.ways is not None else self.engine.context
 
     # ---- who and where
 

@@ -15,7 +15,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 async def get(asked: Request) -> Response:
     digest = _digest(asked)
-    data = await asked.engine.context.artifacts.get(digest)
+    data = await asked.host.artifacts.get(digest)
     if data is None:
         raise Refused("unknown_artifact", f"there is no artifact {digest}", path="digest")
     # A browser saves it and never shows it: what is in it is a user's, and could be a page.
@@ -29,7 +29,7 @@ async def put(asked: Request) -> Response:
     found = digest_of(data)
     if found != digest:
         raise Refused("digest_mismatch", f"these bytes have the digest {found}; send them under it", path="digest")
-    await asked.engine.context.artifacts.put(data)
+    await asked.host.artifacts.put(data)
     return as_json(wire.Stored(digest=digest, size=len(data)), 201)
 
 

@@ -36,7 +36,8 @@ async def late(asked: Request) -> Response:
 
 
 async def zones(asked: Request) -> Response:
-    return as_json(asked.engine.schedules.zone_names())
+    zones = asked.host.zones
+    return as_json(wire.ZoneNames(zones=tuple(zones.names), tzdata=zones.version))
 
 
 ROUTES = (

@@ -59,8 +59,7 @@ async def alive(asked: Request) -> Response:  # noqa: ARG001 - to answer is the 
 
 
 async def ready(asked: Request) -> Response:
-    host = asked.node or asked.engine.context
-    why_not = "the server is shutting down" if asked.closing else host.why_not_accepting
+    why_not = "the server is shutting down" if asked.closing else asked.host.why_not_accepting
     if why_not:
         return problem(503, "not_ready", why_not, retry_after(1_000))
     engines = [asked.engine] if asked.node is None else [engine for _, engine in sorted(asked.node.engines.items())]

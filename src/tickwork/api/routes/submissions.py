@@ -177,7 +177,7 @@ def _named(submission: wire.Submission, node: Node) -> wire.Submission:
     """Its id says where it lives, so it has one before it goes there."""
     if submission.id or submission.key:
         return submission
-    return msgspec.structs.replace(submission, id=node.desk.context.ids.new())
+    return msgspec.structs.replace(submission, id=node.ids.new())
 
 
 def _may_wait(submission: wire.Submission) -> bool:

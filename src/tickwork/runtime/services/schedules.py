@@ -363,9 +363,6 @@ class ScheduleService:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""
         return views.catch_ups(self._context.tenant(tenant), self._context.now_ms(), policy)
 
-    def zone_names(self) -> wire.ZoneNames:
-        return wire.ZoneNames(zones=tuple(self._context.state.zones.names), tzdata=self._context.state.zones.version)
-
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
         return {name: tuple(sorted(dates)) for name, dates in sorted(self._context.tenant(tenant).holidays.items())}
 
