@@ -5,12 +5,17 @@ that it must catch: a check that cannot fail is worth nothing.
 """
 
 import ast
+import enum
+import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Generic, Protocol
 
+import msgspec
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -361,3 +366,61 @@ def test_a_planted_walk_over_a_set_is_found(text):
 )  # fmt: skip
 def test_an_ordered_walk_is_left_alone(text):
     assert set_iterations(order_free(ast.parse(text))) == []
+
+
+SHELL = ("runtime", "cluster", "api")
+METHODS_MAX = 25
+# Classes with more public methods. The list only gets shorter.
+LARGE_CLASSES = {"cluster.node.Node"}
+# Classes that inherit code: the first group must, because a library calls them; the second is to be composed. The list
+# only gets shorter.
+INHERITING_CLASSES = {
+    "api.http_protocol.ServerConnection",
+    "api.metrics._Cluster",
+    "api.metrics._Reading",
+    "api.server._Server",
+    "cluster.multiplexed_connection._Endpoint",
+} | {
+    "cluster.multiplexed_connection.MultiplexedConnection",
+    "cluster.multiplexed_connection.MultiplexedServer",
+    "cluster.multiplexed_connection._Socket",
+    "cluster.owner_session.OwnerSession",
+    "cluster.request_forwarder._ForwardClient",
+    "cluster.request_forwarder._Streaming",
+}
+
+
+def classes_of_the_shell():
+    """The classes of `runtime`, `cluster` and `api`, by name without the package."""
+    for layer in SHELL:
+        for path in sorted((SOURCE / layer).rglob("*.py")):
+            parts = path.relative_to(SOURCE).with_suffix("").parts
+            name = ".".join(part for part in parts if part != "__init__")
+            module = importlib.import_module(f"tickwork.{name}")
+            for value in vars(module).values():
+                if isinstance(value, type) and value.__module__ == module.__name__:
+                    yield f"{name}.{value.__name__}", value
+
+
+def test_no_class_of_the_shell_has_more_than_25_public_methods():
+    large = {
+        name
+        for name, value in classes_of_the_shell()
+        if sum(inspect.isfunction(member) for key, member in vars(value).items() if not key.startswith("_"))
+        > METHODS_MAX
+    }
+
+    assert large == LARGE_CLASSES
+
+
+def test_classes_of_the_shell_are_composed_and_inherit_no_code():
+    free = (BaseException, enum.Enum, msgspec.Struct, tuple)
+    inheriting = {
+        name
+        for name, value in classes_of_the_shell()
+        if not issubclass(value, free)
+        and not getattr(value, "_is_protocol", False)
+        and not set(value.__bases__) <= {object, Protocol, Generic}
+    }
+
+    assert inheriting == INHERITING_CLASSES

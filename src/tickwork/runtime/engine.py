@@ -6,7 +6,6 @@ durable, so a caller reads its own writes. A view waits until the tick that it s
 
 import asyncio
 import contextlib
-import gc
 
 import msgspec
 
@@ -29,6 +28,7 @@ from tickwork.runtime.maintenance.maintenance import Maintenance
 from tickwork.runtime.maintenance.retention import RetentionPolicy
 from tickwork.runtime.partition.clock_monitor import ClockMonitor
 from tickwork.runtime.partition.fact_lookup import FactLookup
+from tickwork.runtime.partition.interpreter_tuning import InterpreterTuning
 from tickwork.runtime.partition.logical_clock import HOLD_MS, RealTime, TickClock
 from tickwork.runtime.partition.partition import DecidedTick, Partition
 from tickwork.runtime.partition.recovery import JournalFollower, RecoveredPartition, check_rules, read_ahead, recover
@@ -43,7 +43,6 @@ from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS, FailureDetector
 from tickwork.runtime.workers.sessions import WorkerSessions
 
-TIDY_S = 5.0
 BURST = 16  # timers of one tick: what they began does not wait for anybody
 
 
@@ -77,7 +76,7 @@ class Engine:
         )
         self._owner = owner
         self._settings = settings
-        self._own_process = own_process
+        self._tuning = InterpreterTuning(own_process=own_process)
         self._choice = read_policy(catch_up, path="catch_up") if catch_up else None
         self._keep = keep
         self._reference = reference
@@ -129,8 +128,8 @@ class Engine:
         # Handed over before the first tick, which decides about what is late: inputs come before timers.
         chosen = self._choice and live.submit_inputs([inp.ChooseCatchUp("engine", *self._choice)])
         self.workers.start()
-        if self._own_process:
-            context.spawn(self._tidy())
+        if self._tuning.own_process:
+            context.spawn(self._tuning.run())
         if self._keep is not None:
             self.maintenance.retain(self._keep)
         self.effects.resume()
@@ -193,7 +192,7 @@ class Engine:
             on_durable=self.on_durable,
             on_alarm=context.alarms.add,
             rebuild=self._recover,
-            own_process=self._own_process,
+            tuning=self._tuning,
         )
         context.payloads.unwritten_children = partition.unwritten_children
         self.workers.attach(partition, store=context.store_id)
@@ -210,13 +209,6 @@ class Engine:
     async def _recover(self) -> RecoveredPartition:
         context = self.context
         return await recover(context.store, context.number, context.zones, known=self.rules_known)
-
-    async def _tidy(self) -> None:
-        """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""
-        gc.disable()
-        while not self.context.draining:
-            self.context.live.collect()
-            await asyncio.sleep(TIDY_S)
 
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, write the rows, let the store go."""

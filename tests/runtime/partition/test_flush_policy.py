@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tickwork.runtime.partition.rowpace import (
+from tickwork.runtime.partition.pacing import (
     ENDED_MANY,
     ENDED_S,
     ENDED_SOON_S,

@@ -7,8 +7,6 @@ and costs nothing.
 """
 
 import asyncio
-import gc
-import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -29,10 +27,10 @@ from tickwork.ports.store import Fenced, Head, Payload, Rows, Store, StoreUnusab
 from tickwork.runtime.partition.commit_writer import CommitWriter
 from tickwork.runtime.partition.fact_lookup import FactLookup
 from tickwork.runtime.partition.input_queue import BatchSlice, InputBatch, InputQueue
+from tickwork.runtime.partition.interpreter_tuning import InterpreterTuning
 from tickwork.runtime.partition.logical_clock import TickClock
-from tickwork.runtime.partition.pacing import TickPacer
+from tickwork.runtime.partition.pacing import FlushPolicy, TickPacer
 from tickwork.runtime.partition.recovery import RecoveredPartition
-from tickwork.runtime.partition.rowpace import FlushPolicy
 from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBuilder, ReadyAssignment
 from tickwork.runtime.partition.write_behind import WriteBehind
 from tickwork.runtime.storage.store_retry import RETRY_S, retry_until_available
@@ -40,13 +38,10 @@ from tickwork.runtime.storage.store_retry import RETRY_S, retry_until_available
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
 WRITTEN_S = 0.002
-COLLECT_TICKS = 64
 STOP_S = 10.0  # an owner that ends waits no longer for a store that takes nothing
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
-BUSY_INPUTS = 100
 REASON_CHARACTERS_MAX = 500
 TOLD_S = 0.002
-SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
 
 
 class DecidedTick(msgspec.Struct, eq=False):
@@ -90,7 +85,7 @@ class Partition:
         on_durable: Callable[[DecidedTick], None],
         on_alarm: Callable[[str, str], None],
         rebuild: Callable[[], Awaitable[RecoveredPartition]],
-        own_process: bool,
+        tuning: InterpreterTuning,
     ) -> None:
         self.number = number
         self.machine = machine
@@ -113,7 +108,7 @@ class Partition:
         self._on_durable = on_durable
         self._on_alarm = on_alarm
         self._rebuild = rebuild
-        self._own_process = own_process
+        self._tuning = tuning
         self._in_hand: list[BatchSlice] = []  # taken from the inbox and not decided yet
         self._one_by_one = 0  # inputs to be tried alone, because one of them cannot be decided
         self._wake = asyncio.Event()
@@ -128,8 +123,6 @@ class Partition:
         self._over = False  # nothing is decided any more
         self._told_at = 0.0
         self._timer_ticks = 0  # in a row that took few inputs
-        self._since_collect = 0
-        self._busy: bool | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- from outside
@@ -381,9 +374,7 @@ class Partition:
         else:
             self._pending.set()
         self._row_pace.ticked(asyncio.get_running_loop().time(), events=len(outcome.events))
-        if self._own_process:
-            self._share_interpreter(busy=len(taken) > BUSY_INPUTS)
-            self._collect()
+        self._tuning.ticked(inputs=len(taken))
 
     def _changed(self, events: list[Event]) -> frozenset[int]:
         noted = DirtyRows(self.machine.state)
@@ -441,25 +432,6 @@ class Partition:
         letter.answers[letter.taken] = CommandResult(0, "", code, message)
         for through in self._inbox.settle(parts, 1):
             through.done.set_result(None)
-
-    def _share_interpreter(self, *, busy: bool) -> None:
-        """A commit needs the interpreter a few times. In a large tick it may wait for it, because every hand-over
-        costs; in a small one it gets it soon."""
-        if busy is not self._busy:
-            self._busy = busy
-            sys.setswitchinterval(SWITCH_BUSY_S if busy else SWITCH_S)
-
-    def _collect(self) -> None:
-        """Young garbage goes, what survives is never looked at again: a full collection over a million tasks would
-        stop the partition."""
-        self._since_collect += 1
-        if self._since_collect >= COLLECT_TICKS:
-            self.collect()
-
-    def collect(self) -> None:
-        self._since_collect = 0
-        gc.collect(1)
-        gc.freeze()
 
     def _close_window(self, *, force: bool = False) -> None:
         books = self.books
