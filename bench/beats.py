@@ -2,7 +2,7 @@
 
 Run `bench/beats.py [--quick] [--json] [--check]`; `--check` exits 1 and names what misses its gate.
 
-In one process, on a loop in virtual time: the real engine with its floor (and once more behind a real switchboard, as
+In one process, on a loop in virtual time: the real engine with its sessions (and once more behind a real gateway, as
 at a node that owns nothing, which tells the owner in one message who lives), over a store in memory that counts its
 commits. A worker is simulated by what an agent sends: a call that introduces it, then calls that wait 10 s for work and
 are repeated at once. Clock, network and HTTP are not real there, so the CPU is that of the exchange itself and of
@@ -142,7 +142,7 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     await engine.start()
     lost: list[str] = []
     engine.context.alarms.on_alarm = lambda alarm: lost.append(alarm.text) if alarm.kind == "worker_lost" else None
-    board: WorkerGateway | None = None
+    gateway: WorkerGateway | None = None
     exchange: Callable[[Call], Awaitable[Reply]] = engine.workers.exchange
 
     async def beat(workers: Sequence[str]) -> None:
@@ -151,17 +151,17 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
         engine.workers.heartbeats(told.via, told.workers)
 
     if behind:
-        board = WorkerGateway(
-            way=lambda _, call: engine.workers.exchange(call),
-            beat=beat,
+        gateway = WorkerGateway(
+            route=lambda _, call: engine.workers.exchange(call),
+            heartbeats=beat,
             session="n2",
             partitions=1,
             clock=clock,
             on_alarm=lambda _kind, _text: None,  # its owner says the same
             detector=FailureDetector(),
         )
-        board.start()
-        exchange = board.exchange
+        gateway.start()
+        exchange = gateway.exchange
     crowd = Beating(exchange, count)
     jobs = [asyncio.create_task(crowd.worker(number)) for number in range(count)]
     while crowd.seated < count or not engine.context.idle:
@@ -181,8 +181,8 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     for job in jobs:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
-    if board is not None:
-        await board.close()
+    if gateway is not None:
+        await gateway.close()
     await engine.stop()
     return {
         "workers": count,

@@ -85,7 +85,7 @@ async def test_lines_of_an_attempt_that_was_cancelled_are_kept(http, held):
 async def test_a_later_start_of_a_worker_does_not_write_the_log_of_an_earlier_one(http, held, engine):
     run_id, work, holder, _ = held
     await holder.finish(work)
-    engine.workers.seats["w1"].closed_ms = 1
+    engine.workers.registered["w1"].session.closed_ms = 1
     await asyncio.sleep(0.05)
     again = Worker(http)
     again.session = "session-later"
@@ -159,7 +159,7 @@ async def test_a_session_goes_on_delivering_lines_after_a_restart_of_the_server(
 async def test_a_worker_that_was_lost_for_a_moment_is_asked_to_send_its_lines_again(http, held, engine):
     run_id, work, holder, _ = held
     await holder.finish(work)
-    engine.workers._lose(engine.workers.seats["w1"], "silent")
+    engine.workers._lose(engine.workers.registered["w1"].session, "silent")
     async with asyncio.timeout(5):
         while "w1" in engine.context.state.worker_numbers:
             await asyncio.sleep(0.01)

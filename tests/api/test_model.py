@@ -86,7 +86,7 @@ async def test_a_worker_has_its_labels_last_beat_and_capacity(http, engine):
     worker = Worker(http, "gpu-1", credit=7)
     await worker.call(profile=WorkerProfile(queues=("default",), labels={"gpu": "true"}, slots=7))
     before = (await http.get("/v1/workers")).json()["workers"][0]
-    engine.workers.seats["gpu-1"].heard_ms -= 5_000
+    engine.workers.registered["gpu-1"].session.heard_ms -= 5_000
     later = (await http.get("/v1/workers")).json()["workers"][0]
     await worker.call()
     beaten = (await http.get("/v1/workers")).json()["workers"][0]

@@ -62,13 +62,13 @@ async def test_a_closed_connection_tells_of_a_worker_s_death(engine, server):
     async with httpx2.AsyncClient(base_url=server.address) as client:
         worker = Worker(client)
         await worker.call()
-        seat = engine.workers.seats["w1"]
+        session = engine.workers.registered["w1"].session
         waiting = asyncio.create_task(worker.call(wait_ms=20_000))
-        await until(lambda: seat.woken is not None)
-        assert not seat.closed_ms
+        await until(lambda: session.waits_for_work)
+        assert not session.closed_ms
         waiting.cancel()
 
-    await until(lambda: seat.closed_ms)
+    await until(lambda: session.closed_ms)
 
 
 async def test_stopping_ends_long_polls_at_once(engine):
@@ -78,7 +78,7 @@ async def test_stopping_ends_long_polls_at_once(engine):
         worker = Worker(client)
         await worker.call()
         waiting = asyncio.create_task(worker.call(wait_ms=20_000))
-        await until(lambda: engine.workers.seats["w1"].woken is not None)
+        await until(lambda: engine.workers.registered["w1"].session.waits_for_work)
         async with asyncio.timeout(10):
             await server.stop()
 
@@ -215,8 +215,8 @@ async def test_the_server_runs_on_uvloop_too(tmp_path):
             run_id = await submit(client)
             await worker.finish(*await worker.work())
             state = (await client.get(f"/v1/runs/{run_id}")).json()["state"]
-            seat = engine.workers.seats["w1"]
-        await until(lambda: seat.closed_ms)
+            session = engine.workers.registered["w1"].session
+        await until(lambda: session.closed_ms)
         await server.stop()
         await engine.stop()
         return state

@@ -53,7 +53,9 @@ def seats(houses, worker):
     """Where it sits: the partition, and who stands for it."""
     engines = {number: engine for house in houses for number, engine in house.node.engines.items()}
     return {
-        number: engine.workers.seats[worker].via for number, engine in engines.items() if worker in engine.workers.seats
+        number: engine.workers.registered[worker].via
+        for number, engine in engines.items()
+        if worker in engine.workers.registered
     }
 
 
@@ -67,7 +69,7 @@ async def test_it_sits_at_every_owner_and_no_node_stands_for_it(cluster, houses)
     assert {run["state"] for run in runs} == {"completed"}
     assert set(doing.begun.values()) == {1}
     assert seats(houses, "w1") == {0: "", 1: ""}
-    assert not houses[0].node.board.guests and not houses[1].node.board.guests
+    assert not houses[0].node.gateway.workers and not houses[1].node.gateway.workers
     assert {task >> NUMBER_BITS for task, _ in doing.begun} == {0, 1}, "both partitions had work"
 
 
@@ -242,7 +244,7 @@ async def test_a_worker_finds_back_to_every_partition_when_two_of_three_owners_h
         await asyncio.sleep(0.5)
     await cluster.until(lambda: len(houses[0].node.engines) == 6)
     floors = [engine.workers for engine in houses[0].node.engines.values()]
-    await cluster.until(lambda: all(floor.seats["w1"].session for floor in floors))
+    await cluster.until(lambda: all(floor.registered["w1"].session.id for floor in floors))
     runs = await cluster.ended(houses[0], await cluster.submit(houses[0], 60))
     for server in hung:
         await server.close()
@@ -256,10 +258,10 @@ async def test_a_call_that_something_else_cancels_does_not_end_the_way_to_its_pa
     doing = Doing(seconds=0.3, slots=SLOTS)
     await cluster.work(houses[0], "w1", doing, reach=HttpOwnerConnections())
     ids = await cluster.submit(houses[0], 10) + await cluster.submit(houses[1], 10)
-    (guest,) = link_of(cluster)._board.guests.values()
+    (worker,) = link_of(cluster)._gateway.workers.values()
     for _ in range(30):
-        for line in guest.lines:
-            for call in (line._poll, line._post):
+        for owner in worker.owners:
+            for call in (owner._poll, owner._post):
                 if call is not None:
                     call.cancel()
         await asyncio.sleep(0.02)
@@ -267,7 +269,7 @@ async def test_a_call_that_something_else_cancels_does_not_end_the_way_to_its_pa
 
     assert {run["state"] for run in runs} == {"completed"}
     assert set(doing.begun.values()) == {1}
-    assert all(line._poll is not None for line in guest.lines)
+    assert all(owner._poll is not None for owner in worker.owners)
 
 
 class Talking(Doing):

@@ -58,7 +58,7 @@ async def test_one_connection_carries_the_calls_of_all_workers_in_few_frames(hou
     await introduced(house, peers)
 
     assert len(house.node._trunks) == 1
-    assert len(house.node.engines[0].workers.seats) == WORKERS
+    assert len(house.node.engines[0].workers.registered) == WORKERS
     assert len(frames) <= 5
 
 
@@ -66,7 +66,7 @@ async def test_calls_that_wait_end_with_their_connection_and_are_asked_again(hou
     address = await introduced(house, peers)
     waiting = [asyncio.create_task(peers.exchange(address, 0, waiting_call(number))) for number in range(WORKERS)]
     floor = house.node.engines[0].workers
-    await until(lambda: all(seat.woken is not None for seat in floor.seats.values()))
+    await until(lambda: all(worker.session.waits_for_work for worker in floor.registered.values()))
     for trunk in list(house.node._trunks):
         trunk.close()
     ended = await asyncio.gather(*waiting, return_exceptions=True)
@@ -79,7 +79,7 @@ async def test_calls_that_wait_end_with_their_connection_and_are_asked_again(hou
 async def test_a_node_that_is_gone_keeps_nobody_waiting(house, peers):
     address = await introduced(house, peers)
     waiting = asyncio.create_task(peers.exchange(address, 0, waiting_call(1)))
-    await until(lambda: house.node.engines[0].workers.seats["w1"].woken is not None)
+    await until(lambda: house.node.engines[0].workers.registered["w1"].session.waits_for_work)
     peers.keep_only(["http://somebody.else"])
 
     with pytest.raises(Unavailable):
@@ -98,15 +98,15 @@ async def test_a_call_that_nobody_waits_for_is_ended_at_the_owner(house, peers):
 
 async def test_who_lives_is_said_in_one_message(house, peers):
     address = await introduced(house, peers)
-    seats = house.node.engines[0].workers.seats
-    for seat in seats.values():
-        seat.heard_ms = 0
-    seats["w2"].via = "n3~1"
+    workers = house.node.engines[0].workers.registered
+    for worker in workers.values():
+        worker.session.heard_ms = 0
+    workers["w2"].via = "n3~1"
     await peers.beat(address, "n2~1", ["w1", "w2", "unknown"])
 
-    assert seats["w1"].heard_ms > 0
-    assert seats["w2"].heard_ms == 0  # another node stands for it
-    assert seats["w3"].heard_ms == 0
+    assert workers["w1"].session.heard_ms > 0
+    assert workers["w2"].session.heard_ms == 0  # another node stands for it
+    assert workers["w3"].session.heard_ms == 0
 
 
 async def test_where_no_trunk_is_spoken_each_call_is_a_request(house, peers, monkeypatch):
@@ -119,7 +119,7 @@ async def test_where_no_trunk_is_spoken_each_call_is_a_request(house, peers, mon
     monkeypatch.setattr(MultiplexedConnection, "ask", refuse)
     await introduced(house, peers)
 
-    assert len(house.node.engines[0].workers.seats) == WORKERS
+    assert len(house.node.engines[0].workers.registered) == WORKERS
     assert not house.node._trunks
     count = len(tried)
     await peers.exchange(house.node.member.address, 0, Call("w1", "s@1.n1", 2, 1, via="n2~1"))
@@ -146,7 +146,7 @@ async def test_one_that_comes_back_while_it_is_said_to_be_lost_keeps_its_seat(ho
     back = Call("w1", "s@2.n1", 1, 1, held=(), profile=WorkerProfile(slots=1), via="n2~1")
     await asyncio.gather(lost, floor.exchange(back))
 
-    assert floor.seats["w1"].session == "s@2.n1"
+    assert floor.registered["w1"].session.id == "s@2.n1"
     assert "w1" in house.node.engines[0].context.state.worker_numbers
 
 
@@ -199,7 +199,7 @@ async def test_a_repeated_call_outlives_the_first_whose_caller_gave_up(house, pe
     address = await introduced(house, peers)
     floor = house.node.engines[0].workers
     first = asyncio.create_task(floor.exchange(waiting_call(1)))
-    await until(lambda: floor.seats["w1"].woken is not None)
+    await until(lambda: floor.registered["w1"].session.waits_for_work)
     again = asyncio.create_task(floor.exchange(waiting_call(1)))
     await asyncio.sleep(0.05)
     first.cancel()

@@ -365,11 +365,11 @@ async def fired(cluster, house, count, *, seconds=10.0):
 
 async def told_silent(cluster, house, name, *, seconds=10.0):
     """The metrics of a node that has not heard `name` for 13 s; where the worker calls meanwhile, asked again."""
-    guest, until = house.node.board.guests[name], time.monotonic() + seconds
+    session, until = house.node.gateway.workers[name].session, time.monotonic() + seconds
     while True:
-        guest.heard_ms -= 13_000
+        session.heard_ms -= 13_000
         text = (await cluster.get(house, "/metrics")).text
-        guest.heard_ms = int(time.monotonic() * 1000)
+        session.heard_ms = int(time.monotonic() * 1000)
         if "tickwork_attempts_orphaned 1.0" in text:
             return text
         assert time.monotonic() < until, text

@@ -7,10 +7,10 @@ from tickwork.protocol.worker_messages import Reply, WorkerProfile
 
 
 class Worker:
-    def bring(self, work, spec): ...
-    def call_off(self, key): ...
-    def line_heard(self, line): ...
-    def line_ended(self, error): ...
+    def offer(self, job, spec): ...
+    def cancel(self, key): ...
+    def owner_replied(self, owner): ...
+    def owner_session_ended(self, error): ...
 
 
 async def test_the_reply_to_a_call_that_waited_does_not_say_what_the_owner_believes():
@@ -22,21 +22,21 @@ async def test_the_reply_to_a_call_that_waited_does_not_say_what_the_owner_belie
             await next(left)
         return Reply(call.seq)
 
-    line = OwnerSession(Worker(), 3, way=way, name="w1", session="s", profile=WorkerProfile(), via="n1")
+    line = OwnerSession(Worker(), 3, route=way, name="w1", session="s", profile=WorkerProfile(), via="n1")
     line.share = 10
     line.start(())
     async with asyncio.timeout(5):
         while line._poll is None or line._introduce:
             await asyncio.sleep(0)
-    assert line.told == 10
+    assert line.believed_share == 10
     line.set_share(4)
     async with asyncio.timeout(5):
-        while line.told != 4:
+        while line.believed_share != 4:
             await asyncio.sleep(0)
 
     waited = line._poll
     waits[0].set_result(None)
     await waited
 
-    assert line.told == 4
+    assert line.believed_share == 4
     await line.hang_up()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.cluster.dealing import split_credit
 from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of, partitions_of_run, place
+from tickwork.cluster.worker_gateway import split_credit
 from tickwork.core.base.stable_hash import stable_hash
 from tickwork.ports.store import Route
 from tickwork.system.uuids import Uuids

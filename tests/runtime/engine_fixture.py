@@ -96,9 +96,9 @@ class House:
         tasks = [*engine.context.live._tasks, *engine.context._jobs, *engine.workers._jobs]
         for task in tasks:
             task.cancel()
-        for seat in engine.workers.seats.values():
-            if seat.woken is not None:
-                seat.woken.cancel()  # its connection ends with the process
+        for worker in engine.workers.registered.values():
+            if worker.session._wakeup is not None:
+                worker.session._wakeup.cancel()  # its connection ends with the process
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def define(self, name: str, *nodes: dict[str, Any], **fields: Any) -> None:

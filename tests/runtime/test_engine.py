@@ -385,7 +385,7 @@ async def test_what_a_burst_of_timers_began_goes_out_although_reports_of_its_wor
     await hand.sit_down()
     waiting = asyncio.create_task(hand.call(wait_ms=20_000))
     await asyncio.sleep(0.01)
-    house.engine.workers.seats["w1"].reporting += 1  # as while these timers keep its reports waiting
+    house.engine.workers.registered["w1"].session.reporting += 1  # as while these timers keep its reports waiting
 
     await house.submit("w")
     await delayed(house, 1)
@@ -446,7 +446,7 @@ async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(hous
     house.engine.workers.connection_closed(first.peer)
     house.clock.pass_ms(2_000)
     await asyncio.sleep(0.6)
-    assert "w1" in house.engine.workers.seats
+    assert "w1" in house.engine.workers.registered
 
     house.clock.pass_ms(1_000)
     [again] = await second.take()
@@ -466,16 +466,16 @@ async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
     await hand.take()
     house.clock.pass_ms(24_000)
     await asyncio.sleep(0.6)
-    assert "w1" in house.engine.workers.seats
+    assert "w1" in house.engine.workers.registered
     await hand.call()
     house.clock.pass_ms(24_000)
     await asyncio.sleep(0.6)
-    assert "w1" in house.engine.workers.seats
+    assert "w1" in house.engine.workers.registered
 
     house.clock.pass_ms(2_000)
     await asyncio.sleep(0.6)
 
-    assert "w1" not in house.engine.workers.seats and not house.engine.context.state.workers
+    assert "w1" not in house.engine.workers.registered and not house.engine.context.state.workers
 
 
 @pytest.mark.proves("S001-58")
@@ -1071,10 +1071,10 @@ async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(
     await asyncio.sleep(0.01)
 
     house.engine.workers.connection_closed("w1:2")
-    assert not house.engine.workers.seats["w1"].closed_ms
+    assert not house.engine.workers.registered["w1"].session.closed_ms
     house.engine.workers.connection_closed("w1:1")
 
-    assert house.engine.workers.seats["w1"].closed_ms
+    assert house.engine.workers.registered["w1"].session.closed_ms
     await asyncio.wait_for(waiting, 10)
 
 

@@ -158,7 +158,11 @@ class Node:
     def _workers(self) -> dict[int, set[str]]:
         engines = self._node.engines if self._node is not None else {}
         return {
-            number: {seat.worker for seat in engine.workers.seats.values() if seat.session and not seat.closed_ms}
+            number: {
+                name
+                for name, worker in engine.workers.registered.items()
+                if worker.session.id and not worker.session.closed_ms
+            }
             for number, engine in engines.items()
         }
 

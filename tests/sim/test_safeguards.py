@@ -13,9 +13,8 @@ from sim import checkers, scenario
 from sim import links as net
 from sim.__main__ import _options
 from tickwork.api import forwarding as ways
-from tickwork.cluster import node
+from tickwork.cluster import node, worker_gateway
 from tickwork.cluster import owner_session as line
-from tickwork.cluster import worker_gateway as switchboard
 from tickwork.core import machine
 from tickwork.core.decide import worker_reports as reports
 from tickwork.core.state import inputs
@@ -23,9 +22,7 @@ from tickwork.core.state.lifecycle import Phase
 from tickwork.executors import process_pool as pool
 from tickwork.runtime.partition import logical_clock as timekeeper
 from tickwork.runtime.partition import partition
-from tickwork.runtime.workers import reports as reporting
-from tickwork.runtime.workers import seat
-from tickwork.runtime.workers import sessions as floor
+from tickwork.runtime.workers import sessions
 from tickwork.stores.memory import store as memory
 from tickwork.worker import exchange as caller
 
@@ -131,12 +128,12 @@ def work_before_the_commit(patch):
 
 def workers_without_a_start(patch):
     """A process that was started again under its name is taken for the one before it."""
-    offered = seat.offer_of
+    offered = sessions.offer_of
 
-    def offer_of(place, credit):
-        return msgspec.structs.replace(offered(place, credit), start="")
+    def offer_of(worker, credit):
+        return msgspec.structs.replace(offered(worker, credit), start="")
 
-    patch.setattr(reporting, "offer_of", offer_of)
+    patch.setattr(sessions, "offer_of", offer_of)
 
 
 def changes_beside_the_events(patch):
@@ -228,7 +225,7 @@ def calls_that_end_with_the_connection_of_another(patch):
 
 
 def stores_that_are_not_compared(patch):
-    for module in (floor, switchboard):
+    for module in (sessions, worker_gateway):
         patch.setattr(module, "of_other_store", lambda _call, _store: None)
 
 

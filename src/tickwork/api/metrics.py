@@ -41,8 +41,8 @@ class _Cluster(Collector):
         node = self._node
         yield GaugeMetricFamily("tickwork_partitions_owned", "Partitions of this node.", value=len(node.engines))
         yield GaugeMetricFamily("tickwork_nodes", "Nodes that live.", value=len(node.ownership.members))
-        yield GaugeMetricFamily("tickwork_guests", "Workers that speak to this node.", value=len(node.board.guests))
-        yield from _beats(node.board.heartbeat_ages())
+        yield GaugeMetricFamily("tickwork_guests", "Workers that speak to this node.", value=len(node.gateway.workers))
+        yield from _beats(node.gateway.heartbeat_ages())
         yield _labelled(
             CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
             node.alarms.counts,

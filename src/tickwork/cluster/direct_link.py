@@ -103,7 +103,7 @@ class OwnerLink:
 
     def __init__(self, given: GatewayLink, reach: OwnerConnections, *, clock: Clock) -> None:
         self._given, self._reach, self._clock = given, reach, clock
-        self._board: WorkerGateway | None = None  # as long as every owner is spoken to
+        self._gateway: WorkerGateway | None = None  # as long as every owner is spoken to
         self._found: WorkerGateway | None = None  # the same, from the next call on
         self._owners: tuple[str, ...] = ()  # addresses, by partition
         self._unreached: dict[str, float] = {}  # since when
@@ -113,14 +113,14 @@ class OwnerLink:
 
     @property
     def direct(self) -> bool:
-        return self._board is not None
+        return self._gateway is not None
 
     async def call(self, call: Call) -> Reply:
-        if self._board is None and not call.goodbye:
+        if self._gateway is None and not call.goodbye:
             await self._look_for_ways()
             self._change_over()
-        board = self._board
-        return await self._given.call(call) if board is None else await board.exchange(call)
+        gateway = self._gateway
+        return await self._given.call(call) if gateway is None else await gateway.exchange(call)
 
     async def fetch(self, digest: str) -> bytes:
         return await self._given.fetch(digest)
@@ -163,16 +163,16 @@ class OwnerLink:
                 for address in dict.fromkeys(found.partitions):
                     await self._reach.open(address)
                 self._owners = found.partitions
-                self._found = self._new_board(found.store)
+                self._found = self._new_gateway(found.store)
         except Refused:
             self._look_at = math.inf  # it is alone
         except (Unavailable, UpgradeRefused):
             self._reach.keep_only(())
 
-    def _new_board(self, store: str) -> WorkerGateway:
+    def _new_gateway(self, store: str) -> WorkerGateway:
         return WorkerGateway(
-            way=self._way,
-            beat=_nobody,
+            route=self._exchange_with_owner,
+            heartbeats=_no_heartbeats,
             session="own",
             partitions=len(self._owners),
             clock=self._clock,
@@ -184,29 +184,29 @@ class OwnerLink:
 
     def _change_over(self) -> None:
         if self._found is not None:
-            self._board, self._found = self._found, None
+            self._gateway, self._found = self._found, None
             self._look_at = asyncio.get_running_loop().time()
 
     def _fall_back(self) -> None:
         """To the given server, which stands for this worker again."""
-        board, self._board, self._found = self._board, None, None
-        if board is None:
+        gateway, self._gateway, self._found = self._gateway, None, None
+        if gateway is None:
             return
         self._pause_s = LOOK_S
         self._look_at = asyncio.get_running_loop().time() + LOOK_S
         self._unreached.clear()
-        closing = asyncio.get_running_loop().create_task(self._close_board(board))
+        closing = asyncio.get_running_loop().create_task(self._close_gateway(gateway))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    async def _close_board(self, board: WorkerGateway) -> None:
-        await board.close()
-        if self._board is None:
+    async def _close_gateway(self, gateway: WorkerGateway) -> None:
+        await gateway.close()
+        if self._gateway is None:
             self._reach.keep_only(())
 
     # ---- to an owner
 
-    async def _way(self, partition: int, call: Call) -> Reply:
+    async def _exchange_with_owner(self, partition: int, call: Call) -> Reply:
         address = self._owners[partition]
         try:
             if not address:
@@ -228,7 +228,7 @@ class OwnerLink:
 
     def _look_again(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._looking is None and self._board is not None and loop.time() >= self._look_at:
+        if self._looking is None and self._gateway is not None and loop.time() >= self._look_at:
             self._look_at = loop.time() + AGAIN_S
             self._look_by(self._follow_owners())
 
@@ -243,16 +243,16 @@ class OwnerLink:
                 continue
         else:
             return  # whoever tries again looks again
-        board, before = self._board, self._owners
-        moved = board is not None and bool(owners.store and board.store) and owners.store != board.store
-        if board is None or moved or len(found) != len(before) or self._out_of_reach(found):
+        gateway, before = self._gateway, self._owners
+        moved = gateway is not None and bool(owners.store and gateway.store) and owners.store != gateway.store
+        if gateway is None or moved or len(found) != len(before) or self._out_of_reach(found):
             self._fall_back()
             return
         self._owners = found
         self._reach.keep_only(found)
         for partition, address in enumerate(found):
             if address and address != before[partition]:
-                board.owner_moved(partition)
+                gateway.owner_moved(partition)
 
     def _out_of_reach(self, owners: tuple[str, ...]) -> bool:
         """Whether one of them lives, as the others say, and not for this worker."""
@@ -270,8 +270,8 @@ class OwnerLink:
             looking.result()
 
 
-async def _nobody(_workers: object) -> None:
-    """Who calls each owner by itself needs nobody to say that it lives."""
+async def _no_heartbeats(_workers: object) -> None:
+    """A worker that calls each owner itself needs no other sender of heartbeats."""
 
 
 def _unreached(address: str, error: Exception) -> OwnerUnreachable:

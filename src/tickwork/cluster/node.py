@@ -151,7 +151,7 @@ class Node:
         self._make_engine = make_engine
         self._ttl_ms, self._retry_ms, self._lost_after_ms = ttl_ms, retry_ms, lost_after_ms
         self._ownership: Ownership | None = None
-        self._board: WorkerGateway | None = None
+        self._gateway: WorkerGateway | None = None
         self._jobs: list[asyncio.Task[None]] = []
         self._looked_s = 0.0
         self._attend = attend
@@ -189,9 +189,9 @@ class Node:
                 ttl_ms=self._ttl_ms,
                 retry_ms=self._retry_ms,
             )
-            self._board = WorkerGateway(
-                way=self._way,
-                beat=self._beat_for,
+            self._gateway = WorkerGateway(
+                route=self._exchange_with_owner,
+                heartbeats=self._send_heartbeats,
                 session=self.member.session,
                 partitions=self.partitions,
                 clock=self._clock,
@@ -199,7 +199,7 @@ class Node:
                 detector=FailureDetector(lost_after_ms=self._lost_after_ms),
                 store=self.cluster,
             )
-            self._board.start()
+            self._gateway.start()
             await self._ownership.start()
         except BaseException:
             await self.leases.close()
@@ -235,8 +235,8 @@ class Node:
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
-        if self._board is not None:
-            await self._board.close()
+        if self._gateway is not None:
+            await self._gateway.close()
         for partition in list(self.engines):
             await self._finish(partition)
         await self._peers.close()
@@ -249,9 +249,9 @@ class Node:
         return self._ownership
 
     @property
-    def board(self) -> WorkerGateway:
-        assert self._board is not None, "the node is started"
-        return self._board
+    def gateway(self) -> WorkerGateway:
+        assert self._gateway is not None, "the node is started"
+        return self._gateway
 
     @property
     def why_not_accepting(self) -> str:
@@ -316,8 +316,8 @@ class Node:
 
     def _owner_moved(self, partition: int) -> None:
         self._peers.keep_only({member.address for member in self.ownership.members})
-        if self._board is not None:
-            self._board.owner_moved(partition)
+        if self._gateway is not None:
+            self._gateway.owner_moved(partition)
 
     async def _leave(self, partition: int) -> None:
         attendant = self._attendants.pop(partition, None)
@@ -478,7 +478,7 @@ class Node:
         only = self.engines.get(0) if self.partitions == 1 else None
         if only is not None:
             return await only.workers.exchange(call, peer)
-        return await self.board.exchange(call, peer)
+        return await self.gateway.exchange(call, peer)
 
     async def exchange_at(self, partition: int, call: Call, peer: str = "") -> Reply:
         """Of a node that stands for a worker, or of a worker that speaks to every owner: then its connection counts."""
@@ -494,7 +494,7 @@ class Node:
         for engine in self.engines.values():
             engine.workers.heartbeats(beats.via, beats.workers)
 
-    async def _beat_for(self, workers: Sequence[str]) -> None:
+    async def _send_heartbeats(self, workers: Sequence[str]) -> None:
         self.heartbeats(Heartbeats(self.member.session, tuple(workers)))
         own = self.member.session
         owners = {holding.address for holding in self.ownership.holdings.values() if holding.session != own}
@@ -503,7 +503,7 @@ class Node:
             if isinstance(outcome, Exception) and not isinstance(outcome, TickworkError):
                 raise outcome
 
-    async def _way(self, partition: int, call: Call) -> Reply:
+    async def _exchange_with_owner(self, partition: int, call: Call) -> Reply:
         try:
             if partition in self.engines:
                 return await self.exchange_at(partition, call)
@@ -543,14 +543,14 @@ class Node:
     def connection_closed(self, peer: str) -> None:
         for engine in self.engines.values():
             engine.workers.connection_closed(peer)
-        if self._board is not None:
-            self._board.connection_closed(peer)
+        if self._gateway is not None:
+            self._gateway.connection_closed(peer)
 
     def release_workers(self) -> None:
         for engine in self.engines.values():
             engine.workers.release()
-        if self._board is not None:
-            self._board.release()
+        if self._gateway is not None:
+            self._gateway.release()
         for trunk in list(self._trunks):
             trunk.close()
 

@@ -1,8 +1,8 @@
-"""A line: the way of one worker to the owner of one partition, kept by the node that stands for it or by itself.
+"""Session of one worker with the owner of one partition, kept by the gateway that speaks for it or by the worker.
 
 What the owner sends goes on to the worker; what the worker reports for this partition goes to the owner, and the
-worker is told when it is durable there. The owner may be this node itself, or move: the line finds it again and says
-what is held.
+worker learns when it is durable there. The owner may be this node itself, and may change: the session finds the new
+one and lists what is held.
 """
 
 import asyncio
@@ -31,30 +31,30 @@ _LAST = frozenset((Succeeded, Failed, HandedBack))
 
 
 class OwnerSessionHost(Protocol):
-    """Whom a line stands for."""
+    """The worker that an owner session speaks for."""
 
-    def bring(self, work: AttemptJob, spec: NodeSpec) -> None: ...
+    def offer(self, job: AttemptJob, spec: NodeSpec) -> None: ...
 
-    def call_off(self, key: Key) -> None: ...
+    def cancel(self, key: Key) -> None: ...
 
-    def line_ended(self, error: BaseException) -> None: ...
+    def owner_session_ended(self, error: BaseException) -> None: ...
 
-    def line_heard(self, line: "OwnerSession") -> None: ...
+    def owner_replied(self, owner: "OwnerSession") -> None: ...
 
 
 class ReportBatch:
     """Reports of one call for one partition: `done` when all are durable. One that is on its way for an earlier call
     counts for both."""
 
-    def __init__(self, line: "OwnerSession") -> None:
+    def __init__(self, owner: "OwnerSession") -> None:
         self.reports: dict[int, Report] = {}  # by identity
         self.left = 0
         self.fenced: list[Key] = []
         self.done = asyncio.Event()
-        self._line = line
+        self._owner = owner
 
     def waiting(self) -> list[Report]:
-        return [report for name, report in self.reports.items() if self._line.owes(name, self)]
+        return [report for name, report in self.reports.items() if self._owner.owes(name, self)]
 
     def settle(self) -> None:
         self.left -= 1
@@ -68,25 +68,25 @@ class OwnerSession(ExchangeClient[None]):
         worker: OwnerSessionHost,
         partition: int,
         *,
-        way: ExchangeRoute,
+        route: ExchangeRoute,
         name: str,
         session: str,
         profile: WorkerProfile,
         via: str,
         store: str = "",
     ) -> None:
-        """`via` is the node that stands for the worker, and beats for it; "": the worker does so itself."""
+        """`via` is the node that speaks for the worker and sends its heartbeats; "": the worker does so itself."""
         beat_ms = VIA_WAIT_MS_MAX if via else BEAT_MS
         super().__init__(
             name=name, session=session, profile=profile, via=via, share=not via, beat_ms=beat_ms, store=store
         )
         self.partition = partition
         self.share = 0  # of the worker's credit
-        self.told = 0  # the most of it that the owner may still believe in
-        self._told_by = 0  # the number of the call that it heard last
+        self.believed_share = 0  # the largest share that the owner may still count on
+        self._believed_seq = 0  # number of the latest call that the owner has answered
         self.wanted = 0
         self._worker = worker
-        self._way = way
+        self._route = route
         self._batches: dict[int, tuple[ReportBatch, ...]] = {}  # by report
         self._terminal: dict[Key, Report] = {}  # last reports on their way
 
@@ -106,7 +106,7 @@ class OwnerSession(ExchangeClient[None]):
     def _ended(self, over: "asyncio.Future[None]") -> None:
         error = None if over.cancelled() else over.exception()
         if error is not None:
-            self._worker.line_ended(error)
+            self._worker.owner_session_ended(error)
 
     def holds_only(self, held: Iterable[Key]) -> None:
         """What the worker says; what else was on its way is offered again."""
@@ -155,7 +155,7 @@ class OwnerSession(ExchangeClient[None]):
             self._post = self._begin_call(self._deliver, self._call())
 
     async def end(self, *, lost: bool) -> None:
-        """The worker is gone, with or without a word. Its owner learns it, unless it cannot be reached."""
+        """The worker is gone, with or without goodbye. The owner learns it, unless it cannot be reached."""
         self._draining = True
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
@@ -165,12 +165,12 @@ class OwnerSession(ExchangeClient[None]):
             call = Call(call.worker, call.session, call.seq, via=self._via, lost=True)
         try:
             async with asyncio.timeout(FAREWELL_S):
-                await self._way(self.partition, call)
+                await self._route(self.partition, call)
         except (TimeoutError, TickworkError):
             pass  # it notices by itself
 
     async def hang_up(self) -> None:
-        """Without a word: the worker goes on elsewhere."""
+        """End without a message to the owner: the worker goes on elsewhere."""
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
         await self._end_calls()
@@ -178,10 +178,10 @@ class OwnerSession(ExchangeClient[None]):
     # ---- of a caller
 
     async def _ask(self, call: Call) -> Reply:
-        self.told = max(self.told, call.credit)
-        reply = await self._way(self.partition, call)
-        if not reply.resync and not reply.refused and call.seq > self._told_by:  # one that waited says what was
-            self.told, self._told_by = call.credit, call.seq
+        self.believed_share = max(self.believed_share, call.credit)
+        reply = await self._route(self.partition, call)
+        if not reply.resync and not reply.refused and call.seq > self._believed_seq:  # one that waited says what was
+            self.believed_share, self._believed_seq = call.credit, call.seq
         return reply
 
     def _room(self) -> int:
@@ -222,12 +222,12 @@ class OwnerSession(ExchangeClient[None]):
     def _stop(self, key: Key) -> None:
         self._held.pop(key, None)
         self._terminal.pop(key, None)
-        for report in [one for one in self._pending if (one.task, one.attempt) == key]:
+        for report in [report for report in self._pending if (report.task, report.attempt) == key]:
             for batch in self._batches.get(id(report), ()):
                 batch.fenced.append(key)
             self._settle_one(report)
-        self._pending = [one for one in self._pending if (one.task, one.attempt) != key]
-        self._worker.call_off(key)
+        self._pending = [report for report in self._pending if (report.task, report.attempt) != key]
+        self._worker.cancel(key)
 
     def _begin(self, work: AttemptJob) -> None:
         key = (work.task, work.attempt)
@@ -238,8 +238,8 @@ class OwnerSession(ExchangeClient[None]):
             self._doubt = self._introduce = True
             return
         self._held[key] = None
-        self._worker.bring(work, spec)
+        self._worker.offer(work, spec)
 
     def _heard(self, reply: Reply) -> None:
         self.wanted = reply.wanted
-        self._worker.line_heard(self)
+        self._worker.owner_replied(self)

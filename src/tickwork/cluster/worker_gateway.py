@@ -1,18 +1,18 @@
-"""The switchboard: workers speak to this node, and the node speaks for each of them to the owners of all partitions.
+"""Gateway of a node: workers talk to this node, and it talks for each of them to the owners of all partitions.
 
-A worker's one call is taken apart by partition and its one reply put together from theirs. Its credit is dealt out so
-that the parts never exceed it. Beats stay here: whether a worker is gone is decided where it was heard, and owners hear
-of all that live in one message. A partition whose owner cannot be reached holds up nobody else: what could not be
-delivered is asked for again.
+It splits a worker's call by partition and joins the replies of the owners to one. It divides the worker's credit so
+that the shares never exceed it. Heartbeats stay here: the node that hears a worker decides whether it is lost, and
+reports all live workers to the owners in one message. A partition whose owner cannot be reached delays no other;
+reports that could not be delivered are requested again.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
-from tickwork.cluster.dealing import split_credit
 from tickwork.cluster.owner_session import ExchangeRoute, OwnerSession, ReportBatch
-from tickwork.core.base.errors import Refused, Unavailable
+from tickwork.core.base.errors import Refused
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.system import Clock
 from tickwork.protocol.worker_messages import (
@@ -27,114 +27,109 @@ from tickwork.protocol.worker_messages import (
 )
 from tickwork.runtime.supervision import supervised
 from tickwork.runtime.workers.failure_detector import SILENT_MS, FailureDetector, HeartbeatAges
-from tickwork.runtime.workers.sessions import GIVEN_UP, MOVED, RETRY_MS, WAIT_MS_MAX
+from tickwork.runtime.workers.sessions import (
+    MOVED,
+    WAIT_MS_MAX,
+    ReplyFuture,
+    WorkerSession,
+    name_in_use,
+    shutting_down,
+)
 from tickwork.worker.exchange import Key
 
-DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again
+DELIVER_S = 2.0  # after which a report that is not durable yet is requested again
 CHECK_S = 0.5
-BEATS_MS = 8_000  # how often owners hear who lives, at most a third of what makes them doubt it
-DEAL_S = 0.1  # how often credit is dealt anew because of what partitions want
+HEARTBEATS_MS = 8_000  # how often owners hear which workers live: at most a third of what makes them doubt it
+SPLIT_S = 0.1  # how often at most credit is divided again because a partition wants more
 
 
 class ProxiedWorker:
-    """One worker, as this node knows it."""
+    """A worker that talks to this node: its session here, and one session with the owner of each partition."""
 
-    def __init__(self, board: "WorkerGateway", call: Call, heard_ms: int) -> None:
-        self.worker, self.session = call.worker, call.session
+    def __init__(self, gateway: "WorkerGateway", call: Call, heard_ms: int) -> None:
+        self.session = WorkerSession(call.worker, call.session, heard_ms)
         self.profile = call.profile or WorkerProfile()
-        self.heard_ms, self.closed_ms, self.peer, self.process = heard_ms, 0, "", ""
-        self.calls: dict[str, int] = {}
-        self.seq = 0
-        self.reply: asyncio.Future[Reply] | None = None
         self.credit = 0
-        self.mail: list[tuple[AttemptJob, NodeSpec]] = []
-        self.stops: list[Key] = []
-        self.specs: dict[int, None] = {}
-        self.woken: asyncio.Future[None] | None = None
-        self.reporting = 0
         self.refused = ""
         self.gone = False
-        self._board = board
-        self._unmet = False  # something is promised that another partition has yet to give up
-        self._dealing: asyncio.Handle | None = None
-        session = f"{call.session}@{call.seq}.{board.session}"
-        self.lines = [
+        self._gateway = gateway
+        self._unmet = False  # a share is promised that another partition has yet to give up
+        self._splitting: asyncio.Handle | None = None
+        session_id = f"{call.session}@{call.seq}.{gateway.session}"
+        self.owners = [
             OwnerSession(
                 self,
                 partition,
-                way=board.way,
+                route=gateway.route,
                 name=call.worker,
-                session=session,
+                session=session_id,
                 profile=self.profile,
-                via=board.via,
-                store=board.store,
+                via=gateway.via,
+                store=gateway.store,
             )
-            for partition in range(board.partitions)
+            for partition in range(gateway.partitions)
         ]
 
-    def wake(self) -> None:
-        if self.woken is not None and not self.woken.done():
-            self.woken.set_result(None)
+    @property
+    def name(self) -> str:
+        return self.session.worker
 
-    # ---- what lines say
+    # ---- called by owner sessions
 
-    def bring(self, work: AttemptJob, spec: NodeSpec) -> None:
-        self.mail.append((work, spec))
-        if not self.reporting:
-            self.wake()
+    def offer(self, job: AttemptJob, spec: NodeSpec) -> None:
+        self.session.offer([(job, spec)])
 
-    def call_off(self, key: Key) -> None:
-        before = len(self.mail)
-        self.mail = [(work, spec) for work, spec in self.mail if (work.task, work.attempt) != key]
-        if len(self.mail) == before:
-            self.stops.append(key)
-            self.wake()
+    def cancel(self, key: Key) -> None:
+        if not self.session.withdraw(key):
+            self.session.cancel(key)
 
-    def line_heard(self, line: OwnerSession) -> None:
-        """Dealt anew where it helps, and not too often: each change is a decision that the journal keeps."""
-        starving = line.wanted > 0 and line.holds >= line.share
-        if self._dealing is None and not self.gone and (starving or self._unmet):
-            wait_s = 0.0 if self._unmet or not line.share else DEAL_S
-            self._dealing = asyncio.get_running_loop().call_later(wait_s, self._deal_again)
+    def owner_replied(self, owner: OwnerSession) -> None:
+        """Divide the credit again where it helps, and not too often: the journal keeps each change of a share."""
+        starving = owner.wanted > 0 and owner.holds >= owner.share
+        if self._splitting is None and not self.gone and (starving or self._unmet):
+            wait_s = 0.0 if self._unmet or not owner.share else SPLIT_S
+            self._splitting = asyncio.get_running_loop().call_later(wait_s, self._split_again)
 
-    def line_ended(self, error: BaseException) -> None:
-        self._board.refuse(self, str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}")
+    def owner_session_ended(self, error: BaseException) -> None:
+        self._gateway.refuse(self, str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}")
 
-    def _deal_again(self) -> None:
-        self._dealing = None
+    # ---- credit
+
+    def _split_again(self) -> None:
+        self._splitting = None
         if not self.gone:
-            self.deal()
+            self.split_credit()
 
-    def deal(self) -> None:
-        """What is taken from one partition goes to another only when the first has heard it."""
-        lines = self.lines
-        target = split_credit(self.credit, [line.holds for line in lines], [line.wanted for line in lines])
-        for line, share in zip(lines, target, strict=True):
-            if share < line.share:
-                line.set_share(share)
-        free = self.credit - sum(max(line.share, line.told) for line in lines)
-        for line, share in zip(lines, target, strict=True):
-            more = min(share - line.share, free)
+    def split_credit(self) -> None:
+        """What is taken from one partition goes to another only when the first owner has confirmed it."""
+        owners = self.owners
+        shares = split_credit(self.credit, [owner.holds for owner in owners], [owner.wanted for owner in owners])
+        for owner, share in zip(owners, shares, strict=True):
+            if share < owner.share:
+                owner.set_share(share)
+        free = self.credit - sum(max(owner.share, owner.believed_share) for owner in owners)
+        for owner, share in zip(owners, shares, strict=True):
+            more = min(share - owner.share, free)
             if more > 0:
                 free -= more
-                line.set_share(line.share + more)
-        self._unmet = any(share > line.share for line, share in zip(lines, target, strict=True))
+                owner.set_share(owner.share + more)
+        self._unmet = any(share > owner.share for owner, share in zip(owners, shares, strict=True))
 
-    def stop_dealing(self) -> None:
-        if self._dealing is not None:
-            self._dealing.cancel()
-            self._dealing = None
+    def stop_splitting(self) -> None:
+        if self._splitting is not None:
+            self._splitting.cancel()
+            self._splitting = None
 
 
 class WorkerGateway:
-    """`way` brings a call to the owner of a partition, `beat` tells all owners who lives; `session` is this start of
-    the node. `own`: there is no node, a worker speaks for itself."""
+    """`route` brings a call to the owner of a partition, `heartbeats` reports all live workers to the owners;
+    `session` is this start of the node. `own`: there is no node, a worker talks to the owners itself."""
 
     def __init__(
         self,
         *,
-        way: ExchangeRoute,
-        beat: Callable[[Sequence[str]], Awaitable[None]],
+        route: ExchangeRoute,
+        heartbeats: Callable[[Sequence[str]], Awaitable[None]],
         session: str,
         partitions: int,
         clock: Clock,
@@ -143,11 +138,11 @@ class WorkerGateway:
         own: bool = False,
         store: str = "",
     ) -> None:
-        self.way, self.session, self.partitions = way, session, partitions
+        self.route, self.session, self.partitions = route, session, partitions
         self.via = "" if own else session
         self.store = store  # identity of the store that the owners share
-        self.guests: dict[str, ProxiedWorker] = {}
-        self._beat = beat
+        self.workers: dict[str, ProxiedWorker] = {}
+        self._heartbeats = heartbeats
         self._clock = clock
         self._on_alarm = on_alarm
         self._detector = detector
@@ -155,33 +150,33 @@ class WorkerGateway:
         self._closing = False
 
     def heartbeat_ages(self) -> HeartbeatAges:
-        now_ms, guests = self._clock.mono_ms(), self.guests.values()
-        silent = [guest for guest in guests if now_ms - guest.heard_ms > SILENT_MS]
-        orphaned = sum(line.holds for guest in silent for line in guest.lines)
-        return HeartbeatAges([(now_ms - guest.heard_ms) / 1000 for guest in guests], orphaned)
+        now_ms, workers = self._clock.mono_ms(), self.workers.values()
+        silent = [worker for worker in workers if now_ms - worker.session.heard_ms > SILENT_MS]
+        orphaned = sum(owner.holds for worker in silent for owner in worker.owners)
+        return HeartbeatAges([(now_ms - worker.session.heard_ms) / 1000 for worker in workers], orphaned)
 
     def start(self) -> None:
         self._spawn(supervised(self._watch, name="losses of workers", on_alarm=self._on_alarm))
-        self._spawn(supervised(self._beat_for_all, name="beats to owners", on_alarm=self._on_alarm))
+        self._spawn(supervised(self._send_heartbeats, name="beats to owners", on_alarm=self._on_alarm))
 
     def owner_moved(self, partition: int) -> None:
-        """Who could not reach its owner asks again at once."""
-        for guest in self.guests.values():
-            guest.lines[partition].again()
+        """Retry at once where the owner could not be reached."""
+        for worker in self.workers.values():
+            worker.owners[partition].again()
 
     def release(self) -> None:
         self._closing = True
-        for guest in self.guests.values():
-            guest.wake()
+        for worker in self.workers.values():
+            worker.session.wake()
 
     async def close(self) -> None:
         self.release()
-        for guest in list(self.guests.values()):  # one may be refused by its owner meanwhile
-            guest.gone = True
-            guest.stop_dealing()
-            for line in guest.lines:
-                await line.hang_up()
-        self.guests.clear()
+        for worker in list(self.workers.values()):  # an owner may refuse one meanwhile
+            worker.gone = True
+            worker.stop_splitting()
+            for owner in worker.owners:
+                await owner.hang_up()
+        self.workers.clear()
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -191,101 +186,72 @@ class WorkerGateway:
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         if (other := of_other_store(call, self.store)) is not None:
             return other
-        guest = self._guest_for(call)
-        if isinstance(guest, Reply):
-            return guest
-        guest.heard_ms, guest.closed_ms, guest.peer = self._clock.mono_ms(), 0, peer
-        guest.calls[peer] = guest.calls.get(peer, 0) + 1
-        try:
-            return await self._reply_to(guest, call)
-        finally:
-            guest.calls[peer] -= 1
-            if not guest.calls[peer]:
-                del guest.calls[peer]
+        worker = self._worker_for(call)
+        if isinstance(worker, Reply):
+            return worker
+        handle = partial(self._handle, worker)
+        return await worker.session.exchange(call, handle, peer=peer, now_ms=self._clock.mono_ms())
 
-    def _guest_for(self, call: Call) -> ProxiedWorker | Reply:
-        guest = self.guests.get(call.worker)
-        if guest is not None and guest.session == call.session:
-            return guest if not guest.refused else Reply(call.seq, refused=guest.refused)
+    def _worker_for(self, call: Call) -> ProxiedWorker | Reply:
+        worker = self.workers.get(call.worker)
+        if worker is not None and worker.session.id == call.session:
+            return worker if not worker.refused else Reply(call.seq, refused=worker.refused)
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
-        if why := protocol_mismatch(call.profile.protocol):
-            return Reply(call.seq, refused=why)
+        if mismatch := protocol_mismatch(call.profile.protocol):
+            return Reply(call.seq, refused=mismatch)
         if self._closing:
-            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
-        if guest is not None and not guest.closed_ms and not guest.refused:
-            idle_ms = self._clock.mono_ms() - guest.heard_ms
-            return Reply(
-                call.seq,
-                refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
-            )
-        if guest is not None:
-            self._forget(guest)
-        guest = self.guests[call.worker] = ProxiedWorker(self, call, self._clock.mono_ms())
-        guest.credit = call.credit
-        guest.deal()
-        held = _by_partition(call.held, guest.lines)
-        for line in guest.lines:
-            line.start(held[line.partition])
-        return guest
+            raise shutting_down()
+        if worker is not None and not worker.session.closed_ms and not worker.refused:
+            return name_in_use(call, self._clock.mono_ms() - worker.session.heard_ms)
+        if worker is not None:
+            self._forget(worker)
+        worker = self.workers[call.worker] = ProxiedWorker(self, call, self._clock.mono_ms())
+        worker.credit = call.credit
+        worker.split_credit()
+        held = _by_partition(call.held, worker.owners)
+        for owner in worker.owners:
+            owner.start(held[owner.partition])
+        return worker
 
-    async def _reply_to(self, guest: ProxiedWorker, call: Call) -> Reply:
-        if call.seq == guest.seq and guest.reply is not None and not _broken(guest.reply):
-            return await asyncio.shield(guest.reply)
-        if call.seq < guest.seq:
-            fenced, later = await self._deliver(guest, call)
+    async def _handle(self, worker: ProxiedWorker, call: Call, previous: ReplyFuture | None) -> Reply:
+        session = worker.session
+        if session.is_late(call):
+            fenced, later = await self._deliver(worker, call)
             return Reply(call.seq, fenced=fenced, later=later)
-        if not call.reports or call.held is not None:
-            guest.wake()
-        fresh = guest.seq == 0
-        guest.seq = call.seq
-        told = guest.reply = asyncio.get_running_loop().create_future()
-        try:
-            reply = await self._answer(guest, call, fresh=fresh)
-        except BaseException as error:
-            guest.wake()
-            if not told.done():
-                given_up = isinstance(error, asyncio.CancelledError)  # whoever repeated the call has not given up
-                told.set_exception(Unavailable(GIVEN_UP, retry_after_ms=RETRY_MS) if given_up else error)
-                _broken(told)
-            raise
-        if not told.done():
-            told.set_result(reply)
-        return reply
-
-    async def _answer(self, guest: ProxiedWorker, call: Call, *, fresh: bool) -> Reply:
-        if call.profile is not None and not fresh:
-            guest.profile = call.profile
-            for line in guest.lines:
-                line.introduce(call.profile)
+        if previous is not None:  # the first call is in the profile and the sessions with owners already
+            self._update(worker, call)
         if call.held is not None:
-            guest.specs.clear()
-            if not fresh:
-                self._hold_only(guest, call)
-        if call.credit != guest.credit and not call.goodbye:
-            guest.credit = call.credit
-            guest.deal()
-        guest.reporting += 1
+            session.forget_specs()
+        if call.credit != worker.credit and not call.goodbye:
+            worker.credit = call.credit
+            worker.split_credit()
+        session.reporting += 1
         try:
-            fenced, later = await self._deliver(guest, call)
+            fenced, later = await self._deliver(worker, call)
         finally:
-            guest.reporting -= 1
+            session.reporting -= 1
         if call.goodbye:
-            await self._say_goodbye(guest)
+            await self._say_goodbye(worker)
             return Reply(call.seq, fenced=fenced, later=later)
-        waits = not call.reports and call.held is None and not guest.mail and not guest.stops
-        if waits and call.seq == guest.seq:
-            await self._until_mail(guest, call)
-        return self._reply(guest, call, fenced, later)
+        waits = not call.reports and call.held is None and not session.pending and not session.cancelled
+        if waits and call.seq == session.seq:
+            await self._wait_for_work(session, call)
+        return self._reply(worker, call, fenced, later)
 
-    def _hold_only(self, guest: ProxiedWorker, call: Call) -> None:
-        on_its_way = [(work.task, work.attempt) for work, _ in guest.mail]
-        held = _by_partition([*(call.held or ()), *on_its_way], guest.lines)
-        for line in guest.lines:
-            line.holds_only(held[line.partition])
+    def _update(self, worker: ProxiedWorker, call: Call) -> None:
+        if call.profile is not None:
+            worker.profile = call.profile
+            for owner in worker.owners:
+                owner.introduce(call.profile)
+        if call.held is not None:
+            on_its_way = [(job.task, job.attempt) for job, _ in worker.session.pending]
+            held = _by_partition([*call.held, *on_its_way], worker.owners)
+            for owner in worker.owners:
+                owner.holds_only(held[owner.partition])
 
-    async def _deliver(self, guest: ProxiedWorker, call: Call) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-        """Reports that came too late, and those that are not durable yet."""
+    async def _deliver(self, worker: ProxiedWorker, call: Call) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+        """Return the reports that came too late, and those that are not durable yet."""
         if not call.reports:
             return (), ()
         parts: dict[int, list[Report]] = {}
@@ -299,105 +265,91 @@ class WorkerGateway:
         batches: list[ReportBatch] = []
         later: list[Key] = []
         for partition, reports in parts.items():
-            if guest.lines[partition].away:  # nobody waits for those that are not there
-                later += [(one.task, one.attempt) for one in reports]
+            if worker.owners[partition].away:  # an owner that does not answer delays no other
+                later += [(report.task, report.attempt) for report in reports]
             else:
-                batches.append(guest.lines[partition].deliver(reports))
+                batches.append(worker.owners[partition].deliver(reports))
         try:
             async with asyncio.timeout(DELIVER_S):
                 for batch in batches:
                     await batch.done.wait()
         except TimeoutError:
-            later += [(one.task, one.attempt) for batch in batches for one in batch.waiting()]
+            later += [(report.task, report.attempt) for batch in batches for report in batch.waiting()]
         fenced += [key for batch in batches for key in batch.fenced]
         return tuple(fenced), tuple(later)
 
-    async def _until_mail(self, guest: ProxiedWorker, call: Call) -> None:
+    async def _wait_for_work(self, session: WorkerSession, call: Call) -> None:
         if not call.wait_ms:
             return
-        self._must_be_open()
-        loop = asyncio.get_running_loop()
-        woken = guest.woken = loop.create_future()
-        alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, guest.wake)
-        try:
-            await woken
-        finally:
-            alarm.cancel()
-            if guest.woken is woken:
-                guest.woken = None
-        self._must_be_open()
-
-    def _must_be_open(self) -> None:
         if self._closing:
-            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
+            raise shutting_down()
+        await session.wait_for_work(min(call.wait_ms, WAIT_MS_MAX))
+        if self._closing:
+            raise shutting_down()
 
-    def _reply(self, guest: ProxiedWorker, call: Call, fenced: tuple[Key, ...], later: tuple[Key, ...]) -> Reply:
-        if guest.refused:
-            return Reply(call.seq, refused=guest.refused)
-        if call.seq != guest.seq and not call.reports:
-            return Reply(call.seq, fenced=fenced, later=later)  # a later call takes the mail: this one may be lost
-        mail, guest.mail = guest.mail, []
-        stops, guest.stops = guest.stops, []
-        fresh = {spec.id: spec for _, spec in mail if spec.id not in guest.specs}
-        guest.specs.update(dict.fromkeys(fresh))
-        work = tuple(one for one, _ in mail)
-        store = self.store if call.profile is not None else ""
-        return Reply(call.seq, work, tuple(fresh.values()), tuple(stops), fenced, later=later, store=store)
+    def _reply(self, worker: ProxiedWorker, call: Call, fenced: tuple[Key, ...], later: tuple[Key, ...]) -> Reply:
+        if worker.refused:
+            return Reply(call.seq, refused=worker.refused)
+        if call.seq != worker.session.seq and not call.reports:
+            return Reply(call.seq, fenced=fenced, later=later)  # a later call takes what is pending: this may be lost
+        return worker.session.reply(call, fenced=fenced, later=later, store=self.store)
 
     # ---- ends
 
-    async def _say_goodbye(self, guest: ProxiedWorker) -> None:
-        self._drop(guest)
-        await asyncio.gather(*(line.end(lost=False) for line in guest.lines))
+    async def _say_goodbye(self, worker: ProxiedWorker) -> None:
+        self._drop(worker)
+        await asyncio.gather(*(owner.end(lost=False) for owner in worker.owners))
 
-    def refuse(self, guest: ProxiedWorker, message: str) -> None:
-        """An owner does not serve it. Where it only moved to another node, that one serves it."""
-        if guest.gone:
+    def refuse(self, worker: ProxiedWorker, message: str) -> None:
+        """An owner does not serve it. If it only moved to another node, that node serves it."""
+        if worker.gone:
             return
-        self._drop(guest)
+        self._drop(worker)
         if MOVED not in message:
-            guest.refused = message.removeprefix("the server does not serve this worker: ")
-            self.guests.setdefault(guest.worker, guest)
-        guest.wake()
-        for line in guest.lines:
-            self._spawn(line.hang_up())
+            worker.refused = message.removeprefix("the server does not serve this worker: ")
+            self.workers.setdefault(worker.name, worker)
+        worker.session.wake()
+        for owner in worker.owners:
+            self._spawn(owner.hang_up())
 
     def connection_closed(self, peer: str) -> None:
-        self._detector.connection_closed(self.guests.values(), peer, now_ms=self._clock.mono_ms())
+        sessions = (worker.session for worker in self.workers.values())
+        self._detector.connection_closed(sessions, peer, now_ms=self._clock.mono_ms())
 
     async def _watch(self) -> None:
         while not self._closing:
             await asyncio.sleep(CHECK_S)
-            for guest, cause in self._detector.lost(self.guests.values(), now_ms=self._clock.mono_ms()):
-                self._lose(guest, cause)
+            sessions = [worker.session for worker in self.workers.values()]
+            for session, cause in self._detector.lost(sessions, now_ms=self._clock.mono_ms()):
+                self._lose(self.workers[session.worker], cause)
 
-    async def _beat_for_all(self) -> None:
-        """For those that are not lost here: that is for this node to say."""
+    async def _send_heartbeats(self) -> None:
+        """For the workers that are not lost here: that is for this node to decide."""
         while not self._closing:
-            await asyncio.sleep(min(BEATS_MS, self._detector.lost_after_ms / 3) / 1000)
-            names = [guest.worker for guest in self.guests.values() if not guest.refused]
+            await asyncio.sleep(min(HEARTBEATS_MS, self._detector.lost_after_ms / 3) / 1000)
+            names = [worker.name for worker in self.workers.values() if not worker.refused]
             if names:
-                await self._beat(names)
+                await self._heartbeats(names)
 
-    def _lose(self, guest: ProxiedWorker, cause: str) -> None:
-        self._drop(guest)
-        if guest.refused:
+    def _lose(self, worker: ProxiedWorker, cause: str) -> None:
+        self._drop(worker)
+        if worker.refused:
             return
-        self._on_alarm("worker_lost", f"{guest.worker}: {cause}")
-        for line in guest.lines:
-            self._spawn(line.end(lost=True))
+        self._on_alarm("worker_lost", f"{worker.name}: {cause}")
+        for owner in worker.owners:
+            self._spawn(owner.end(lost=True))
 
-    def _forget(self, guest: ProxiedWorker) -> None:
-        self._drop(guest)
-        for line in guest.lines:
-            self._spawn(line.hang_up())
+    def _forget(self, worker: ProxiedWorker) -> None:
+        self._drop(worker)
+        for owner in worker.owners:
+            self._spawn(owner.hang_up())
 
-    def _drop(self, guest: ProxiedWorker) -> None:
-        guest.gone = True
-        guest.stop_dealing()
-        if self.guests.get(guest.worker) is guest:
-            del self.guests[guest.worker]
-        guest.wake()
+    def _drop(self, worker: ProxiedWorker) -> None:
+        worker.gone = True
+        worker.stop_splitting()
+        if self.workers.get(worker.name) is worker:
+            del self.workers[worker.name]
+        worker.session.wake()
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(job)
@@ -405,13 +357,35 @@ class WorkerGateway:
         task.add_done_callback(self._jobs.discard)
 
 
-def _by_partition(keys: "tuple[Key, ...] | list[Key]", lines: list[OwnerSession]) -> dict[int, list[Key]]:
-    found: dict[int, list[Key]] = {line.partition: [] for line in lines}
+def split_credit(credit: int, held: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    """Divide a worker's credit among partitions, so that the sum of the shares never exceeds it.
+
+    Each share includes what its partition holds. Of what is free, the partitions that want more get equal parts first,
+    up to what they want; the rest is spread over all. A partition that gets nothing says so when it comes to want
+    something."""
+    shares = list(held)
+    free = credit - sum(held)
+    left = {partition: more for partition, more in enumerate(wanted) if more > 0}
+    while free > 0 and left:
+        part = max(1, free // len(left))
+        for partition in list(left):
+            give = min(part, left[partition], free)
+            shares[partition] += give
+            free -= give
+            left[partition] -= give
+            if not left[partition]:
+                del left[partition]
+    count = len(shares)
+    if free > 0 and count:
+        each, rest = divmod(free, count)
+        for partition in range(count):
+            shares[partition] += each + (partition < rest)
+    return shares
+
+
+def _by_partition(keys: Sequence[Key], owners: list[OwnerSession]) -> dict[int, list[Key]]:
+    by_partition: dict[int, list[Key]] = {owner.partition: [] for owner in owners}
     for key in keys:
-        if key[0] >> NUMBER_BITS in found:
-            found[key[0] >> NUMBER_BITS].append(key)
-    return found
-
-
-def _broken(reply: "asyncio.Future[Reply]") -> bool:
-    return reply.done() and (reply.cancelled() or reply.exception() is not None)
+        if key[0] >> NUMBER_BITS in by_partition:
+            by_partition[key[0] >> NUMBER_BITS].append(key)
+    return by_partition

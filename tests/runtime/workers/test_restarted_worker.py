@@ -1,6 +1,7 @@
 """A worker that died and is back under its name before anybody missed it."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -80,13 +81,14 @@ async def test_a_late_call_of_a_dead_worker_does_not_end_the_one_that_replaced_i
     dead = Hand(house, session="start1")
     await dead.sit_down()
     await dead.take()
-    seat = engine.workers.seats["w1"]
+    worker = engine.workers.registered["w1"]
     engine.workers.connection_closed(dead.peer)
     again = Hand(house, session="start2")
     again.peer = "w1:2"
     await again.sit_down()
     [second] = await again.take()
-    late = await engine.workers._reply_to(seat, Call("w1", "start1", seat.seq + 1, 5, profile=WorkerProfile(), held=()))
+    call = Call("w1", "start1", worker.session.seq + 1, 5, profile=WorkerProfile(), held=())
+    late = await worker.session.exchange(call, partial(engine.workers._handle, worker), peer="", now_ms=0)
     reply = await again.sit_down()
     await engine.stop()
 

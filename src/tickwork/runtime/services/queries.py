@@ -307,9 +307,9 @@ class QueryService:
         now_ms, mono_ms = self._context.clock.wall_ms(), self._context.clock.mono_ms()
         found: list[wire.Worker] = []
         for worker in sorted(self._context.state.workers.values(), key=lambda one: one.id):
-            seat = self._workers.seats.get(worker.id)
-            heard_ms = now_ms - (mono_ms - seat.heard_ms) if seat is not None else 0
-            profile = seat.profile if seat is not None else None
+            registered = self._workers.registered.get(worker.id)
+            heard_ms = now_ms - (mono_ms - registered.session.heard_ms) if registered is not None else 0
+            profile = registered.profile if registered is not None else None
             application, _, version = worker.labels.get(PIN_LABEL, "").rpartition("@")
             latest = latest_name(self._context.state.tenants.get(TENANT), application)
             found.append(

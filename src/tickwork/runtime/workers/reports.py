@@ -1,7 +1,8 @@
-"""What a worker reports, as inputs for the machine.
+"""Reports of workers, translated into inputs for the machine.
 
-What only people want to know (when it began and ended by the worker's own clock, its exit code, how far it is) stays
-in the books. Whatever comes from outside is checked and cut here, before it gets into the journal.
+A fact has one name in both, and two structs: the message also carries what only people read (start and end by the
+worker's clock, exit code, progress), which is kept in memory and in rows but must not enter the journal. Texts and
+values of workers are checked and cut here, before they are journalled.
 """
 
 import re
@@ -9,19 +10,19 @@ import re
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
-from tickwork.core.state.inputs import Checkpointed, Failed, HandedBack, Input, Started, Succeeded, WorkerLost
-from tickwork.core.state.inputs import Taken as TakenInput
+from tickwork.core.state import inputs as core
+from tickwork.core.state.inputs import Input, Offer
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.ports.store import Payload
-from tickwork.protocol import worker_messages
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Call, Progressed, Report, Taken
+from tickwork.protocol import worker_messages as messages
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Call, Report
 from tickwork.runtime.partition.partition import Partition
 from tickwork.runtime.partition.write_behind import InFlightAttempt
 from tickwork.runtime.storage.payloads import PayloadStore
-from tickwork.runtime.workers.seat import WorkerSession, offer_of
 
 MESSAGE_CHARACTERS_MAX = 4_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_Succeeded = core.Succeeded  # looked up once for each task
 
 
 class ReportTranslator:
@@ -31,59 +32,55 @@ class ReportTranslator:
         self._partition = partition
         self._vault = vault
 
-    async def inputs_of(self, seat: WorkerSession, call: Call) -> tuple[list[Input], list[Payload], dict[int, Report]]:
-        """What a call says, what is committed with it, and which input is which report."""
-        inputs: list[Input] = []
+    async def inputs_of(self, call: Call, offer: Offer | None) -> tuple[list[Input], list[Payload], dict[int, Report]]:
+        """Return the inputs of a call, the payloads committed with them, and the report of each input by its index."""
+        worker, opened, succeeded = call.worker, self._partition.books.open, messages.Succeeded
+        # Before the reports: the machine must know a worker that takes an attempt.
+        inputs: list[Input] = [offer] if offer is not None else []
         payloads: list[Payload] = []
-        places: dict[int, Report] = {}
-        if call.profile is not None:
-            seat.profile = call.profile
-        opened, offer = self._partition.books.open, offer_of(seat, call.credit)
-        if offer != seat.offer and not (call.goodbye or call.lost):
-            seat.offer = offer
-            inputs.append(offer)  # before what it takes: the machine must know who asks
+        reports: dict[int, Report] = {}
         for report in call.reports:
-            # Nearly all are a result that needs nobody to be asked: no coroutine for them.
-            asked = _small_result(opened, report, seat.worker) if type(report) is worker_messages.Succeeded else None
-            if asked is None:
-                asked = await self._input_of(seat, report, payloads)
-            if asked is not None:
-                places[len(inputs)] = report
-                inputs.append(asked)
+            # Nearly all are a result that needs no I/O: no coroutine for them.
+            translated = _small_result(opened, report, worker) if type(report) is succeeded else None
+            if translated is None:
+                translated = await self._input_of(worker, report, payloads)
+            if translated is not None:
+                reports[len(inputs)] = report
+                inputs.append(translated)
         if call.goodbye or call.lost:
-            inputs.append(WorkerLost(seat.worker, clean=call.goodbye))
-        return inputs, payloads, places
+            inputs.append(core.WorkerLost(worker, clean=call.goodbye))
+        return inputs, payloads, reports
 
-    async def _input_of(self, seat: WorkerSession, report: Report, payloads: list[Payload]) -> Input | None:
+    async def _input_of(self, worker: str, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._partition.books.open.get(report.task)
         row = held.row if held is not None and held.row.attempt == report.attempt else None
-        if row is not None and row.worker != seat.worker:
+        if row is not None and row.worker != worker:
             row = None
-        # Named only where it is another one than holds the attempt: the machine compares, and the journal keeps it.
-        sender = seat.worker if row is None else ""
+        # Named only where another worker holds the attempt: the machine compares, and the journal keeps it.
+        sender = worker if row is None else ""
         match report:
-            case worker_messages.Succeeded():
+            case messages.Succeeded():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-                return Succeeded(report.task, report.attempt, await self._value(report.value, payloads), sender)
-            case worker_messages.Failed():
+                return core.Succeeded(report.task, report.attempt, await self._value(report.value, payloads), sender)
+            case messages.Failed():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
                     row.exit_code = report.exit_code
                 error, message = _line(report.error, 128) or "Error", _line(report.message, MESSAGE_CHARACTERS_MAX)
-                return Failed(report.task, report.attempt, error, message, report.permanent, sender)
-            case worker_messages.Started():
+                return core.Failed(report.task, report.attempt, error, message, report.permanent, sender)
+            case messages.Started():
                 if row is not None:
                     row.started_worker_ms = report.started_ms
-                return Started(report.task, report.attempt, sender)
-            case worker_messages.Checkpointed():
-                return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads), sender)
-            case worker_messages.HandedBack():
-                holder = seat.worker if is_broker_worker(seat.worker) else sender
-                return HandedBack(report.task, report.attempt, holder, report.begun)
-            case Taken():
-                return TakenInput(report.task, report.attempt, seat.worker)
-            case Progressed():
+                return core.Started(report.task, report.attempt, sender)
+            case messages.Checkpointed():
+                return core.Checkpointed(report.task, report.attempt, await self._value(report.value, payloads), sender)
+            case messages.HandedBack():
+                holder = worker if is_broker_worker(worker) else sender
+                return core.HandedBack(report.task, report.attempt, holder, report.begun)
+            case messages.Taken():
+                return core.Taken(report.task, report.attempt, worker)
+            case messages.Progressed():
                 if held is not None and row is not None:
                     held.progress, held.progress_message = (report.done, report.total), shortened(report.message, 500)
                 return None
@@ -101,11 +98,11 @@ class ReportTranslator:
 
 
 def _line(text: str, characters_max: int) -> str:
-    """What a worker says goes into the journal: valid Unicode, and not too much of it."""
+    """Text of a worker goes into the journal: make it valid Unicode of limited length."""
     return shortened(text, characters_max).encode("utf-8", "replace").decode()
 
 
-def _small_result(opened: dict[int, InFlightAttempt], report: worker_messages.Succeeded, worker: str) -> Input | None:
+def _small_result(opened: dict[int, InFlightAttempt], report: messages.Succeeded, worker: str) -> Input | None:
     value = report.value
     if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
         return None
@@ -114,5 +111,5 @@ def _small_result(opened: dict[int, InFlightAttempt], report: worker_messages.Su
     row = held.row if held is not None else None
     if row is not None and row.attempt == attempt and row.worker == worker:
         row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-        return Succeeded(task, attempt, value)
-    return Succeeded(task, attempt, value, worker)
+        return _Succeeded(task, attempt, value)
+    return _Succeeded(task, attempt, value, worker)

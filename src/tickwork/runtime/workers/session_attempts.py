@@ -10,11 +10,11 @@ from operator import attrgetter
 
 from tickwork.protocol.worker_messages import Failed, HandedBack, Report, Succeeded
 
-Pair = tuple[int, int]  # task, attempt
+AttemptKey = tuple[int, int]  # task, attempt
 ENDED_MAX = 4_000  # attempts of one session
 SESSIONS_MAX = 10_000
 _LAST = frozenset((Succeeded, Failed, HandedBack))
-_pair: Callable[[Report], Pair] = attrgetter("task", "attempt")
+_key: Callable[[Report], AttemptKey] = attrgetter("task", "attempt")
 
 
 class SessionAttempts:
@@ -25,26 +25,27 @@ class SessionAttempts:
     def __init__(self, start: str, since_ms: int = 0) -> None:
         self.start = start
         self.since_ms = since_ms  # attempts that were dispatched before belong to an earlier one
-        self._ended: deque[list[Pair]] = deque()
+        self._ended: deque[list[AttemptKey]] = deque()
         self._count = 0
 
-    def note_reports(self, reports: Sequence[Report], fenced: Container[Pair]) -> None:
+    def note_reports(self, reports: Sequence[Report], fenced: Container[AttemptKey]) -> None:
         """These are durable, except for those that came too late or were not this worker's to send."""
-        last = reports if _LAST.issuperset(map(type, reports)) else [one for one in reports if type(one) in _LAST]
-        self.note(list(map(_pair, last)), fenced)
+        if not _LAST.issuperset(map(type, reports)):
+            reports = [report for report in reports if type(report) in _LAST]
+        self.note(list(map(_key, reports)), fenced)
 
-    def note(self, pairs: list[Pair], fenced: Container[Pair] = ()) -> None:
+    def note(self, keys: list[AttemptKey], fenced: Container[AttemptKey] = ()) -> None:
         if fenced:
-            pairs = [pair for pair in pairs if pair not in fenced]
-        if not pairs:
+            keys = [key for key in keys if key not in fenced]
+        if not keys:
             return
-        self._ended.append(pairs)
-        self._count += len(pairs)
+        self._ended.append(keys)
+        self._count += len(keys)
         while self._count - len(self._ended[0]) >= ENDED_MAX:
             self._count -= len(self._ended.popleft())
 
-    def held(self, pair: Pair) -> bool:
-        return any(pair in pairs for pairs in reversed(self._ended))
+    def held(self, key: AttemptKey) -> bool:
+        return any(key in keys for keys in reversed(self._ended))
 
 
 class SessionAttemptsTable:

@@ -1,24 +1,35 @@
-"""The floor where workers sit: calls come in as inputs, dispatched work goes out with the replies.
+"""Worker sessions: calls come in as inputs of the partition, assigned attempts go out with the replies.
 
-A seat is what this node remembers of a worker between two calls. Beats stay here; only their absence becomes an
-input. A call with reports is answered when they are durable, a repeated call gets the same reply, and where
-memory and worker may differ (a new session, a restart of the server) the worker says everything it holds.
+`WorkerSession` is one worker's side of the exchange. A call with reports gets its reply when they are durable, and a
+repeated call gets the same reply. The owner of a partition (`WorkerSessions`) and the gateway of a node
+(`cluster.worker_gateway`) hold sessions and handle their calls; they differ in where reports go and where work comes
+from. Heartbeats stay in memory; only their absence becomes an input. Where server and worker may disagree (a new
+session, a restarted server), the worker lists everything it holds.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
-
-import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt
-from tickwork.core.state.inputs import Failed, WorkerLost
+from tickwork.core.state.inputs import Failed, Offer, WorkerLost
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.state import State
 from tickwork.ports.system import Clock
-from tickwork.protocol.worker_messages import Call, LogPiece, Reply, Taken, of_other_store, protocol_mismatch
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Call,
+    LogPiece,
+    NodeSpec,
+    Reply,
+    Taken,
+    WorkerProfile,
+    of_other_store,
+    protocol_mismatch,
+)
 from tickwork.runtime.partition.partition import Partition
 from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBuilder, BadArgument, ReadyAssignment
 from tickwork.runtime.partition.write_behind import WriteBehind
@@ -27,15 +38,178 @@ from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.supervision import supervised
 from tickwork.runtime.workers.failure_detector import SILENT_MS, FailureDetector, HeartbeatAges
 from tickwork.runtime.workers.reports import ReportTranslator
-from tickwork.runtime.workers.seat import WorkerSession, introduced
-from tickwork.runtime.workers.session_attempts import Pair, SessionAttemptsTable
+from tickwork.runtime.workers.session_attempts import AttemptKey, SessionAttempts, SessionAttemptsTable
 
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 WAIT_MS_MAX = 20_000
-VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
+VIA_WAIT_MS_MAX = 60_000  # of a node, which sends heartbeats for all its workers at once
 RETRY_MS = 50
 GIVEN_UP = "the call that this one repeats was given up; ask again"
 MOVED = "it speaks to another node by now"
+
+ReplyFuture = asyncio.Future[Reply]
+Handler = Callable[[Call, ReplyFuture | None], Awaitable[Reply]]
+"""Handles a call. The second argument is the reply to the call before, which may be open; None: there was none."""
+
+
+class WorkerSession:
+    """One worker's session: call sequence, the reply kept for a repeated call, and what waits to be sent."""
+
+    def __init__(self, worker: str, session_id: str, heard_ms: int, *, process: str = "") -> None:
+        self.worker, self.id = worker, session_id  # the id is "" until the worker calls
+        self.heard_ms = heard_ms
+        self.closed_ms = 0  # when its connection closed; 0: it has not, or the worker came back
+        self.peer = ""  # connection of the latest call
+        self.calls: dict[str, int] = {}  # calls without a reply yet, by connection
+        self.process = process  # operating system process of a worker that has not called since this node started
+        self.seq = 0  # of the latest call
+        self.pending: list[tuple[AttemptJob, NodeSpec]] = []
+        self.cancelled: list[AttemptKey] = []
+        self.reporting = 0  # calls whose reports are not durable yet
+        self.waiting: ReplyFuture | None = None  # the reply to the call that waits for work
+        self._reply: ReplyFuture | None = None  # to the latest call
+        self._specs: dict[int, None] = {}  # that were sent in this session
+        self._wakeup: asyncio.Future[None] | None = None
+
+    async def exchange(self, call: Call, handle: Handler, *, peer: str, now_ms: int) -> Reply:
+        """Return the kept reply for a repeated call; otherwise end an older waiting call and handle this one.
+
+        A call that comes after a later one (`is_late`) is handled too, but its reply is not kept."""
+        self.heard_ms, self.closed_ms, self.peer = now_ms, 0, peer
+        calls = self.calls
+        calls[peer] = calls.get(peer, 0) + 1
+        try:
+            previous = self._reply
+            if call.seq < self.seq:
+                return await handle(call, previous)
+            if call.seq == self.seq and previous is not None and not _failed(previous):
+                return await asyncio.shield(previous)
+            if not call.reports or call.held is not None:
+                self.wake()  # an older call that still waits ends now; beside reports it goes on waiting
+            self.seq = call.seq
+            kept = self._reply = asyncio.get_running_loop().create_future()
+            try:
+                # In the caller's own task: a waiting worker gets its work before the submitter gets its response.
+                reply = await handle(call, previous)
+            except BaseException as error:
+                self.wake()  # what this reply would have carried goes out with another
+                if not kept.done():
+                    given_up = isinstance(error, asyncio.CancelledError)  # a repeated call has not been given up
+                    kept.set_exception(Unavailable(GIVEN_UP, retry_after_ms=RETRY_MS) if given_up else error)
+                    _failed(kept)  # retrieves the exception: there may be no repeated call that does
+                raise
+            if not kept.done():
+                kept.set_result(reply)
+            return reply
+        finally:
+            calls[peer] -= 1
+            if not calls[peer]:
+                del calls[peer]
+
+    def is_late(self, call: Call) -> bool:
+        """Whether a later call of the session came first, on another connection."""
+        return call.seq < self.seq
+
+    def offer(self, jobs: Iterable[tuple[AttemptJob, NodeSpec]], *, beside_reports: bool = False) -> None:
+        """Send these attempts with the next reply. While reports become durable that is their reply, unless
+        `beside_reports`; then a call that waits for work carries them."""
+        self.pending += jobs
+        if beside_reports or not self.reporting:
+            self.wake()
+
+    def withdraw(self, attempt: AttemptKey) -> bool:
+        """Take an attempt back that was offered and not sent. False: there is none."""
+        before = len(self.pending)
+        self.pending = [(job, spec) for job, spec in self.pending if (job.task, job.attempt) != attempt]
+        return len(self.pending) < before
+
+    def cancel(self, attempt: AttemptKey) -> None:
+        """Tell the worker to end an attempt that it may hold."""
+        self.cancelled.append(attempt)
+        self.wake()
+
+    def forget_specs(self) -> None:
+        """The worker may have none: each is sent again with the next attempt of its node."""
+        self._specs.clear()
+
+    def reply(
+        self,
+        call: Call,
+        *,
+        fenced: tuple[AttemptKey, ...] = (),
+        later: tuple[AttemptKey, ...] = (),
+        wanted: int = 0,
+        store: str = "",
+    ) -> Reply:
+        """Return a reply with everything that waits to be sent."""
+        pending, self.pending = self.pending, []
+        cancelled, self.cancelled = self.cancelled, []
+        specs = {spec.id: spec for _, spec in pending if spec.id not in self._specs}
+        self._specs.update(dict.fromkeys(specs))
+        return Reply(
+            call.seq,
+            tuple([job for job, _ in pending]),
+            tuple(specs.values()),
+            tuple(cancelled),
+            fenced,
+            later=later,
+            wanted=wanted,
+            store=store if call.profile is not None else "",
+        )
+
+    # ---- the call that waits for work
+
+    @property
+    def waits_for_work(self) -> bool:
+        return self._wakeup is not None
+
+    async def wait_for_work(self, wait_ms: int) -> None:
+        """Return when `wake` is called, or after `wait_ms`."""
+        loop = asyncio.get_running_loop()
+        wakeup = self._wakeup = loop.create_future()
+        self.waiting = self._reply
+        timer = loop.call_at(loop.time() + wait_ms / 1000, self.wake)
+        try:
+            await wakeup
+        finally:
+            timer.cancel()
+            if self._wakeup is wakeup:
+                self._wakeup = self.waiting = None
+
+    def wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+
+class RegisteredWorker:
+    """A worker as the owner of a partition knows it: its session, its last offer, and who speaks for it."""
+
+    def __init__(
+        self,
+        session: WorkerSession,
+        *,
+        start: str = "",
+        introduced: int = 0,
+        via: str = "",
+        shares_credit: bool = False,
+        attempts: SessionAttempts | None = None,
+    ) -> None:
+        self.session = session
+        self.start, self.introduced = start, introduced  # which start of the worker it is, and how far that was
+        self.via = via  # the node that speaks for it
+        self.shares_credit = shares_credit  # that node, or the worker itself, divides its credit among partitions
+        self.attempts = attempts or SessionAttempts("")  # that ended in this start
+        self.profile = WorkerProfile()
+        self.offer: Offer | None = None
+        self.wanted_sent = 0  # `wanted` of the latest reply
+
+    @property
+    def name(self) -> str:
+        return self.session.worker
+
+    @property
+    def credit(self) -> int:
+        return self.offer.credit if self.offer is not None else 0
 
 
 class WorkerSessions:
@@ -57,10 +231,10 @@ class WorkerSessions:
         self._on_alarm = on_alarm
         self._detector = detector
         self._check_s = min(max(CHECK_S, detector.lost_after_ms / 50_000), CHECK_S_MAX)
-        self.seats: dict[str, WorkerSession] = {}
+        self.registered: dict[str, RegisteredWorker] = {}
         self._sessions = SessionAttemptsTable()
         self._jobs: set[asyncio.Task[None]] = set()
-        self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
+        self._loading: set[AttemptKey] = set()  # attempts whose arguments are being loaded
         self._closing = False
         self.fenced = 0  # reports that came too late
         self.deals = False  # there is somebody who deals credit out
@@ -79,31 +253,33 @@ class WorkerSessions:
         return self._partition.machine.state
 
     def heartbeat_ages(self) -> HeartbeatAges:
-        now_ms, workers = self._clock.mono_ms(), self._state.workers.values()
+        now_ms = self._clock.mono_ms()
         ages_ms = {
-            seat.worker: now_ms - seat.heard_ms for seat in self.seats.values() if not is_broker_worker(seat.worker)
+            name: now_ms - worker.session.heard_ms
+            for name, worker in self.registered.items()
+            if not is_broker_worker(name)
         }
         orphaned = [
-            len(one.tasks)
-            for one in workers
-            if not is_broker_worker(one.id) and ages_ms.get(one.id, self._detector.lost_after_ms) > SILENT_MS
+            len(worker.tasks)
+            for worker in self._state.workers.values()
+            if not is_broker_worker(worker.id) and ages_ms.get(worker.id, self._detector.lost_after_ms) > SILENT_MS
         ]
         return HeartbeatAges([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
 
     def start(self) -> None:
-        """Every worker that the state knows has its loss clock started anew. One whose process has ended on this host
-        is not waited for: it died with the server, or while there was none."""
+        """Restart the period of silence of every worker in the state. A worker whose process has ended on this host is
+        lost at once: it died with the server, or while there was none."""
         now_ms = self._clock.mono_ms()
         for worker in self._state.workers.values():
-            seat = self.seats.setdefault(worker.id, WorkerSession(worker.id, "", now_ms))
-            seat.process = worker.process
+            session = WorkerSession(worker.id, "", now_ms, process=worker.process)
+            self.registered.setdefault(worker.id, RegisteredWorker(session))
         self._spawn(supervised(self._watch, name="losses of workers", on_alarm=self._on_alarm))
 
     def release(self) -> None:
-        """No call waits for work any longer: the server is about to stop listening."""
+        """End the calls that wait for work: the server is about to stop listening."""
         self._closing = True
-        for seat in self.seats.values():
-            seat.wake()
+        for worker in self.registered.values():
+            worker.session.wake()
 
     async def close(self) -> None:
         self.release()
@@ -116,225 +292,194 @@ class WorkerSessions:
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         if (other := of_other_store(call, self._store)) is not None:
             return other
-        seat = self._seat_for(call)
-        if isinstance(seat, Reply):
-            return seat
-        seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, "" if call.via else peer
-        seat.calls[peer] = seat.calls.get(peer, 0) + 1
-        try:
-            return await self._reply_to(seat, call)
-        finally:
-            seat.calls[peer] -= 1
-            if not seat.calls[peer]:
-                del seat.calls[peer]
+        worker = self._worker_for(call)
+        if isinstance(worker, Reply):
+            return worker
+        handle = partial(self._handle, worker)
+        return await worker.session.exchange(call, handle, peer=peer, now_ms=self._clock.mono_ms())
 
-    async def _reply_to(self, seat: WorkerSession, call: Call) -> Reply:
-        if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
-            return await asyncio.shield(seat.reply)
-        if call.seq < seat.seq:
-            return await self._overtaken(seat, call)
-        if not call.reports or call.held is not None:
-            seat.wake()  # an older call that still waits ends now; beside reports it goes on waiting
-        before, seat.seq = seat.reply, call.seq
-        told = seat.reply = asyncio.get_running_loop().create_future()
-        try:
-            # In the caller's own task: a worker that waits for work gets it before whoever submitted it is told.
-            reply = await self._answer(seat, call, before)
-        except BaseException as error:
-            seat.wake()  # what it would have brought goes another way
-            if not told.done():
-                given_up = isinstance(error, asyncio.CancelledError)  # whoever repeated the call has not given up
-                told.set_exception(Unavailable(GIVEN_UP, retry_after_ms=RETRY_MS) if given_up else error)
-                _broken(told)  # nobody else may ever ask what became of it
-            raise
-        if not told.done():
-            told.set_result(reply)
-        return reply
-
-    def _seat_for(self, call: Call) -> WorkerSession | Reply:
-        seat = self.seats.get(call.worker)
-        if seat is not None and seat.session == call.session:
-            return seat
+    def _worker_for(self, call: Call) -> RegisteredWorker | Reply:
+        worker = self.registered.get(call.worker)
+        if worker is not None and worker.session.id == call.session:
+            return worker
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
-        if not call.via and (
-            why := protocol_mismatch(call.profile.protocol)
-        ):  # nodes looked at each other when they joined
-            return Reply(call.seq, refused=why)
-        # The node that stands for a worker knows when one start of it is over and another began.
-        start, count = introduced(call)
-        if seat is not None and seat.start == start:
-            if count < seat.introduced:
+        mismatch = "" if call.via else protocol_mismatch(call.profile.protocol)  # nodes compared theirs on joining
+        if mismatch:
+            return Reply(call.seq, refused=mismatch)
+        # The node that speaks for a worker knows when one start of it is over and another began.
+        start, count = introduction(call)
+        if worker is not None and worker.start == start:
+            if count < worker.introduced:
                 return Reply(call.seq, refused=MOVED)
-        elif seat is not None and seat.session and not seat.closed_ms and not (call.via and call.via == seat.via):
-            idle_ms = self._clock.mono_ms() - seat.heard_ms
-            return Reply(
-                call.seq,
-                refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
-            )
-        if seat is not None:
-            seat.wake()
-        seat = self.seats[call.worker] = WorkerSession(call.worker, call.session, self._clock.mono_ms())
-        seat.via, seat.start, seat.introduced = call.via, start, count
-        seat.deals = call.share or bool(call.via)
-        known = self._start_of(call.worker)
-        seat.known = self._sessions.begin(call.worker, start, since_ms=0 if known == start else self._state.now_ms)
-        self._forget_told(call.worker)
-        self.deals = self.deals or seat.deals
-        return seat
+        elif worker is not None and self._is_connected(worker) and not (call.via and call.via == worker.via):
+            return name_in_use(call, self._clock.mono_ms() - worker.session.heard_ms)
+        if worker is not None:
+            worker.session.wake()
+        return self._register(call, start, count)
 
-    async def _answer(self, seat: WorkerSession, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
-        beside = seat.reporting and not call.reports and call.held is None  # it waits for work, and for nothing else
-        if before is not None and not before.done() and before is not seat.waiting and not beside:
-            await asyncio.wait([before])  # mail goes out in the order of the calls
-        inputs, payloads, places = await self._reporting.inputs_of(seat, call)
-        if self.seats.get(seat.worker) is not seat:
+    def _is_connected(self, worker: RegisteredWorker) -> bool:
+        return bool(worker.session.id) and not worker.session.closed_ms
+
+    def _register(self, call: Call, start: str, count: int) -> RegisteredWorker:
+        since_ms = 0 if self._start_of(call.worker) == start else self._state.now_ms
+        worker = self.registered[call.worker] = RegisteredWorker(
+            WorkerSession(call.worker, call.session, self._clock.mono_ms()),
+            start=start,
+            introduced=count,
+            via=call.via,
+            shares_credit=call.share or bool(call.via),
+            attempts=self._sessions.begin(call.worker, start, since_ms=since_ms),
+        )
+        self._forget_sent(call.worker)
+        self.deals = self.deals or worker.shares_credit
+        return worker
+
+    def _is_current(self, worker: RegisteredWorker) -> bool:
+        """False: the worker was lost, or has another session by now."""
+        return self.registered.get(worker.session.worker) is worker
+
+    async def _handle(self, worker: RegisteredWorker, call: Call, previous: ReplyFuture | None) -> Reply:
+        session = worker.session
+        if session.is_late(call):
+            return await self._late_call(worker, call)
+        only_waits = session.reporting and not call.reports and call.held is None
+        if previous is not None and not previous.done() and previous is not session.waiting and not only_waits:
+            await asyncio.wait([previous])  # attempts go out in the order of the calls
+        offer = self._changed_offer(worker, call, call.credit)
+        inputs, payloads, places = await self._reporting.inputs_of(call, offer)
+        if not self._is_current(worker):
             return Reply(call.seq, resync=True)  # a late offer of this start would end the one that replaced it
-        fenced: tuple[Pair, ...] = ()
+        fenced: tuple[AttemptKey, ...] = ()
         if inputs:
-            letter = self._partition.submit_inputs(inputs, payloads)
-            seat.reporting += 1
+            batch = self._partition.submit_inputs(inputs, payloads)
+            session.reporting += 1
             try:
-                await letter.done
+                await batch.done
             finally:
-                seat.reporting -= 1
-            refused = [answer for place, answer in letter.answers.items() if answer.code and place not in places]
+                session.reporting -= 1
+            refused = [answer for index, answer in batch.answers.items() if answer.code and index not in places]
             if refused:
-                seat.wake()
+                session.wake()
                 return Reply(call.seq, refused=refused[0].message)
-            late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
+            late = [places[index] for index, answer in sorted(batch.answers.items()) if answer.code == "fenced"]
             self.fenced += len(late)
             fenced = tuple((report.task, report.attempt) for report in late)
             self._note_taken(call)
-            seat.known.note_reports(call.reports, fenced)
+            worker.attempts.note_reports(call.reports, fenced)
         if call.goodbye or call.lost:
-            if self.seats.get(seat.worker) is seat:  # it may have come back meanwhile, and sits in another
-                del self.seats[seat.worker]
+            if self._is_current(worker):  # it may have come back meanwhile, in another session
+                del self.registered[session.worker]
             if call.lost:
-                self._on_alarm("worker_lost", f"{seat.worker}: as {seat.via or 'it'} says")
+                self._on_alarm("worker_lost", f"{session.worker}: as {worker.via or 'it'} says")
             return Reply(call.seq, fenced=fenced)
         if call.held is not None:
-            self._reconcile(seat, call)
-        elif not inputs and not seat.mail and not seat.stops and call.seq == seat.seq:
-            await self._until_mail(seat, call)
-        return self._reply(seat, call, fenced)
+            self._reconcile(worker, call)
+        elif not inputs and not session.pending and not session.cancelled and call.seq == session.seq:
+            await self._wait_for_work(session, call)
+        return self._reply(worker, call, fenced)
 
-    async def _overtaken(self, seat: WorkerSession, call: Call) -> Reply:
-        """A later call came first, on another connection. What it says counts; mail goes out with later replies only,
-        because nobody may be there to read this one."""
-        inputs, payloads, places = await self._reporting.inputs_of(
-            seat, msgspec.structs.replace(call, credit=seat.credit)
-        )
-        if self.seats.get(seat.worker) is not seat:
+    async def _late_call(self, worker: RegisteredWorker, call: Call) -> Reply:
+        """Its reports count. Attempts go out with later replies only, because this one may not be read any more."""
+        offer = self._changed_offer(worker, call, worker.credit)
+        inputs, payloads, places = await self._reporting.inputs_of(call, offer)
+        if not self._is_current(worker):
             return Reply(call.seq, resync=True)
-        fenced: tuple[Pair, ...] = ()
+        fenced: tuple[AttemptKey, ...] = ()
         if inputs:
-            letter = self._partition.submit_inputs(inputs, payloads)
-            await letter.done
-            late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
+            batch = self._partition.submit_inputs(inputs, payloads)
+            await batch.done
+            late = [places[index] for index, answer in sorted(batch.answers.items()) if answer.code == "fenced"]
             fenced = tuple((report.task, report.attempt) for report in late)
-            seat.known.note_reports(call.reports, fenced)
+            worker.attempts.note_reports(call.reports, fenced)
         if call.held is not None:
-            self._reconcile(seat, call)
-            seat.wake()
+            self._reconcile(worker, call)
+            worker.session.wake()
         return Reply(call.seq, fenced=fenced)
 
-    async def _until_mail(self, seat: WorkerSession, call: Call) -> None:
-        if seat.seq != call.seq or not call.wait_ms:
+    def _changed_offer(self, worker: RegisteredWorker, call: Call, credit: int) -> Offer | None:
+        """The offer that the machine must learn before the reports of this call; None: it knows it."""
+        if call.profile is not None:
+            worker.profile = call.profile
+        offer = offer_of(worker, credit)
+        if offer == worker.offer or call.goodbye or call.lost:
+            return None
+        worker.offer = offer
+        return offer
+
+    async def _wait_for_work(self, session: WorkerSession, call: Call) -> None:
+        if not call.wait_ms:
             return
-        self._must_be_open()
-        loop = asyncio.get_running_loop()
-        woken = seat.woken = loop.create_future()
-        seat.waiting = seat.reply
-        wait_ms = min(call.wait_ms, VIA_WAIT_MS_MAX if call.via else WAIT_MS_MAX)
-        alarm = loop.call_at(loop.time() + wait_ms / 1000, seat.wake)
-        try:
-            await woken
-        finally:
-            alarm.cancel()
-            if seat.woken is woken:
-                seat.woken = seat.waiting = None
-        self._must_be_open()
-
-    def _must_be_open(self) -> None:
-        """Whoever wants to wait for work is not answered with nothing: it would ask again at once."""
         if self._closing:
-            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
+            raise shutting_down()
+        await session.wait_for_work(min(call.wait_ms, VIA_WAIT_MS_MAX if call.via else WAIT_MS_MAX))
+        if self._closing:
+            raise shutting_down()
 
-    def _reply(self, seat: WorkerSession, call: Call, fenced: tuple[Pair, ...]) -> Reply:
-        if self.seats.get(seat.worker) is not seat:
-            return Reply(call.seq, fenced=fenced)  # it sits elsewhere by now, and says there what it holds
-        mail, seat.mail = seat.mail, []
-        stops, seat.stops = seat.stops, []
+    def _reply(self, worker: RegisteredWorker, call: Call, fenced: tuple[AttemptKey, ...]) -> Reply:
+        if not self._is_current(worker):
+            return Reply(call.seq, fenced=fenced)  # it lists what it holds in its other session
         opened, seq = self._books.open, call.seq
-        for work, _ in mail:
-            if (held := opened.get(work.task)) is not None:
+        for job, _ in worker.session.pending:
+            if (held := opened.get(job.task)) is not None:
                 held.told = seq
-        fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
-        seat.specs.update(dict.fromkeys(fresh))
-        seat.told_wanted = self._wanted(seat) if seat.deals else 0
-        return Reply(
-            call.seq,
-            tuple([work for work, _ in mail]),
-            tuple(fresh.values()),
-            tuple(stops),
-            fenced,
-            wanted=seat.told_wanted,
-            store=self._store if call.profile is not None else "",
-        )
+        worker.wanted_sent = self._wanted(worker) if worker.shares_credit else 0
+        return worker.session.reply(call, fenced=fenced, wanted=worker.wanted_sent, store=self._store)
 
     def heartbeats(self, via: str, workers: Iterable[str]) -> None:
         """Record that these workers are alive, as the node that speaks for them reports."""
-        now_ms, seats = self._clock.mono_ms(), self.seats
+        now_ms, registered = self._clock.mono_ms(), self.registered
         for name in workers:
-            seat = seats.get(name)
-            if seat is not None and seat.via == via:
-                seat.heard_ms = now_ms
+            worker = registered.get(name)
+            if worker is not None and worker.via == via:
+                worker.session.heard_ms = now_ms
 
-    # ---- what whoever deals credit out wants to know
+    # ---- credit that is divided among partitions
 
     def look_for_room(self) -> None:
-        """A tick is durable. Where work waits for credit, those hear it who deal a worker's credit out to partitions:
-        this one may need more of it."""
-        if not any(station.parked for station in self._state.stations.values()):
+        """A tick is durable. Where tasks wait for credit, wake the sessions whose credit is divided: this partition may
+        need more of it."""
+        if not any(pool.parked for pool in self._state.stations.values()):
             return  # nearly always, and nothing here may grow with the number of workers
-        for seat in self.seats.values():
-            if seat.deals and seat.woken is not None and not seat.told_wanted and self._wanted(seat):
-                seat.wake()
+        for worker in self.registered.values():
+            waits = worker.shares_credit and worker.session.waits_for_work
+            if waits and not worker.wanted_sent and self._wanted(worker):
+                worker.session.wake()
 
-    def _wanted(self, seat: WorkerSession) -> int:
-        number = self._state.worker_numbers.get(seat.worker)
+    def _wanted(self, worker: RegisteredWorker) -> int:
+        """Number of ready tasks that wait for credit of this worker."""
+        number = self._state.worker_numbers.get(worker.name)
         if number is None:
             return 0
-        worker = self._state.workers[number]
-        waiting = [station for station in self._state.stations.values() if station.parked and station.serves(worker)]
-        return sum(lane.live for station in waiting for _, stamp, lane in station.parked if lane.stamp == stamp)
+        known = self._state.workers[number]
+        waiting = [pool for pool in self._state.stations.values() if pool.parked and pool.serves(known)]
+        return sum(queue.live for pool in waiting for _, stamp, queue in pool.parked if queue.stamp == stamp)
 
-    def _reconcile(self, seat: WorkerSession, call: Call) -> None:
-        """What is assigned and not held is offered again; what is held and not assigned is to be stopped."""
-        held = dict.fromkeys(call.held or ())
-        seat.specs.clear()
-        number = self._state.worker_numbers.get(seat.worker)
+    def _reconcile(self, worker: RegisteredWorker, call: Call) -> None:
+        """Offer again what is assigned and not held; cancel what is held and not assigned."""
+        session, held = worker.session, dict.fromkeys(call.held or ())
+        session.forget_specs()
+        number = self._state.worker_numbers.get(session.worker)
         tasks = self._state.workers[number].tasks if number is not None else {}
-        on_its_way = {(work.task, work.attempt) for work, _ in seat.mail} | self._loading
+        on_its_way = {(job.task, job.attempt) for job, _ in session.pending} | self._loading
         missing: list[ReadyAssignment | Assignment] = []
         for _, task in sorted(tasks.items()):
-            pair = (task.number, task.attempt)
+            key = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
             durable = task.dispatched <= self._partition.durable_tick
-            if durable and pair not in held and pair not in on_its_way and not self._told_since(task.number, call):
+            if durable and key not in held and key not in on_its_way and not self._sent_since(task.number, call):
                 missing.append(self._assigner.order(task))
         self.deliver(missing)
         assigned = {(task.number, task.attempt) for task in tasks.values()}
-        seat.stops += [pair for pair in held if pair not in assigned]
+        session.cancelled += [key for key in held if key not in assigned]
 
-    def _told_since(self, task: int, call: Call) -> bool:
+    def _sent_since(self, task: int, call: Call) -> bool:
         """Whether it went out with the reply to a later call, which the worker could not know of in this one."""
         held = self._books.open.get(task)
         return held is not None and held.told > call.seq
 
-    def _forget_told(self, worker: str) -> None:
-        """Calls are counted by session: what another one was told says nothing to this one."""
+    def _forget_sent(self, worker: str) -> None:
+        """Calls are counted by session: the numbers of another one mean nothing in this one."""
         number = self._state.worker_numbers.get(worker)
         for task in self._state.workers[number].tasks.values() if number is not None else ():
             if (held := self._books.open.get(task.number)) is not None:
@@ -342,25 +487,26 @@ class WorkerSessions:
 
     # ---- what the machine wants done
 
-    def deliver(self, orders: list[ReadyAssignment | Assignment], *, burst: bool = False) -> None:
-        """Work for workers, once its tick is durable. That of a burst of timers goes out beside reports: these stand
-        behind the timers that are still due. Otherwise it goes with their reply, and the call that waits goes on
-        waiting."""
-        opened, seats = self._books.open, self.seats
-        got: dict[str, WorkerSession] = {}
-        for order in orders:
-            ready = order if isinstance(order, tuple) else self._made(order)
+    def deliver(self, assignments: list[ReadyAssignment | Assignment], *, burst: bool = False) -> None:
+        """Offer attempts to their workers, once the tick that dispatched them is durable. Those of a burst of timers go
+        out beside reports, which stand behind the timers that are still due."""
+        opened, registered = self._books.open, self.registered
+        jobs: dict[str, list[tuple[AttemptJob, NodeSpec]]] = {}
+        for assignment in assignments:
+            ready = assignment if isinstance(assignment, tuple) else self._made(assignment)
             if ready is None:
                 continue
-            worker, work, spec = ready
-            held, seat = opened.get(work.task), seats.get(worker)
-            if seat is None or held is None or held.row.attempt != work.attempt:
-                continue  # it ended while its arguments were loaded, or its worker is gone: the machine knows
-            seat.mail.append((work, spec))
-            got[worker] = seat
-        for seat in got.values():
-            if burst or not seat.reporting:
-                seat.wake()
+            name, job, spec = ready
+            held = opened.get(job.task)
+            if held is None or held.row.attempt != job.attempt:
+                continue  # it ended while its arguments were loaded
+            batch = jobs.get(name)
+            if batch is None:
+                batch = jobs[name] = []
+            batch.append((job, spec))
+        for name, batch in jobs.items():
+            if (worker := registered.get(name)) is not None:  # else it is gone, and the machine knows
+                worker.session.offer(batch, beside_reports=burst)
 
     def _made(self, order: Assignment) -> ReadyAssignment | None:
         """None: it comes later, or not at all."""
@@ -402,25 +548,24 @@ class WorkerSessions:
                     held.told = max(held.told, call.seq)
 
     def stop(self, effect: CancelAttempt | ReleaseAttempt) -> None:
-        """Its worker has nothing more to do with this attempt: it counts no more, or another one has it."""
-        worker = self._state.workers.get(effect.worker)
-        seat = self.seats.get(worker.id) if worker is not None else None
-        if seat is None:
+        """The worker must end this attempt: its result does not count any more, or another worker has it."""
+        known = self._state.workers.get(effect.worker)
+        worker = self.registered.get(known.id) if known is not None else None
+        if worker is None:
             return
-        seat.mail = [
-            (work, spec) for work, spec in seat.mail if (work.task, work.attempt) != (effect.task, effect.attempt)
-        ]
-        seat.stops.append((effect.task, effect.attempt))
-        seat.known.note([(effect.task, effect.attempt)])
-        seat.wake()
+        key = (effect.task, effect.attempt)
+        worker.session.withdraw(key)
+        worker.attempts.note([key])
+        worker.session.cancel(key)
 
     # ---- logs
 
     def check_session(self, piece: LogPiece) -> None:
         """Raises `Refused` where its sender is not the worker that it names, and `Unavailable` where that one has yet
         to say that it is back."""
-        seat, start = self.seats.get(piece.worker), self._start_of(piece.worker)
-        if piece.session and piece.session in (start, seat.start if seat is not None and seat.session else ""):
+        worker, start = self.registered.get(piece.worker), self._start_of(piece.worker)
+        called = worker.start if worker is not None and worker.session.id else ""
+        if piece.session and piece.session in (start, called):
             return
         known = self._sessions.get(piece.worker)
         if start is None and (known is None or known.start == piece.session) and piece.session:
@@ -448,21 +593,22 @@ class WorkerSessions:
 
     def connection_closed(self, peer: str) -> None:
         # A node that speaks for a worker may come back, and it is the one that knows whether the worker is there.
-        direct = (seat for seat in self.seats.values() if not seat.via)
+        direct = (worker.session for worker in self.registered.values() if not worker.via)
         self._detector.connection_closed(direct, peer, now_ms=self._clock.mono_ms())
 
     async def _watch(self) -> None:
         while not self._closing:
-            for seat, cause in self._detector.lost(self.seats.values(), now_ms=self._clock.mono_ms()):
-                self._lose(seat, cause)
+            sessions = [worker.session for worker in self.registered.values()]
+            for session, cause in self._detector.lost(sessions, now_ms=self._clock.mono_ms()):
+                self._lose(session, cause)
             await asyncio.sleep(self._check_s)
 
-    def _lose(self, seat: WorkerSession, cause: str) -> None:
-        self.seats.pop(seat.worker, None)
-        seat.wake()
-        self._on_alarm("worker_lost", f"{seat.worker}: {cause}")
+    def _lose(self, session: WorkerSession, cause: str) -> None:
+        self.registered.pop(session.worker, None)
+        session.wake()
+        self._on_alarm("worker_lost", f"{session.worker}: {cause}")
         with contextlib.suppress(Exception):
-            self._partition.submit_inputs([WorkerLost(seat.worker)])
+            self._partition.submit_inputs([WorkerLost(session.worker)])
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(job)
@@ -470,5 +616,42 @@ class WorkerSessions:
         task.add_done_callback(self._jobs.discard)
 
 
-def _broken(reply: "asyncio.Future[Reply]") -> bool:
+def offer_of(worker: RegisteredWorker, credit: int) -> Offer:
+    profile = worker.profile
+    return Offer(
+        worker.name,
+        credit,
+        profile.queues,
+        profile.labels,
+        profile.slots,
+        profile.cpu_milli,
+        profile.memory_mb,
+        profile.gpu,
+        # Messages on a broker stay there when another process publishes for it.
+        "" if is_broker_worker(worker.name) else worker.start,
+        profile.process,
+    )
+
+
+def introduction(call: Call) -> tuple[str, int]:
+    """Return which start of a worker calls, and the number of the call by which that start introduced itself here or
+    to whoever divides its credit. The worker is where it introduced itself last."""
+    start, _, more = call.session.partition("@")
+    if not call.via and not call.share:
+        return start, call.seq
+    count = more.partition(".")[0]
+    return start, int(count) if count.isascii() and count.isdigit() and len(count) < 18 else 0
+
+
+def name_in_use(call: Call, idle_ms: int) -> Reply:
+    message = f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name"
+    return Reply(call.seq, refused=message)
+
+
+def shutting_down() -> Unavailable:
+    """A call that waits for work does not get an empty reply, because the worker would repeat it at once."""
+    return Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
+
+
+def _failed(reply: ReplyFuture) -> bool:
     return reply.done() and (reply.cancelled() or reply.exception() is not None)
