@@ -120,3 +120,52 @@ async def test_a_run_that_is_submitted_again_is_one_of_the_new_store(address):
         again = await client.submit("greet", id=first.id)
 
         assert (await client.get(again)).id == first.id
+
+
+DEEDS = {
+    "cancel": lambda client: client.cancel("same"),
+    "pause": lambda client: client.pause("same"),
+    "resume": lambda client: client.resume("same"),
+    "retry": lambda client: client.retry("same"),
+    "rerun": lambda client: client.rerun("same"),
+    "approve": lambda client: client.approve("same", "boss"),
+    "signal": lambda client: client.signal("paid", run="same"),
+}
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("deed", DEEDS)
+async def test_a_change_for_a_run_of_another_store_is_refused_before_it_is_made(address, deed, kind):
+    url = address.server.address
+    async with AsyncClient(url) as client:
+        with Client(url) as sync:
+            if kind == "async":
+                await client.submit("greet", id="same")
+            else:
+                await asyncio.to_thread(sync.submit, "greet", id="same")
+            await address.leave()
+            await address.answer()
+            async with httpx2.AsyncClient(base_url=url) as http:
+                await http.post("/v1/runs", json={"workflow": "greet", "id": "same"})
+            before = (await address.engine.queries.head()).seq
+            doing = DEEDS[deed](client) if kind == "async" else asyncio.to_thread(DEEDS[deed], sync)
+            with pytest.raises(OtherStore):
+                await doing
+
+            assert (await address.engine.queries.head()).seq == before, "something of it was journalled"
+            assert (await address.engine.queries.run("same")).state == "active"
+
+
+@pytest.mark.parametrize("path", ["/v1/runs/same/cancel", "/v1/events"])
+async def test_the_server_refuses_a_change_that_names_another_store(address, path):
+    async with httpx2.AsyncClient(base_url=address.server.address) as http:
+        await http.post("/v1/runs", json={"workflow": "greet", "id": "same"})
+        body = {"event": "paid", "run": "same"} if path == "/v1/events" else {}
+        answer = await http.post(path, json=body, headers={"x-tickwork-store": "another"})
+        right = await http.post(
+            "/v1/runs/same/cancel", json={}, headers={"x-tickwork-store": address.engine.context.store_id}
+        )
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "other_store")
+    assert "another" in answer.json()["detail"] and address.engine.context.store_id in answer.json()["detail"]
+    assert right.status_code < 300

@@ -1,6 +1,6 @@
 """The application: the route table behind the guard, on Starlette's router and nothing else of it."""
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -43,6 +43,7 @@ from tickwork.api.routes import signals as events
 from tickwork.cluster.node import Node
 from tickwork.core.base.shortened import shortened
 from tickwork.ports.ids import Ids
+from tickwork.protocol.http_models import STORE_HEADER
 from tickwork.runtime.engine import Engine
 
 
@@ -104,16 +105,20 @@ class PathHandler:
         ids: Ids,
         closing: ShutdownSignal,
         ways: ClusterRouter | None = None,
+        *,
+        store: Callable[[], str],
     ) -> None:
-        """In a cluster, `ways` finds the engine of each request."""
+        """In a cluster, `ways` finds the engine of each request. `store` gives the identity of the store, once open."""
         self._routes = {route.method: route for route in routes}
         if "GET" in self._routes:
             self._routes["HEAD"] = self._routes["GET"]
         self._engine = engine
         self._ids = ids
         self._closing = closing
+        self._store = store
         self._ways = ways  # of a cluster
         self._allow = ", ".join(sorted(self._routes)).encode()
+        self._about_runs = any("{run}" in route.path or route.path == "/v1/events" for route in routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self.answer(scope, receive)
@@ -137,9 +142,23 @@ class PathHandler:
             return problem(405, "method_not_allowed", detail, (b"allow", self._allow))
         if route.internal and self._ways is None:
             return not_a_node(f"{route.path} is for nodes of a cluster, and this server is alone")
+        if self._about_runs and (refused := self._other_store(scope)) is not None:
+            return refused
         if self._ways is not None:
             return await self.guarded(self._ways.answer(self, route, scope, receive, whole))
         return await self.local(route, scope, receive, whole, self._engine)
+
+    def _other_store(self, scope: Scope) -> Response | None:
+        """Refuse a request about a run of another store before anything of it is done."""
+        here = self._store().encode()
+        for name, value in scope["headers"]:
+            if name == STORE_HEADER.encode() and here and value != here:
+                detail = (
+                    f"the request is about a run of store {shortened(value.decode('latin-1'), 128)}, and this server "
+                    f"has store {here.decode()}: look for the run in the store that took it"
+                )
+                return problem(409, "other_store", detail)
+        return None
 
     async def local(
         self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine | None
@@ -271,11 +290,15 @@ def make_app(
         alone, ids = None, engine.ids
     else:
         alone, ids = engine, engine.context.ids
+
+    def store() -> str:
+        return engine.store_id if isinstance(engine, Node) else engine.context.store_id
+
     places: dict[str, list[Route]] = {}
     for route in TABLE:
         places.setdefault(route.path, []).append(route)
     open_paths = frozenset(route.path for route in TABLE if route.open)
-    made = {path: PathHandler(routes, alone, ids, closing, ways) for path, routes in places.items()}
+    made = {path: PathHandler(routes, alone, ids, closing, ways, store=store) for path, routes in places.items()}
     sessions = BrowserSessions(token) if token is not None else None
     guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts), "sessions": sessions}
     app = Starlette(

@@ -95,6 +95,7 @@ class ApiCall(Generic[T_co]):
     terms: dict[str, str] = field(default_factory=dict)  # further headers
     once: bool = False  # done twice it does something twice, and no key prevents it
     look: str = ""  # how to find out whether it was done
+    run: str = ""  # that it is about, where its path does not name it
 
     def headers(self) -> dict[str, str]:
         found = {"Accept": "application/json", **self.terms}
@@ -261,7 +262,7 @@ def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> ApiCall[N
 def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> ApiCall[wire.Heard]:
     sent = plain(payload, what="payload")
     wanted = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
-    return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(wanted), once=True)
+    return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(wanted), once=True, run=wanted.run)
 
 
 def why(run: RunLike) -> ApiCall[wire.Why]:

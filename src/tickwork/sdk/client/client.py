@@ -376,14 +376,14 @@ class Client(SchedulesClient, EndpointsClient):
         busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
         patience = Backoff(now_s=time.monotonic(), within_s=within_s, busy_s=busy_s)
-        headers, doubt = ask.headers(), False
+        headers, doubt = ask.headers() | self._stores.headers(ask.path, ask.run), False
         while True:
             url = self._url
             try:
                 answer = self._http.request(
                     ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
                 )
-                self._stores.check(ask.path, answer.status_code, answer.headers)
+                self._stores.check(ask.path, answer.status_code, answer.headers, ask.run)
                 found = ask.read(answer.status_code, answer.headers, answer.content)
                 self._stores.submitted(ask.path, found, answer.headers)
                 return found

@@ -150,9 +150,14 @@ class Stores:
     def __init__(self) -> None:
         self._by_run: dict[str, str] = {}
 
-    def check(self, path: str, status: int, headers: Mapping[str, str]) -> None:
+    def headers(self, path: str, run: str = "") -> dict[str, str]:
+        """What a request about a run names its store by, so that another store does nothing of it."""
+        store = self._by_run.get(run or _run_of(path), "")
+        return {wire.STORE_HEADER: store} if store else {}
+
+    def check(self, path: str, status: int, headers: Mapping[str, str], run: str = "") -> None:
         """A response to a request about one run. Raises `OtherStore`."""
-        store, run = headers.get(wire.STORE_HEADER, ""), _run_of(path)
+        store, run = headers.get(wire.STORE_HEADER, ""), run or _run_of(path)
         if not store or not run:
             return
         before = self._by_run.get(run)
