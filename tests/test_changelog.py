@@ -143,3 +143,7 @@ def test_a_check_changes_nothing(repository):
 
     assert tool.main(["--check"], repository) == 0
     assert names(repository) == ["README.md", "a.md"]
+
+
+def test_the_fragments_of_this_repository_are_well_formed():
+    assert tool.main(["--check"]) == 0
