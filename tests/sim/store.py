@@ -185,6 +185,7 @@ class SimStore:
             "write_rows",
             lambda: self.inner.write_rows(partition, rows, epoch=epoch, through=through, head=head),
             written,
+            late=True,
         )
 
     async def load(self, partition: int) -> LoadedPartition:
