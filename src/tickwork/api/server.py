@@ -6,7 +6,6 @@ ends. Bound wider than loopback, a token is needed. At its end, waiting calls an
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
 from collections.abc import Generator
@@ -22,7 +21,7 @@ from tickwork.cluster.node import Node
 from tickwork.core.base.errors import TickworkError
 from tickwork.protocol.http_models import STORE_HEADER
 from tickwork.runtime.engine import Engine
-from tickwork.system.local_token import CHARACTERS_MIN
+from tickwork.system.local_token import CHARACTERS_MIN, is_loopback
 
 GRACE_S = 5
 BACKLOG = 2_048
@@ -143,15 +142,6 @@ def check_exposure(host: str, *, token: str | None) -> None:
             f"the token {size}, and can be guessed: set TICKWORK_TOKEN to at least {CHARACTERS_MIN} random ones,"
             " as `openssl rand -hex 32` prints them"
         )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from tickwork.api.server import is_loopback
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.compose.starting import check_start
 from tickwork.system import local_token as localtoken
@@ -16,7 +15,7 @@ from tickwork.system.clock import SystemClock
 def protected(settings: Settings) -> Settings:
     """With a token. The same settings where they have one, or where there must not be one: on loopback, because the
     settings say so; beyond it, where the start is refused."""
-    if settings.token or settings.unprotected or not is_loopback(settings.host):
+    if settings.token or settings.unprotected or not localtoken.is_loopback(settings.host):
         return settings
     check_start(settings, SystemClock())  # where nothing can start, nothing is made
     try:

@@ -48,6 +48,16 @@ class LocalServer:
     token: str
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def state_folder() -> Path:
     """Where this user's servers leave their notes: the same for every shell and service of the user."""
     base = os.environ.get("XDG_STATE_HOME", "")
