@@ -28,7 +28,7 @@ from tickwork.runtime.context import TENANT
 from tickwork.runtime.engine import Engine
 
 if TYPE_CHECKING:
-    from tickwork.api.app import PathHandler
+    from tickwork.api.http.route import LocalHandler
 
 NOT_A_NODE = b'"%b"' % CODE.encode()
 EVERY = b"all"  # of a request that the owner of the home brings to all partitions of the tenant
@@ -53,7 +53,7 @@ class ClusterRouter:
         self.authorization = ""  # of this node's own requests to others
 
     async def answer(
-        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
     ) -> Response | StreamingResponse | None:
         if route.internal and not await self._from_node(scope):
             return not_a_node(f"{route.path} is for nodes of the cluster alone")
@@ -83,7 +83,7 @@ class ClusterRouter:
         return await self.at(partition, place, route, scope, await _body(receive, whole))
 
     async def _run(
-        self, place: "PathHandler", route: Route, scope: Scope, body: bytes
+        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
         """At the partition that knows the run. Another node may have spread the tenant a moment ago: "unknown" is an
         answer only where the routes of the store name no further partition."""
@@ -131,7 +131,7 @@ class ClusterRouter:
         return every
 
     async def _here_or_nowhere(
-        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
+        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
     ) -> Response | StreamingResponse | None:
         engine = self.node.owned(int(said)) if said.isdigit() and len(said) < 6 else None
         if engine is None:
@@ -139,7 +139,7 @@ class ClusterRouter:
         return await self._local(place, route, scope, receive, whole, engine)
 
     async def _local(
-        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
+        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
     ) -> Response | StreamingResponse | None:
         """A run that was accepted and cannot begin is known by its id, too."""
         answer = await place.local(route, scope, receive, whole, engine)
@@ -154,7 +154,7 @@ class ClusterRouter:
     # ---- at one owner
 
     async def at(
-        self, partition: int, place: "PathHandler", route: Route, scope: Scope, body: bytes
+        self, partition: int, place: "LocalHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
         engine = self.node.owned(partition)
         if engine is not None:
@@ -237,7 +237,7 @@ class ClusterRouter:
     # ---- at several
 
     async def collect(
-        self, place: "PathHandler", asked: Request, partitions: Sequence[int]
+        self, place: "LocalHandler", asked: Request, partitions: Sequence[int]
     ) -> list[bytes] | Response | StreamingResponse | None:
         """What the owner of each says, in this order; instead, what the first says that has no answer."""
         answers = await asyncio.gather(
@@ -247,7 +247,7 @@ class ClusterRouter:
         return bad[0] if bad else [one.body for one in answers if isinstance(one, Response)]
 
     async def _in_order(
-        self, place: "PathHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
     ) -> Response | StreamingResponse | None:
         """What concerns all partitions of a tenant is done at the owner of its home, one request after the other and
         none beside a spread: otherwise a partition that is just being added would miss it."""
@@ -281,7 +281,7 @@ class ClusterRouter:
         return answer
 
     async def _all(
-        self, place: "PathHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
     ) -> Response | StreamingResponse | None:
         """Home last, with the answer: whoever repeats it after a failure changes nothing twice."""
         for number, partition in enumerate(partitions[1:], 1):
@@ -293,7 +293,7 @@ class ClusterRouter:
         return await self.at(partitions[0], place, route, scope, part)
 
     async def _any(
-        self, place: "PathHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
     ) -> Response | StreamingResponse | None:
         """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
         best: Response | StreamingResponse | None = None
@@ -315,7 +315,7 @@ class ClusterRouter:
         return best
 
     async def _runs(
-        self, place: "PathHandler", route: Route, scope: Scope, body: bytes
+        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
         assert route.gather is not None, "a route over runs says how"
         asked = Request(scope, _nothing_more, route, None, self._closing, body)

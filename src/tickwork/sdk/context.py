@@ -91,6 +91,8 @@ _decode = msgspec.msgpack.Decoder().decode
 class Context:
     """The attempt that is running now. Times are aware and in UTC."""
 
+    _tw_is_context = True  # so that a signature knows a parameter of this type without importing it
+
     __slots__ = (
         "__weakref__",
         "_cancelled",

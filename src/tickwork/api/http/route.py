@@ -5,18 +5,32 @@ know a route that the others do not.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
+from starlette.types import Receive, Scope
 
 from tickwork.api.http.response import JSON, Response, StreamingResponse
 
 if TYPE_CHECKING:
     from tickwork.api.http.request import Request
+    from tickwork.runtime.engine import Engine
 
 Handler = Callable[["Request"], Awaitable[Response | StreamingResponse]]
 INTEGER_MAX = 2**63 - 1
 MANY_MAX = 20
+
+
+class LocalHandler(Protocol):
+    """Answers a request on this node, with the engine of one of its partitions."""
+
+    async def local(
+        self, route: "Route", scope: Scope, receive: Receive, whole: bytes | None, engine: "Engine | None"
+    ) -> Response | StreamingResponse | None: ...
+
+    async def guarded(
+        self, answering: Awaitable[Response | StreamingResponse | None]
+    ) -> Response | StreamingResponse | None: ...
 
 
 class QueryParam(msgspec.Struct, frozen=True):

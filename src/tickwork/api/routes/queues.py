@@ -16,8 +16,8 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.app import PathHandler
     from tickwork.api.forwarding import ClusterRouter
+    from tickwork.api.http.route import LocalHandler
 
 _PATH = "/v1/queues/{queue}"
 
@@ -27,7 +27,7 @@ async def list_queues(asked: Request) -> Response:
 
 
 async def spread_queues(
-    ways: "ClusterRouter", place: "PathHandler", asked: Request
+    ways: "ClusterRouter", place: "LocalHandler", asked: Request
 ) -> Response | StreamingResponse | None:
     """Parts of limits and rates are one again."""
     found = await ways.collect(place, asked, ways.node.partitions_of(TENANT))

@@ -17,8 +17,8 @@ from tickwork.runtime.context import TENANT
 from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
-    from tickwork.api.app import PathHandler
     from tickwork.api.forwarding import ClusterRouter
+    from tickwork.api.http.route import LocalHandler
 
 PAGE_MAX = 500
 REASON_CHARACTERS_MAX = 1_000
@@ -40,7 +40,7 @@ async def list_runs(asked: Request) -> Response:
 
 
 async def spread_list(
-    ways: "ClusterRouter", place: "PathHandler", asked: Request
+    ways: "ClusterRouter", place: "LocalHandler", asked: Request
 ) -> Response | StreamingResponse | None:
     """Pages of all partitions put together, newest first. The cursor has the place in each."""
     partitions = ways.node.partitions_of(TENANT)

@@ -16,8 +16,8 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.app import PathHandler
     from tickwork.api.forwarding import ClusterRouter
+    from tickwork.api.http.route import LocalHandler
 
 
 async def status(asked: Request) -> Response:
@@ -25,7 +25,7 @@ async def status(asked: Request) -> Response:
 
 
 async def spread_status(
-    ways: "ClusterRouter", place: "PathHandler", asked: Request
+    ways: "ClusterRouter", place: "LocalHandler", asked: Request
 ) -> Response | StreamingResponse | None:
     """The home's, with the counts of all partitions."""
     found: list[wire.Status] = []

@@ -28,8 +28,8 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.app import PathHandler
     from tickwork.api.forwarding import ClusterRouter
+    from tickwork.api.http.route import LocalHandler
 
 BATCH_MAX = 1_000
 _AWAY = (503, OUTCOME_UNKNOWN)  # where an owner did not take a part: under the same id it is taken once
@@ -99,7 +99,7 @@ def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
 
 
 async def spread_one(
-    ways: "ClusterRouter", place: "PathHandler", asked: Request
+    ways: "ClusterRouter", place: "LocalHandler", asked: Request
 ) -> Response | StreamingResponse | None:
     given = _under_header(await asked.body(wire.Submission), asked.key)
     kept_here = await _here(ways.node, [given], by=asked.by) if _may_wait(given) else None
@@ -117,7 +117,7 @@ async def spread_one(
 
 
 async def spread_batch(
-    ways: "ClusterRouter", place: "PathHandler", asked: Request
+    ways: "ClusterRouter", place: "LocalHandler", asked: Request
 ) -> Response | StreamingResponse | None:
     """Runs without a name stay here, where that is possible; each other part goes to its owner. What becomes of each
     is told in the order of the request."""

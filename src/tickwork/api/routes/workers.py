@@ -17,8 +17,8 @@ from tickwork.runtime.context import TENANT
 from tickwork.runtime.supervision import is_cancelled
 
 if TYPE_CHECKING:
-    from tickwork.api.app import PathHandler
     from tickwork.api.forwarding import ClusterRouter
+    from tickwork.api.http.route import LocalHandler
 
 CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the size of an artifact
 
@@ -55,7 +55,7 @@ async def list_workers(asked: Request) -> Response:
 
 
 async def all_workers(
-    ways: "ClusterRouter", place: "PathHandler", asked: Request
+    ways: "ClusterRouter", place: "LocalHandler", asked: Request
 ) -> Response | StreamingResponse | None:
     """Each has a share of its credit in every partition. What cannot be asked now is left out, but for the home."""
     home, *others = ways.node.partitions_of(TENANT)

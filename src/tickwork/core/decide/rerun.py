@@ -12,7 +12,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Value, unpack
 from tickwork.core.definition import references
 from tickwork.core.definition.input_fields import with_defaults
-from tickwork.core.definition.plan import Kind, Plan, Step, downstream, left_out
+from tickwork.core.definition.plan import Kind, Plan, Step, downstream
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import Phase
 
@@ -92,3 +92,23 @@ def _parents_first(plan: Plan) -> list[int]:
             if not counts[child]:
                 order.append(child)
     return order
+
+
+def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
+    """The nodes that branches which succeeded did not lead to, each with those branches.
+
+    The record of a run does not say which side a branch took, but nothing of another side was taken. Where the nodes of
+    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to.
+    """
+    untaken: dict[int, list[int]] = {}
+    for step in plan.steps:
+        if step.kind is not Kind.BRANCH or phases[step.index] != Phase.SUCCEEDED:
+            continue
+        sides = [*(to for _, to in step.cases), step.default]
+        targets = dict.fromkeys(target for side in sides for target in side)
+        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN]
+        chosen = [side for side in sides if all(target in side for target in taken)]
+        for target in targets:
+            if not all(target in side for side in chosen):
+                untaken.setdefault(target, []).append(step.index)
+    return untaken

@@ -18,13 +18,13 @@ from tickwork.core.decide.advance import end_run, pause_run, resume_run, take_ga
 from tickwork.core.decide.backfill import BACKFILL_COMMANDS
 from tickwork.core.decide.lookup import answer, check_room, check_same, earlier_run, tenant_of
 from tickwork.core.decide.policy import ACTIONS
-from tickwork.core.decide.rerun import kept_steps
+from tickwork.core.decide.rerun import kept_steps, left_out
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.versions import VERSION_COMMANDS, pinned
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, Node, WorkNode
-from tickwork.core.definition.plan import Kind, Plan, downstream, left_out, plan_of
+from tickwork.core.definition.plan import Kind, Plan, downstream, plan_of
 from tickwork.core.evolve.capacity import scope_gauge
 from tickwork.core.evolve.run_creation import submitted
 from tickwork.core.state import inputs

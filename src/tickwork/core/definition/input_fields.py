@@ -5,7 +5,7 @@ A secret input never holds a secret: its value is a reference `secret:name`, in 
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,7 +17,6 @@ from tickwork.core.base.values import INLINE_BYTES_MAX, EncryptedValue, Ref, Val
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.model import Definition, InputField
 from tickwork.core.definition.problems import Problems, join
-from tickwork.core.state.schedule import SchedulePolicy
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "datetime", "any")
 SECRET_PREFIX = "secret:"  # noqa: S105 - the mark of a reference, not a password
@@ -79,8 +78,18 @@ def _check_fields(
             problems.add(path, "missing_input", "this input is required; give it a value")
 
 
+class ScheduledInputs(Protocol):
+    """The names of the inputs that a schedule fills itself, where the workflow has them."""
+
+    @property
+    def time_input(self) -> str: ...
+
+    @property
+    def context_input(self) -> str: ...
+
+
 def require_inputs(
-    definition: Definition, value: Value, *, scheduled: tuple[SchedulePolicy, Value] | None = None
+    definition: Definition, value: Value, *, scheduled: tuple[ScheduledInputs, Value] | None = None
 ) -> None:
     """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored,
     and that of a child run is checked when it starts.
@@ -109,7 +118,7 @@ def require_child_inputs(definition: Definition, plain: dict[str, Any], apart: M
         raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
 
 
-def filled(definition: Definition, terms: SchedulePolicy, context: Value, time: str) -> dict[str, Any]:
+def filled(definition: Definition, terms: ScheduledInputs, context: Value, time: str) -> dict[str, Any]:
     """What a schedule itself gives to a run: the nominal time and its context, where there are inputs for them."""
     if isinstance(context, Ref | EncryptedValue) or too_large(context):
         raise Refused("value_too_large", f"a context has at most {INLINE_BYTES_MAX} bytes", path="context")

@@ -36,7 +36,6 @@ from tickwork.core.definition.model import (
 )
 from tickwork.core.definition.references import places_of, resolve
 from tickwork.core.definition.requests import check_requests
-from tickwork.core.state.lifecycle import Phase
 
 IN_DEFINITION, NOTHING = -1, -2  # outputs that are not the whole result of a node
 INPUTS, EVENTS, RESULTS = -1, -2, -3  # sources of values beside nodes; RESULTS: of every node
@@ -275,26 +274,6 @@ def downstream(plan: Plan, start: int) -> dict[int, None]:
             seen[position] = None
             todo.extend(plan.steps[position].children)
     return seen
-
-
-def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
-    """The nodes that branches which succeeded did not lead to, each with those branches.
-
-    The record of a run does not say which side a branch took, but nothing of another side was taken. Where the nodes of
-    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to.
-    """
-    found: dict[int, list[int]] = {}
-    for step in plan.steps:
-        if step.kind is not Kind.BRANCH or phases[step.index] != Phase.SUCCEEDED:
-            continue
-        sides = [*(to for _, to in step.cases), step.default]
-        targets = dict.fromkeys(target for side in sides for target in side)
-        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN]
-        chosen = [side for side in sides if all(target in side for target in taken)]
-        for target in targets:
-            if not all(target in side for side in chosen):
-                found.setdefault(target, []).append(step.index)
-    return found
 
 
 _KINDS: tuple[tuple[type[Node], Kind], ...] = (

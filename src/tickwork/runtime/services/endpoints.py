@@ -22,6 +22,7 @@ from tickwork.core.state.state import Schedule, Tenant
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT, EngineContext
 from tickwork.runtime.services.queries import QueryService
+from tickwork.runtime.services.schedule_requests import put_of
 from tickwork.runtime.services.schedules import PAGE_MAX, TIMES_SHOWN, ScheduleService
 from tickwork.runtime.storage.request_checks import check_writable, shown
 from tickwork.runtime.views import endpoints as words
@@ -81,7 +82,7 @@ class EndpointService:
         words.check_endpoint_name(name)
         document = words.document_of(name, wanted)
         plan = new_plan(document)
-        put = words.endpoint_put(name, wanted, by=by, tenant=owner.id)
+        put = _endpoint_put(name, wanted, by=by, tenant=owner.id)
         old, latest = owner.schedules.get(name), owner.plans.get(plan.name)
         if old is not None and not words.is_endpoint(old):
             raise Refused("name_taken", f"{name} is a schedule of {old.workflow}; choose another name", path="endpoint")
@@ -244,3 +245,10 @@ def _plain(text: str) -> Any:
         return loads(text.encode())
     except (Refused, UnicodeEncodeError):
         return text
+
+
+def _endpoint_put(name: str, request: wire.EndpointRequest, *, by: str, tenant: str) -> inp.PutSchedule:
+    if bool(request.cron) == bool(request.every):
+        given = "both" if request.cron else "neither"
+        raise Refused("bad_schedule", f"an endpoint has cron or every: exactly one; there is {given}", path="cron")
+    return put_of(name, words.schedule_request(name, request), by=by, tenant=tenant)

@@ -13,11 +13,9 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import duration_ms, duration_text
 from tickwork.core.definition.model import ENDPOINT_TIMEOUT_MS_MAX, HTTP_TIMEOUT_MS, HttpNode, Retry
 from tickwork.core.definition.plan import Plan
-from tickwork.core.state import inputs as inp
 from tickwork.core.state.state import Schedule
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import word_of
-from tickwork.runtime.services.schedule_requests import put_of
 from tickwork.runtime.views.schedules import schedule as schedule_view
 
 PREFIX = "endpoint."  # of the workflows that stand behind endpoints; nobody else may publish one
@@ -109,13 +107,6 @@ def schedule_request(name: str, wanted: wire.EndpointRequest) -> wire.ScheduleRe
         pause_after=wanted.pause_after,
         governor=wire.GovernorRequest(min=wanted.min_interval, max=wanted.max_interval),
     )
-
-
-def endpoint_put(name: str, wanted: wire.EndpointRequest, *, by: str, tenant: str) -> inp.PutSchedule:
-    if bool(wanted.cron) == bool(wanted.every):
-        found = "both" if wanted.cron else "neither"
-        raise Refused("bad_schedule", f"an endpoint has cron or every: exactly one; there is {found}", path="cron")
-    return put_of(name, schedule_request(name, wanted), by=by, tenant=tenant)
 
 
 def in_words_of_request(error: Refused, path: str) -> Refused:

@@ -296,8 +296,6 @@ def _closure(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _is_context(parameter: Parameter) -> bool:
     """Only what looks like it is resolved: other annotations may not be resolvable yet."""
-    from tickwork.sdk.context import Context
-
     annotation = parameter.annotation
     if isinstance(annotation, str) and not annotation.replace(" ", "").removesuffix("|None").endswith("Context"):
         return False
@@ -307,8 +305,8 @@ def _is_context(parameter: Parameter) -> bool:
         except Refused:
             return False
     if typing.get_origin(annotation) in (typing.Union, UnionType):
-        return Context in typing.get_args(annotation)
-    return annotation is Context
+        return any(getattr(part, "_tw_is_context", False) for part in typing.get_args(annotation))
+    return bool(getattr(annotation, "_tw_is_context", False))
 
 
 def _shown_type(annotation: Any) -> str:
