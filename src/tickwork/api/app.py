@@ -47,7 +47,7 @@ from tickwork.protocol.http_models import STORE_HEADER
 from tickwork.runtime.engine import Engine
 
 
-async def _describe(asked: Request) -> Response:  # noqa: ARG001 - it is the same for all
+async def _describe(request: Request) -> Response:  # noqa: ARG001 - it is the same for all
     return Response(200, _openapi())
 
 
@@ -103,8 +103,8 @@ class PathHandler:
         routes: Sequence[Route],
         engine: Engine | None,
         ids: Ids,
-        closing: ShutdownSignal,
-        ways: ClusterRouter | None = None,
+        shutdown: ShutdownSignal,
+        router: ClusterRouter | None = None,
         *,
         store: Callable[[], str],
     ) -> None:
@@ -114,9 +114,9 @@ class PathHandler:
             self._routes["HEAD"] = self._routes["GET"]
         self._engine = engine
         self._ids = ids
-        self._closing = closing
+        self._closing = shutdown
         self._store = store
-        self._ways = ways  # of a cluster
+        self._ways = router  # of a cluster
         self._allow = ", ".join(sorted(self._routes)).encode()
         self._about_runs = any("{run}" in route.path or route.path == "/v1/events" for route in routes)
 
@@ -164,9 +164,9 @@ class PathHandler:
         self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine | None
     ) -> Response | StreamingResponse | None:
         try:
-            asked = Request(scope, receive, route, engine, self._closing, whole)
-            asked.ways = self._ways
-            answer: Response | StreamingResponse = await route.handler(asked)
+            request = Request(scope, receive, route, engine, self._closing, whole)
+            request.ways = self._ways
+            answer: Response | StreamingResponse = await route.handler(request)
         except ClientDisconnected:
             return None
         except Exception as error:
@@ -196,7 +196,7 @@ class FastRouter:
 
     def __init__(self, app: Starlette, places: Mapping[str, PathHandler], **guard: Any) -> None:
         self._app = app
-        self._places = {path: place for path, place in places.items() if "{" not in path}
+        self._places = {path: index for path, index in places.items() if "{" not in path}
         self._exchange = places[_WORKERS + "{worker}" + _EXCHANGE]
         self._guard = Authenticator(_to_place, **guard)
         self._more: list[tuple[bytes, bytes]] = []  # what uvicorn adds
@@ -225,8 +225,8 @@ class FastRouter:
         refused = self._guard.refusal(scope) if KNOWN not in scope else None
         if refused is not None:
             return refused
-        place: PathHandler = scope[_PLACE]
-        answer = await place.answer(scope, _nothing_more, body)
+        handler: PathHandler = scope[_PLACE]
+        answer = await handler.answer(scope, _nothing_more, body)
         assert isinstance(answer, Response), "what is posted is answered whole"
         return answer
 
@@ -248,10 +248,10 @@ class FastRouter:
 
     def _place(self, scope: Scope) -> PathHandler | None:
         path: str = scope["path"]
-        place = self._places.get(path)
-        if place is not None:
+        index = self._places.get(path)
+        if index is not None:
             scope["path_params"] = {}
-            return place
+            return index
         if path.startswith(_WORKERS) and path.endswith(_EXCHANGE):
             worker = path[len(_WORKERS) : -len(_EXCHANGE)]
             if worker and "/" not in worker:
@@ -269,8 +269,8 @@ async def _nothing_more() -> Message:
 
 
 async def _to_place(scope: Scope, receive: Receive, send: Send) -> None:
-    place: PathHandler = scope[_PLACE]
-    await place(scope, receive, send)
+    handler: PathHandler = scope[_PLACE]
+    await handler(scope, receive, send)
 
 
 def make_app(

@@ -51,18 +51,18 @@ class ConnectionLimit:
         head = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\n"
         self._answer = STATUS_LINE[503] + head + b"content-length: %d\r\n\r\n" % len(busy.body) + busy.body
 
-    def comes(self, guest: LimitedConnection, peer: str, *, now_s: float) -> None:
+    def comes(self, connection: LimitedConnection, peer: str, *, now_s: float) -> None:
         """A stranger; others may have to make room for it."""
         if len(self._strangers) >= self._strangers_max:
             self._dismiss_oldest("", now_s - SILENT_S)
         elif self._of_peer.get(peer, 0) >= self._strangers_max // 2:
             self._dismiss_oldest(peer, now_s - SILENT_S)
-        self._strangers[guest] = (peer, now_s)
+        self._strangers[connection] = (peer, now_s)
         self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
 
-    def leaves(self, guest: LimitedConnection) -> None:
+    def leaves(self, connection: LimitedConnection) -> None:
         """It is let in, or gone: no stranger any more."""
-        peer, _ = self._strangers.pop(guest, ("", 0.0))
+        peer, _ = self._strangers.pop(connection, ("", 0.0))
         if peer:
             left = self._of_peer[peer] - 1
             if left:

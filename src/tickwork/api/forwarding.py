@@ -46,44 +46,44 @@ _FETCH = b"sec-fetch-"
 
 
 class ClusterRouter:
-    def __init__(self, node: Node, closing: ShutdownSignal, carrier: RequestForwarder | None = None) -> None:
+    def __init__(self, node: Node, shutdown: ShutdownSignal, carrier: RequestForwarder | None = None) -> None:
         self.node = node
-        self._closing = closing
+        self._closing = shutdown
         self._carrier: RequestForwarder = carrier or HttpForwarder()
         self.authorization = ""  # of this node's own requests to others
 
     async def answer(
-        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+        self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
     ) -> Response | StreamingResponse | None:
         if route.internal and not await self._from_node(scope):
             return not_a_node(f"{route.path} is for nodes of the cluster alone")
         if route.routed_to == "here":
-            return await place.local(route, scope, receive, whole, None)
+            return await handler.local(route, scope, receive, whole, None)
         said = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if said is not None and not await self._from_node(scope):
             return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
         if route.routed_to == "all" and self.node.partitions > 1:
-            return await self._in_order(place, route, scope, receive, whole)
+            return await self._in_order(handler, route, scope, receive, whole)
         if said is not None:
-            return await self._here_or_nowhere(place, route, scope, receive, whole, said)
+            return await self._here_or_nowhere(handler, route, scope, receive, whole, said)
         if route.routed_to == "every":
-            return await self._runs(place, route, scope, await _body(receive, whole))
+            return await self._runs(handler, route, scope, await _body(receive, whole))
         if route.routed_to == "run":
-            return await self._run(place, route, scope, await _body(receive, whole))
+            return await self._run(handler, route, scope, await _body(receive, whole))
         if route.routed_to == "any":
             # A run that waits in a partition that was added a moment ago hears it, too.
             await self.node.refresh_routes()
-            return await self._any(place, route, scope, await _body(receive, whole), self._partitions(route, scope))
+            return await self._any(handler, route, scope, await _body(receive, whole), self._partitions(route, scope))
         if route.routed_to == "runs":
-            return await self._runs(place, route, scope, await _body(receive, whole))
+            return await self._runs(handler, route, scope, await _body(receive, whole))
         partition = self._partitions(route, scope)[0]
         engine = self.node.owned(partition)
         if engine is not None:
-            return await self._local(place, route, scope, receive, whole, engine)
-        return await self.at(partition, place, route, scope, await _body(receive, whole))
+            return await self._local(handler, route, scope, receive, whole, engine)
+        return await self.at(partition, handler, route, scope, await _body(receive, whole))
 
     async def _run(
-        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes
+        self, handler: "LocalHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
         """At the partition that knows the run. Another node may have spread the tenant a moment ago: "unknown" is an
         answer only where the routes of the store name no further partition."""
@@ -91,7 +91,7 @@ class ClusterRouter:
         answer: Response | StreamingResponse | None = None
         while rest := [partition for partition in self._partitions(route, scope) if partition not in tried]:
             for partition in rest:
-                answer = await self.at(partition, place, route, scope, body)
+                answer = await self.at(partition, handler, route, scope, body)
                 if not _unknown_run(answer):
                     return answer
                 tried[partition] = None
@@ -131,18 +131,18 @@ class ClusterRouter:
         return every
 
     async def _here_or_nowhere(
-        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
+        self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
     ) -> Response | StreamingResponse | None:
         engine = self.node.owned(int(said)) if said.isdigit() and len(said) < 6 else None
         if engine is None:
             return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
-        return await self._local(place, route, scope, receive, whole, engine)
+        return await self._local(handler, route, scope, receive, whole, engine)
 
     async def _local(
-        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
+        self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
     ) -> Response | StreamingResponse | None:
         """A run that was accepted and cannot begin is known by its id, too."""
-        answer = await place.local(route, scope, receive, whole, engine)
+        answer = await handler.local(route, scope, receive, whole, engine)
         if (held := self.node.held.get(engine.context.number)) and route.routed_to == "run" and _unknown_run(answer):
             kept = held.get(scope["path_params"]["run"])
             if kept is not None:
@@ -154,11 +154,11 @@ class ClusterRouter:
     # ---- at one owner
 
     async def at(
-        self, partition: int, place: "LocalHandler", route: Route, scope: Scope, body: bytes
+        self, partition: int, handler: "LocalHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
         engine = self.node.owned(partition)
         if engine is not None:
-            return await self._local(place, route, scope, _nothing_more, body, engine)
+            return await self._local(handler, route, scope, _nothing_more, body, engine)
         return await self._to_owner(partition, str(partition).encode(), scope, body)
 
     async def _to_owner(self, partition: int, said: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
@@ -237,23 +237,23 @@ class ClusterRouter:
     # ---- at several
 
     async def collect(
-        self, place: "LocalHandler", asked: Request, partitions: Sequence[int]
+        self, handler: "LocalHandler", request: Request, partitions: Sequence[int]
     ) -> list[bytes] | Response | StreamingResponse | None:
         """What the owner of each says, in this order; instead, what the first says that has no answer."""
         answers = await asyncio.gather(
-            *(self.at(partition, place, asked.route, asked.scope, b"") for partition in partitions)
+            *(self.at(partition, handler, request.route, request.scope, b"") for partition in partitions)
         )
         bad = [one for one in answers if not isinstance(one, Response) or one.status != 200]
         return bad[0] if bad else [one.body for one in answers if isinstance(one, Response)]
 
     async def _in_order(
-        self, place: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+        self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
     ) -> Response | StreamingResponse | None:
         """What concerns all partitions of a tenant is done at the owner of its home, one request after the other and
         none beside a spread: otherwise a partition that is just being added would miss it."""
         said = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if said is not None and said != EVERY:
-            return await self._here_or_nowhere(place, route, scope, receive, whole, said)
+            return await self._here_or_nowhere(handler, route, scope, receive, whole, said)
         body, home = await _body(receive, whole), self.node.home(TENANT)
         if self.node.owned(home) is None:
             if said == EVERY:
@@ -263,7 +263,7 @@ class ClusterRouter:
         async with self.node.order:
             await self.node.refresh_routes()
             partitions = self.node.partitions_of(TENANT)
-            answer = await self._all(place, route, scope, body, partitions)
+            answer = await self._all(handler, route, scope, body, partitions)
             while answer is not None and answer.status < 400:
                 # Home may have had another owner meanwhile, who spread the tenant. It has read what was published by
                 # then, or the route is read here with what it added: one of the two comes after the other.
@@ -272,34 +272,34 @@ class ClusterRouter:
                 if len(partitions) <= len(before):
                     break
                 if route.split_body is not None:
-                    answer = await self._all(place, route, scope, body, partitions)
+                    answer = await self._all(handler, route, scope, body, partitions)
                     continue
                 for partition in partitions[len(before) :]:
-                    added = await self.at(partition, place, route, scope, body)
+                    added = await self.at(partition, handler, route, scope, body)
                     if added is None or (added.status >= 400 and added.status != 409):  # 409: it is so already
                         return added
         return answer
 
     async def _all(
-        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+        self, handler: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
     ) -> Response | StreamingResponse | None:
         """Home last, with the answer: whoever repeats it after a failure changes nothing twice."""
         for number, partition in enumerate(partitions[1:], 1):
             part = route.split_body(body, number, len(partitions)) if route.split_body is not None else body
-            answer = await self.at(partition, place, route, scope, part)
+            answer = await self.at(partition, handler, route, scope, part)
             if answer is None or answer.status >= 400:
                 return answer
         part = route.split_body(body, 0, len(partitions)) if route.split_body is not None else body
-        return await self.at(partitions[0], place, route, scope, part)
+        return await self.at(partitions[0], handler, route, scope, part)
 
     async def _any(
-        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+        self, handler: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
     ) -> Response | StreamingResponse | None:
         """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
         best: Response | StreamingResponse | None = None
         heard: list[wire.Heard] = []
         for partition in reversed(partitions):
-            answer = await self.at(partition, place, route, scope, body)
+            answer = await self.at(partition, handler, route, scope, body)
             if answer is not None and answer.status >= 500 and any(one.waiting for one in heard):
                 message = "some that wait were told, and one partition did not answer; look before you repeat it"
                 return problem(OUTCOME_UNKNOWN, OutcomeUnknown.code, message)
@@ -315,11 +315,11 @@ class ClusterRouter:
         return best
 
     async def _runs(
-        self, place: "LocalHandler", route: Route, scope: Scope, body: bytes
+        self, handler: "LocalHandler", route: Route, scope: Scope, body: bytes
     ) -> Response | StreamingResponse | None:
         assert route.gather is not None, "a route over runs says how"
-        asked = Request(scope, _nothing_more, route, None, self._closing, body)
-        return await place.guarded(route.gather(self, place, asked))
+        request = Request(scope, _nothing_more, route, None, self._closing, body)
+        return await handler.guarded(route.gather(self, handler, request))
 
 
 def _is_forwarded(name: bytes) -> bool:

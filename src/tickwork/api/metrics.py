@@ -131,14 +131,14 @@ def audits(views: Sequence[AuditProgress]) -> Iterator[Metric]:
     lag = GaugeMetricFamily("tickwork_audit_lag_rows", "Rows that the auditor has not compared.", labels=["partition"])
     behind = GaugeMetricFamily("tickwork_audit_lag_seconds", "Age of the last compared tick.", labels=["partition"])
     rows = CounterMetricFamily("tickwork_audit_rows", "Rows decided again and equal.", labels=["partition"])
-    found = GaugeMetricFamily("tickwork_audit_differs", "1 where the journal differs.", labels=["partition"])
+    family = GaugeMetricFamily("tickwork_audit_differs", "1 where the journal differs.", labels=["partition"])
     for view in views:
         label = [str(view.partition)]
         lag.add_metric(label, view.lag_rows)
         behind.add_metric(label, view.lag_ms / 1000)
         rows.add_metric(label, view.rows)
-        found.add_metric(label, int(view.difference is not None))
-    yield from (lag, behind, rows, found)
+        family.add_metric(label, int(view.difference is not None))
+    yield from (lag, behind, rows, family)
 
 
 def _labelled(family: Metric, values: dict[str, int]) -> Metric:
@@ -162,8 +162,8 @@ def _work(engine: Engine) -> Iterator[Metric]:
     waits = HistogramMetricFamily(
         "tickwork_dispatch_wait_seconds", "From due, or ready, until it is given to a worker.", labels=["of"]
     )
-    for name, one in figures.waits.items():
-        _counted(waits, [name], one.bounds, one.counts, one.sum)
+    for name, wait in figures.waits.items():
+        _counted(waits, [name], wait.bounds, wait.counts, wait.sum)
     yield waits
     depth, oldest_ms = depths(state)
     ready = GaugeMetricFamily("tickwork_queue_depth", "Tasks that could start.", labels=["tenant", "queue", "priority"])

@@ -104,8 +104,8 @@ class HttpServer:
     async def stop(self) -> None:
         if self._server is None or self._serving is None:
             return
-        closing: ShutdownSignal = self._app.state.closing
-        closing.set()
+        shutdown: ShutdownSignal = self._app.state.closing
+        shutdown.set()
         if isinstance(self._engine, Node):
             self._engine.release_workers()
         else:

@@ -88,7 +88,7 @@ class HttpOwnerConnections:
         return self._trunks[address]
 
     def keep_only(self, addresses: Container[str]) -> None:
-        for address in [one for one in self._trunks if one not in addresses]:
+        for address in [trunk for trunk in self._trunks if trunk not in addresses]:
             self._cut(address)
 
     def _cut(self, address: str) -> None:
@@ -233,11 +233,11 @@ class OwnerLink:
             self._look_by(self._follow_owners())
 
     async def _follow_owners(self) -> None:
-        reached = [one for one in dict.fromkeys(self._owners) if one and one not in self._unreached]
+        reached = [fromkey for fromkey in dict.fromkeys(self._owners) if fromkey and fromkey not in self._unreached]
         for address in (*reached, ""):
             try:
                 owners = await self._given.owners(address)
-                found = owners.partitions
+                partitions = owners.partitions
                 break
             except TickworkError:
                 continue
@@ -245,12 +245,12 @@ class OwnerLink:
             return  # whoever tries again looks again
         gateway, before = self._gateway, self._owners
         moved = gateway is not None and bool(owners.store and gateway.store) and owners.store != gateway.store
-        if gateway is None or moved or len(found) != len(before) or self._out_of_reach(found):
+        if gateway is None or moved or len(partitions) != len(before) or self._out_of_reach(partitions):
             self._fall_back()
             return
-        self._owners = found
-        self._reach.keep_only(found)
-        for partition, address in enumerate(found):
+        self._owners = partitions
+        self._reach.keep_only(partitions)
+        for partition, address in enumerate(partitions):
             if address and address != before[partition]:
                 gateway.owner_moved(partition)
 

@@ -214,11 +214,12 @@ class Node:
     def _check_company(self, members: Sequence[Member]) -> None:
         """A node that the others cannot talk to would only take partitions out of their reach."""
         own = self.member
-        for one in members:
-            if one.protocol < own.oldest or own.protocol < one.oldest:
+        for member in members:
+            if member.protocol < own.oldest or own.protocol < member.oldest:
                 raise Refused(
                     "protocol",
-                    f"node {one.node} ({one.version}) speaks protocols {one.oldest} to {one.protocol}, this one "
+                    f"node {member.node} ({member.version}) speaks protocols {member.oldest} to "
+                    f"{member.protocol}, this one "
                     f"({own.version}) {own.oldest} to {own.protocol}: go by way of a version between them",
                 )
 
@@ -259,7 +260,7 @@ class Node:
             return "this node is shutting down"
         if not self.ownership.holdings and not self.engines:
             return "nobody owns a partition yet"
-        return next((why for why in (one.context.why_not_accepting for one in self.engines.values()) if why), "")
+        return next((why for why in (engine.context.why_not_accepting for engine in self.engines.values()) if why), "")
 
     # ---- what follows from owning
 
@@ -402,7 +403,7 @@ class Node:
     def own_partition(self, tenant: str) -> int | None:
         """Of those where the tenant's runs may live, the one of ours that has least to do; None: none, or all have
         more than enough."""
-        own = [place for place in self.partitions_of(tenant) if self.owned(place) is not None]
+        own = [partition for partition in self.partitions_of(tenant) if self.owned(partition) is not None]
         best = min(own, key=lambda place: self.engines[place].context.live.backlog, default=None)
         return best if best is not None and self.engines[best].context.live.backlog < BACKLOG_FAR else None
 
@@ -568,7 +569,7 @@ class Node:
         """To an engine of this node. Where it does not know a workflow, the home of the tenant is asked first: whoever
         spread the tenant may have died before all definitions were there."""
         found = await engine.runs.submit(submissions, by=by, tenant=tenant, new_id=new_id)
-        lacking = [place for place, one in enumerate(found) if _is_lacking(one)]
+        lacking = [index for index, one in enumerate(found) if _is_lacking(one)]
         if not lacking or not await self.complete(engine, tenant):
             return found
         again = await engine.runs.submit([submissions[place] for place in lacking], by=by, tenant=tenant, new_id=new_id)
@@ -599,7 +600,7 @@ class Node:
             else:
                 publications = await self._peers.published(await self.address_of(home), home, tenant)
             known = engine.workflows.published(tenant=tenant)
-            missing = [one for one in publications if one not in known]
+            missing = [publication for publication in publications if publication not in known]
             for one in publications if missing else ():  # all of them: the last one is the latest
                 await engine.workflows.publish(one, by="cluster", tenant=tenant)
         except TickworkError:
@@ -611,8 +612,8 @@ class Node:
     async def to_inbox(self, submissions: list[wire.Submission], *, by: str, tenant: str) -> list[wire.Submitted]:
         """Durable, and so accepted; the owner takes them up when there is one."""
         rows = []
-        for one in submissions:
-            known = one if one.id else msgspec.structs.replace(one, id=self.ids.new())
+        for submission in submissions:
+            known = submission if submission.id else msgspec.structs.replace(submission, id=self.ids.new())
             place = self.home(tenant) if known.key else self.partition_of_run(tenant, known.id)
             rows.append(InboxRow(known.id, place, tenant, msgspec.json.encode(known), by))
         await self.store.add_inbox(rows)

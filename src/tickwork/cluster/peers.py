@@ -66,7 +66,7 @@ class HttpPeers:
             raise
 
     def keep_only(self, addresses: Container[str]) -> None:
-        for address in [one for one in self._trunks if one not in addresses]:
+        for address in [trunk for trunk in self._trunks if trunk not in addresses]:
             self._cut(address)
 
     def _cut(self, address: str) -> None:

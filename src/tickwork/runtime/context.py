@@ -112,17 +112,17 @@ class EngineContext:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def command(
-        self, asked: inp.Input, payloads: list[Payload] | None = None, *, facts: bool = False
+        self, request: inp.Input, payloads: list[Payload] | None = None, *, facts: bool = False
     ) -> CommandResult:
-        check_writable(asked)
-        letter = self.post([asked], payloads or [], facts=facts)
+        check_writable(request)
+        letter = self.post([request], payloads or [], facts=facts)
         await letter.done
         answer = letter.answers.get(0) or CommandResult(0)
         if answer.code:
             raise refusal_of(answer)
         return answer
 
-    def post(self, asked: list[inp.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
+    def post(self, requests: list[inp.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
         live = self.live
         if self.draining:
             raise Unavailable(
@@ -137,7 +137,7 @@ class EngineContext:
                 "the store is slower than what comes: too many ended runs wait to be written; try again in a moment",
                 retry_after_ms=1_000,
             )
-        return live.submit_inputs(asked, payloads, facts=facts)
+        return live.submit_inputs(requests, payloads, facts=facts)
 
     async def until_durable(self) -> None:
         """Until everything that a view was built from is durable."""

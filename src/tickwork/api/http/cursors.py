@@ -20,25 +20,25 @@ CURSOR = QueryParam(
 _NO_FILTERS = ("cursor", "limit")
 
 
-def following(asked: Request, place: str) -> str:
+def following(request: Request, place: str) -> str:
     """The cursor of the page that begins behind this place; "" where there is none."""
-    return f"{place}~{_seal(asked, place)}" if place else ""
+    return f"{place}~{_seal(request, place)}" if place else ""
 
 
-def place_of(asked: Request) -> str:
+def place_of(request: Request) -> str:
     """Where the page begins that is asked for; "": at the beginning."""
-    cursor: str = asked.query["cursor"]
-    if not cursor or (asked.inner and "~" not in cursor):
+    cursor: str = request.query["cursor"]
+    if not cursor or (request.inner and "~" not in cursor):
         return cursor
     place, _, seal = cursor.rpartition("~")
-    if not place or seal != _seal(asked, place):
+    if not place or seal != _seal(request, place):
         raise bad_cursor()
     return place
 
 
-def number_of(asked: Request) -> int:
+def number_of(request: Request) -> int:
     """The same for a list by number; 0: at the beginning. Its letter leaves room for another kind."""
-    place = place_of(asked)
+    place = place_of(request)
     number = place[1:]
     if place and (place[0] != "b" or not (number.isascii() and number.isdigit() and len(number) <= 18)):
         raise bad_cursor()
@@ -50,7 +50,7 @@ def bad_cursor() -> Refused:
     return Refused("bad_cursor", message, path="query.cursor")
 
 
-def _seal(asked: Request, place: str) -> str:
-    filters = [(name, value) for name, value in sorted(asked.query.items()) if name not in _NO_FILTERS]
-    bound = msgspec.json.encode((TENANT, asked.route.path, asked.scope["path_params"], filters, place))
+def _seal(request: Request, place: str) -> str:
+    filters = [(name, value) for name, value in sorted(request.query.items()) if name not in _NO_FILTERS]
+    bound = msgspec.json.encode((TENANT, request.route.path, request.scope["path_params"], filters, place))
     return blake2b(bound, digest_size=6).hexdigest()

@@ -69,14 +69,14 @@ class Request:
         receive: Receive,
         route: Route,
         engine: Engine | None,
-        closing: ShutdownSignal,
+        shutdown: ShutdownSignal,
         whole: bytes | None = None,
     ) -> None:
         self.scope = scope
         self.route = route
         self._engine = engine  # None: a node answers without a partition
         self.ways: ClusterRouter | None = None  # of a cluster
-        self.closing = closing
+        self.closing = shutdown
         self._receive = receive
         self._whole = whole
         headers, known = scope["headers"], scope.get(KNOWN)
@@ -174,8 +174,8 @@ class Request:
             raise HttpRefused(
                 415, "content_encoding", "send the body as it is, without Content-Encoding", headers=_CLOSE
             )
-        said = self._headers.get(b"content-length", b"")
-        if said.isdigit() and (len(said) > 18 or int(said) > body.bytes_max):
+        header = self._headers.get(b"content-length", b"")
+        if header.isdigit() and (len(header) > 18 or int(header) > body.bytes_max):
             raise _too_large(body.bytes_max)
         if self._whole is not None:
             return self._whole

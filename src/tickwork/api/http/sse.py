@@ -17,10 +17,10 @@ def event(name: str, data: bytes, *, place: str = "") -> bytes:
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
-async def until_closing(asked: Request, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def until_closing(request: Request, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The pieces, until the server ends or the reader hangs up, whichever is first."""
-    gone = asyncio.ensure_future(asked.hung_up())
-    ends = asyncio.ensure_future(asked.closing.wait())
+    gone = asyncio.ensure_future(request.hung_up())
+    ends = asyncio.ensure_future(request.closing.wait())
     following: asyncio.Future[bytes] | None = None
     try:
         while True:

@@ -13,29 +13,29 @@ _PATH = "/v1/artifacts/{digest}"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-async def get(asked: Request) -> Response:
-    digest = _digest(asked)
-    data = await asked.host.artifacts.get(digest)
+async def get(request: Request) -> Response:
+    digest = _digest(request)
+    data = await request.host.artifacts.get(digest)
     if data is None:
         raise Refused("unknown_artifact", f"there is no artifact {digest}", path="digest")
     # A browser saves it and never shows it: what is in it is a user's, and could be a page.
     return Response(200, data, OCTETS, (b"content-disposition", b"attachment"))
 
 
-async def put(asked: Request) -> Response:
-    digest = _digest(asked)
-    asked.kind()
-    data = await asked.data()
+async def put(request: Request) -> Response:
+    digest = _digest(request)
+    request.kind()
+    data = await request.data()
     found = digest_of(data)
     if found != digest:
         raise Refused("digest_mismatch", f"these bytes have the digest {found}; send them under it", path="digest")
-    await asked.host.artifacts.put(data)
+    await request.host.artifacts.put(data)
     return as_json(wire.Stored(digest=digest, size=len(data)), 201)
 
 
-def _digest(asked: Request) -> str:
+def _digest(request: Request) -> str:
     """Checked before it becomes part of a path on a disk."""
-    digest = asked.text("digest")
+    digest = request.text("digest")
     if not _DIGEST.fullmatch(digest):
         raise Refused("bad_digest", "a digest is 64 characters 0-9 and a-f: BLAKE2b with 32 bytes", path="digest")
     return digest

@@ -9,21 +9,21 @@ from tickwork.protocol import http_models as wire
 PAGE_MAX = 500
 
 
-async def begin(asked: Request) -> Response:
-    wanted = await asked.body(wire.BackfillRequest)
-    found = await asked.engine.schedules.backfill(asked.name("schedule"), wanted, by=asked.by)
+async def begin(request: Request) -> Response:
+    wanted = await request.body(wire.BackfillRequest)
+    found = await request.engine.schedules.backfill(request.name("schedule"), wanted, by=request.by)
     return as_json(found, 200 if wanted.preview else 202)
 
 
-async def list_backfills(asked: Request) -> Response:
-    found = await asked.engine.schedules.backfills(limit=asked.query["limit"])
+async def list_backfills(request: Request) -> Response:
+    found = await request.engine.schedules.backfills(limit=request.query["limit"])
     return as_json(wire.Backfills(backfills=tuple(found)))
 
 
 def _steering(deed: str, summary: str) -> Route:
-    async def handler(asked: Request) -> Response:
-        await asked.body(wire.Reason)
-        await asked.engine.schedules.steer_backfill(asked.number("backfill"), deed, by=asked.by)
+    async def handler(request: Request) -> Response:
+        await request.body(wire.Reason)
+        await request.engine.schedules.steer_backfill(request.number("backfill"), deed, by=request.by)
         return nothing()
 
     return Route(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 BEATS_BYTES_MAX = 32 * 1024 * 1024
 
 
-async def show(asked: Request) -> Response:
-    node = asked.node
+async def show(request: Request) -> Response:
+    node = request.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
     await node.refresh()
@@ -49,25 +49,25 @@ async def show(asked: Request) -> Response:
         )
     nodes = [
         wire.ClusterNode(
-            node=one.node,
-            session=one.session,
-            address=one.address,
-            version=one.version,
-            started_at=instant_text(one.started_ms),
-            draining=one.draining,
-            engine=one.engine,
-            partitions=tuple(place for place, held in sorted(holdings.items()) if held.session == one.session),
-            here=one.session == node.member.session,
+            node=member.node,
+            session=member.session,
+            address=member.address,
+            version=member.version,
+            started_at=instant_text(member.started_ms),
+            draining=member.draining,
+            engine=member.engine,
+            partitions=tuple(place for place, held in sorted(holdings.items()) if held.session == member.session),
+            here=member.session == node.member.session,
         )
-        for one in sorted(members, key=lambda one: (one.node, one.session))
+        for member in sorted(members, key=lambda one: (one.node, one.session))
     ]
     route = node.route(TENANT)
     routes = (wire.ClusterRoute(tenant=TENANT, home=route.home, spread=route.spread),)
     return as_json(wire.Cluster(cluster=node.cluster, nodes=tuple(nodes), partitions=tuple(partitions), routes=routes))
 
 
-async def owners(asked: Request) -> Response:
-    node = asked.node
+async def owners(request: Request) -> Response:
+    node = request.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
     await node.refresh()
@@ -76,54 +76,54 @@ async def owners(asked: Request) -> Response:
     return as_json(wire.Owners(partitions=found, nodes=len(node.ownership.members), store=node.cluster))
 
 
-async def announce(asked: Request) -> Response:
+async def announce(request: Request) -> Response:
     """A node is about to hand this partition over to this one."""
-    assert asked.by, "whoever calls itself by no name is refused"
-    if asked.node is not None:
-        await asked.node.read_ahead(asked.query["partition"])
+    assert request.by, "whoever calls itself by no name is refused"
+    if request.node is not None:
+        await request.node.read_ahead(request.query["partition"])
     return nothing()
 
 
-async def give(asked: Request) -> Response:
+async def give(request: Request) -> Response:
     """It has: answered when the partition ticks here."""
-    assert asked.by, "whoever calls itself by no name is refused"
-    if asked.node is not None:
-        await asked.node.ownership.take_up(asked.query["partition"])
+    assert request.by, "whoever calls itself by no name is refused"
+    if request.node is not None:
+        await request.node.ownership.take_up(request.query["partition"])
     return nothing()
 
 
-async def spread(asked: Request) -> Response:
+async def spread(request: Request) -> Response:
     """What runs need is brought to the new partitions first, with their parts of limits; then the others keep no more
     than theirs; from then on runs are spread. Said again, it mends what is missing somewhere."""
-    ways = asked.ways
-    if ways is None:
+    router = request.ways
+    if router is None:
         raise Refused(
             "no_cluster",
             "this server is alone, so there is nothing to spread over; several nodes share a store: "
             "tickwork server --store postgresql://…",
             path="",
         )
-    wanted = await asked.body(wire.SpreadRequest)
-    async with ways.node.order:
-        await ways.node.refresh_routes()
-        await _spread(asked, ways, wanted)
+    wanted = await request.body(wire.SpreadRequest)
+    async with router.node.order:
+        await router.node.refresh_routes()
+        await _spread(request, router, wanted)
     return nothing()
 
 
-async def _spread(asked: Request, ways: "ClusterRouter", wanted: wire.SpreadRequest) -> None:
-    node = ways.node
+async def _spread(request: Request, router: "ClusterRouter", wanted: wire.SpreadRequest) -> None:
+    node = router.node
     route = ports.Route(TENANT, node.home(TENANT), wanted.spread)
     node.check_route(route)
     places, old = partitions_of(route, node.partitions), node.partitions_of(TENANT)
-    crew = _PartitionActions(asked, ways)
+    crew = _PartitionActions(request, router)
     found = whole([await crew.queues(place) for place in old])
     limits = [one for one in found if one.limit is not None or one.rate is not None or one.paused]
-    parts = {one.name: [_part(one, number, len(places)) for number in range(len(places))] for one in limits}
-    published = asked.engine.workflows.published()
+    parts = {limit.name: [_part(limit, number, len(places)) for number in range(len(places))] for limit in limits}
+    published = request.engine.workflows.published()
     await crew.publish_all(places[1:], published)
     for number, place in enumerate(places[len(old) :], len(old)):
         await crew.hold(place, limits, parts, number)
-        for workflow in asked.engine.queries.workflows():
+        for workflow in request.engine.queries.workflows():
             if workflow.paused:
                 await crew.pause(place, "workflow", workflow.name)
     try:
@@ -131,16 +131,16 @@ async def _spread(asked: Request, ways: "ClusterRouter", wanted: wire.SpreadRequ
             await crew.hold(place, limits, parts, number)
         await node.put_route(route)
     except TickworkError as error:
-        names = ", ".join(one.name for one in limits)
+        names = ", ".join(limit.name for limit in limits)
         if not names:
             raise
         message = f"it broke off ({error}); spread again, then put the limits of these queues again: {names}"
         raise Unavailable(message, retry_after_ms=1_000) from error
     # Home may have had another owner meanwhile, to whom something was published. Whoever published it reads the route
     # afterwards, and finds it as it was, or this finds what was published.
-    if node.owned(route.home) is not asked.engine:
+    if node.owned(route.home) is not request.engine:
         raise Unavailable("the home partition moved; spread again", retry_after_ms=1_000)
-    if (later := asked.engine.workflows.published()) != published:
+    if (later := request.engine.workflows.published()) != published:
         await crew.publish_all(places[1:], later)
 
 
@@ -158,8 +158,8 @@ def _part(queue: wire.Queue, number: int, count: int) -> wire.QueueRequest:
 class _PartitionActions:
     """Deeds at one partition, whoever owns it."""
 
-    def __init__(self, asked: Request, ways: "ClusterRouter") -> None:
-        self._by, self._ways = asked.by, ways
+    def __init__(self, request: Request, router: "ClusterRouter") -> None:
+        self._by, self._ways = request.by, router
 
     async def queues(self, place: int) -> bytes:
         engine = self._ways.node.owned(place)
@@ -168,9 +168,9 @@ class _PartitionActions:
         return await self._ways.ask(place, "GET", "/v1/queues")
 
     async def publish_all(self, places: Sequence[int], publications: Sequence[wire.Publication]) -> None:
-        for place in places:
+        for index in places:
             for publication in publications:
-                await self.publish(place, publication)
+                await self.publish(index, publication)
 
     async def publish(self, place: int, publication: wire.Publication) -> None:
         engine = self._ways.node.owned(place)
@@ -213,34 +213,34 @@ def _already() -> Iterator[None]:
             raise
 
 
-async def published(asked: Request) -> Response:
+async def published(request: Request) -> Response:
     """What the tenant has at home: a partition that lacks some of it asks."""
-    if asked.node is None:
+    if request.node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
-    engine = asked.node.owned(asked.query["partition"])
+    engine = request.node.owned(request.query["partition"])
     if engine is None:
         raise Unavailable("this node does not own that partition", retry_after_ms=200)
     return as_json(
-        wire.Publications(publications=tuple(engine.workflows.published(tenant=asked.query["tenant"] or TENANT)))
+        wire.Publications(publications=tuple(engine.workflows.published(tenant=request.query["tenant"] or TENANT)))
     )
 
 
-async def inbox(asked: Request) -> Response:
+async def inbox(request: Request) -> Response:
     """With `partition`, what this node knows of it; otherwise its owner is asked for each."""
-    ways = asked.ways
-    if ways is None:
+    router = request.ways
+    if router is None:
         return as_json(wire.HeldRuns(runs=()))  # a server that is alone begins what it accepts at once
-    wanted: int = asked.query["partition"]
+    wanted: int = request.query["partition"]
     if wanted >= 0:
-        return as_json(wire.HeldRuns(runs=_held(ways.node, wanted)))
-    found: list[wire.HeldRun] = []
-    for partition in range(ways.node.partitions):
-        if ways.node.owned(partition) is not None:
-            found += _held(ways.node, partition)
+        return as_json(wire.HeldRuns(runs=_held(router.node, wanted)))
+    runs: list[wire.HeldRun] = []
+    for partition in range(router.node.partitions):
+        if router.node.owned(partition) is not None:
+            runs += _held(router.node, partition)
         else:
-            body = await ways.ask(partition, "GET", f"/v1/cluster/inbox?partition={partition}")
-            found += msgspec.json.decode(body, type=wire.HeldRuns).runs
-    return as_json(wire.HeldRuns(runs=tuple(found)))
+            body = await router.ask(partition, "GET", f"/v1/cluster/inbox?partition={partition}")
+            runs += msgspec.json.decode(body, type=wire.HeldRuns).runs
+    return as_json(wire.HeldRuns(runs=tuple(runs)))
 
 
 def _held(node: "Node", partition: int) -> tuple[wire.HeldRun, ...]:
@@ -257,18 +257,18 @@ def _held(node: "Node", partition: int) -> tuple[wire.HeldRun, ...]:
     )
 
 
-async def remove_from_inbox(asked: Request) -> Response:
-    if asked.node is None or not await asked.node.remove_from_inbox(asked.run_id):
+async def remove_from_inbox(request: Request) -> Response:
+    if request.node is None or not await request.node.remove_from_inbox(request.run_id):
         raise Refused("unknown_run", "nothing of this id waits in an inbox", path="run")
     return nothing()
 
 
-async def beats(asked: Request) -> Response:
+async def beats(request: Request) -> Response:
     """Another node says which of its workers live."""
-    asked.kind()
-    heard: Heartbeats = decoded(await asked.data(), MSGPACK, beats_decoder)
-    if asked.node is not None:
-        asked.node.heartbeats(heard)
+    request.kind()
+    heard: Heartbeats = decoded(await request.data(), MSGPACK, beats_decoder)
+    if request.node is not None:
+        request.node.heartbeats(heard)
     return nothing()
 
 

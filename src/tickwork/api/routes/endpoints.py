@@ -22,97 +22,98 @@ _ALL = "/v1/endpoints"
 _PATH = "/v1/endpoints/{endpoint}"
 
 
-async def list_endpoints(asked: Request) -> Response:
-    query = asked.query
-    found = await asked.engine.endpoints.page(
-        after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
+async def list_endpoints(request: Request) -> Response:
+    query = request.query
+    found = await request.engine.endpoints.page(
+        after=place_of(request), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
-    return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
+    return as_json(msgspec.structs.replace(found, next=following(request, found.next or "") or None))
 
 
-async def put_all(asked: Request) -> Response:
-    wanted = (await asked.body(wire.EndpointSet)).endpoints
-    put = await asked.engine.endpoints.put_set(wanted, by=asked.by)
-    return as_json(wire.EndpointPreviews(endpoints={name: _warned(one, wanted[name]) for name, one in put.items()}))
+async def put_all(request: Request) -> Response:
+    endpoints = (await request.body(wire.EndpointSet)).endpoints
+    put = await request.engine.endpoints.put_set(endpoints, by=request.by)
+    return as_json(wire.EndpointPreviews(endpoints={name: _warned(one, endpoints[name]) for name, one in put.items()}))
 
 
-async def show(asked: Request) -> Response:
-    return as_json(await asked.engine.endpoints.get(asked.name("endpoint")))
+async def show(request: Request) -> Response:
+    return as_json(await request.engine.endpoints.get(request.name("endpoint")))
 
 
-async def put(asked: Request) -> Response:
-    wanted = await asked.body(wire.EndpointRequest)
-    return as_json(_warned(await asked.engine.endpoints.put(asked.name("endpoint"), wanted, by=asked.by), wanted))
+async def put(request: Request) -> Response:
+    wanted = await request.body(wire.EndpointRequest)
+    return as_json(_warned(await request.engine.endpoints.put(request.name("endpoint"), wanted, by=request.by), wanted))
 
 
-async def archive(asked: Request) -> Response:
-    await asked.engine.endpoints.archive(asked.name("endpoint"), by=asked.by)
+async def archive(request: Request) -> Response:
+    await request.engine.endpoints.archive(request.name("endpoint"), by=request.by)
     return nothing()
 
 
-async def run(asked: Request) -> Response:
-    return await _trigger(asked, test=False)
+async def run(request: Request) -> Response:
+    return await _trigger(request, test=False)
 
 
-async def test(asked: Request) -> Response:
-    return await _trigger(asked, test=True)
+async def test(request: Request) -> Response:
+    return await _trigger(request, test=True)
 
 
-async def _trigger(asked: Request, *, test: bool) -> Response:
-    await asked.body(wire.Reason)
-    name = _known(asked)
+async def _trigger(request: Request, *, test: bool) -> Response:
+    await request.body(wire.Reason)
+    name = _known(request)
     return as_json(
-        wire.Triggered(run_id=await asked.engine.schedules.trigger(name, test=test, by=asked.by, key=asked.key)), 202
+        wire.Triggered(run_id=await request.engine.schedules.trigger(name, test=test, by=request.by, key=request.key)),
+        202,
     )
 
 
-async def pause(asked: Request) -> Response:
-    wanted, name = await asked.body(wire.PauseRequest), _known(asked)
-    await asked.engine.admin.pause("schedule", name, by=asked.by, reason=said(wanted.reason), until=wanted.until)
+async def pause(request: Request) -> Response:
+    wanted, name = await request.body(wire.PauseRequest), _known(request)
+    await request.engine.admin.pause("schedule", name, by=request.by, reason=said(wanted.reason), until=wanted.until)
     return nothing()
 
 
-async def resume(asked: Request) -> Response:
-    await asked.body(wire.Reason)
-    await asked.engine.admin.resume("schedule", _known(asked), by=asked.by)
+async def resume(request: Request) -> Response:
+    await request.body(wire.Reason)
+    await request.engine.admin.resume("schedule", _known(request), by=request.by)
     return nothing()
 
 
-async def reset_failures(asked: Request) -> Response:
-    await asked.body(wire.Reason)
-    await asked.engine.schedules.steer(_known(asked), "reset_failures", by=asked.by)
+async def reset_failures(request: Request) -> Response:
+    await request.body(wire.Reason)
+    await request.engine.schedules.steer(_known(request), "reset_failures", by=request.by)
     return nothing()
 
 
-async def hint(asked: Request) -> Response:
-    wanted, name = await asked.body(wire.HintRequest), _known(asked)
-    await asked.engine.schedules.advise(name, wanted, by=asked.by)
-    return as_json(await asked.engine.endpoints.get(name))
+async def hint(request: Request) -> Response:
+    wanted, name = await request.body(wire.HintRequest), _known(request)
+    await request.engine.schedules.advise(name, wanted, by=request.by)
+    return as_json(await request.engine.endpoints.get(name))
 
 
-async def clear_hints(asked: Request) -> Response:
-    name = _known(asked)
-    await asked.engine.schedules.clear_hints(name, by=asked.by)
-    return as_json(await asked.engine.endpoints.get(name))
+async def clear_hints(request: Request) -> Response:
+    name = _known(request)
+    await request.engine.schedules.clear_hints(name, by=request.by)
+    return as_json(await request.engine.endpoints.get(name))
 
 
-async def list_runs(asked: Request) -> Response:
-    query = asked.query
-    runs, last = await asked.engine.endpoints.runs(
-        asked.name("endpoint"), before=number_of(asked), limit=query["limit"], states=tuple(query["state"])
+async def list_runs(request: Request) -> Response:
+    query = request.query
+    runs, last = await request.engine.endpoints.runs(
+        request.name("endpoint"), before=number_of(request), limit=query["limit"], states=tuple(query["state"])
     )
-    return as_json(wire.EndpointRuns(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
+    return as_json(wire.EndpointRuns(runs=tuple(runs), next=following(request, f"b{last}" if last else "")))
 
 
-def _known(asked: Request) -> str:
+def _known(request: Request) -> str:
     """What is a schedule but no endpoint is not reached from here."""
-    name = asked.name("endpoint")
-    asked.engine.endpoints.check(name)
+    name = request.name("endpoint")
+    request.engine.endpoints.check(name)
     return name
 
 
-def _warned(put: wire.EndpointPreview, wanted: wire.EndpointRequest) -> wire.EndpointPreview:
-    refused = refused_by_default(wanted.url)
+def _warned(put: wire.EndpointPreview, request: wire.EndpointRequest) -> wire.EndpointPreview:
+    refused = refused_by_default(request.url)
     return msgspec.structs.replace(put, warnings=(*put.warnings, *refused))
 
 

@@ -10,27 +10,27 @@ from tickwork.protocol import http_models as wire
 _PATH = "/v1/holidays/{holidays}"
 
 
-async def list_holidays(asked: Request) -> Response:
-    return as_json(wire.Holidays(lists=asked.engine.schedules.holidays()))
+async def list_holidays(request: Request) -> Response:
+    return as_json(wire.Holidays(lists=request.engine.schedules.holidays()))
 
 
-async def show(asked: Request) -> Response:
-    name = asked.name("holidays", "list of holidays")
-    dates = asked.engine.schedules.holidays().get(name)
+async def show(request: Request) -> Response:
+    name = request.name("holidays", "list of holidays")
+    dates = request.engine.schedules.holidays().get(name)
     if dates is None:
         raise Refused("unknown_holidays", f"there is no list {name!r}", path="holidays")
     return as_json(wire.Holidays(lists={name: dates}))
 
 
-async def put(asked: Request) -> Response:
-    name = asked.name("holidays", "list of holidays")
-    wanted = await asked.body(wire.HolidaysRequest)
-    await asked.engine.schedules.put_holidays(name, wanted.dates, by=asked.by)
+async def put(request: Request) -> Response:
+    name = request.name("holidays", "list of holidays")
+    wanted = await request.body(wire.HolidaysRequest)
+    await request.engine.schedules.put_holidays(name, wanted.dates, by=request.by)
     return nothing()
 
 
-async def remove(asked: Request) -> Response:
-    await asked.engine.schedules.put_holidays(asked.name("holidays", "list of holidays"), None, by=asked.by)
+async def remove(request: Request) -> Response:
+    await request.engine.schedules.put_holidays(request.name("holidays", "list of holidays"), None, by=request.by)
     return nothing()
 
 

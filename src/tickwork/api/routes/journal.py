@@ -14,8 +14,8 @@ ROWS_PER_READ = 256
 AFTER = QueryParam("after", "Only rows behind this seq.", int, 0)
 
 
-async def export(asked: Request) -> StreamingResponse:
-    engine, after = asked.engine, asked.query["after"]
+async def export(request: Request) -> StreamingResponse:
+    engine, after = request.engine, request.query["after"]
     last = (await engine.queries.status()).seq
     head = GENESIS
     if after:
@@ -27,16 +27,16 @@ async def export(asked: Request) -> StreamingResponse:
     if last > after:
         end = (await engine.queries.journal(after=last - 1, limit=1))[0].hash
     return StreamingResponse(
-        _pieces(asked, ExportHead(await engine.queries.settings(), after, head, max(after, last), end), last), JOURNAL
+        _pieces(request, ExportHead(await engine.queries.settings(), after, head, max(after, last), end), last), JOURNAL
     )
 
 
-async def _pieces(asked: Request, head: ExportHead, last: int) -> AsyncIterator[bytes]:
+async def _pieces(request: Request, head: ExportHead, last: int) -> AsyncIterator[bytes]:
     """What was durable when it was asked for; so the stream has an end."""
     yield write_head(head)
     seq = head.after
-    while seq < last and not asked.closing:
-        rows = await asked.engine.queries.journal(after=seq, limit=min(ROWS_PER_READ, last - seq))
+    while seq < last and not request.closing:
+        rows = await request.engine.queries.journal(after=seq, limit=min(ROWS_PER_READ, last - seq))
         if not rows:
             return
         yield b"".join(stream.write(rows))

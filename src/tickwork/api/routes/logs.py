@@ -37,71 +37,73 @@ class LogAddress(msgspec.Struct, frozen=True):
     attempt: int
 
 
-async def of_run(asked: Request) -> Response | StreamingResponse:
-    run, node = await asked.engine.queries.run(asked.run_id), asked.query["node"]
+async def of_run(request: Request) -> Response | StreamingResponse:
+    run, node = await request.engine.queries.run(request.run_id), request.query["node"]
     if node and not any(task.node == node for task in run.tasks):
         raise Refused("unknown_node", f"run {run.id!r} has no node {shortened(node, 128)!r}", path="query.node")
-    if not asked.query["follow"]:
-        return as_json(await _page(asked, list(_places(asked, run))))
-    if run.ended_at is not None and await _all_told(asked, run):
+    if not request.query["follow"]:
+        return as_json(await _page(request, list(_places(request, run))))
+    if run.ended_at is not None and await _all_told(request, run):
         return nothing()  # tells a browser not to come back
-    return StreamingResponse(until_closing(asked, _follow(asked)), EVENTS, *NO_BUFFERING)
+    return StreamingResponse(until_closing(request, _follow(request)), EVENTS, *NO_BUFFERING)
 
 
-async def of_task(asked: Request) -> Response:
-    task, attempt = asked.number("task"), asked.query["attempt"]
-    asked.engine.queries.check_number(task)
-    attempts = [attempt] if attempt else await _attempts(asked, task)
-    return as_json(await _page(asked, [LogAddress(task, "", one) for one in attempts]))
+async def of_task(request: Request) -> Response:
+    task, attempt = request.number("task"), request.query["attempt"]
+    request.engine.queries.check_number(task)
+    attempts = [attempt] if attempt else await _attempts(request, task)
+    return as_json(await _page(request, [LogAddress(task, "", attempt) for attempt in attempts]))
 
 
-async def _attempts(asked: Request, task: int) -> Sequence[int]:
+async def _attempts(request: Request, task: int) -> Sequence[int]:
     """A child of a map that has ended is not found by its number; then the first few are looked for."""
     try:
-        run = await asked.engine.queries.run_of_task(task)
+        run = await request.engine.queries.run_of_task(task)
     except Refused:
         return range(1, ATTEMPTS_ASKED + 1)
-    return list(dict.fromkeys(one.attempt for found in run.tasks if found.id == str(task) for one in found.attempts))
+    return list(
+        dict.fromkeys(attempt.attempt for found in run.tasks if found.id == str(task) for attempt in found.attempts)
+    )
 
 
-async def append(asked: Request) -> Response:
-    asked.kind()
-    task, attempt = asked.number("task"), asked.number("attempt")
+async def append(request: Request) -> Response:
+    request.kind()
+    task, attempt = request.number("task"), request.number("attempt")
     if attempt > ATTEMPT_MAX:
         raise Refused("unknown_attempt", f"attempts are counted up to {ATTEMPT_MAX}", path="attempt")
-    query = asked.query
+    query = request.query
     piece = LogPiece(
         task,
         attempt,
         query["chunk"],
         query["first"],
-        await asked.data(),
+        await request.data(),
         query["run"],
-        unquote(asked.header(b"x-tickwork-worker"))[:NAME_CHARACTERS_MAX],
-        asked.header(b"x-tickwork-session")[:NAME_CHARACTERS_MAX],
-        asked.header(b"x-tickwork-store")[:NAME_CHARACTERS_MAX],
+        unquote(request.header(b"x-tickwork-worker"))[:NAME_CHARACTERS_MAX],
+        request.header(b"x-tickwork-session")[:NAME_CHARACTERS_MAX],
+        request.header(b"x-tickwork-store")[:NAME_CHARACTERS_MAX],
     )
-    await asked.engine.logs.append(piece)
+    await request.engine.logs.append(piece)
     return nothing()
 
 
-def _places(asked: Request, run: wire.RunDetail) -> Iterator[LogAddress]:
+def _places(request: Request, run: wire.RunDetail) -> Iterator[LogAddress]:
     """Each once, also where a run that failed was tried again and its attempts are counted anew."""
-    node, attempt = asked.query["node"], asked.query["attempt"]
+    node, attempt = request.query["node"], request.query["attempt"]
     for task in run.tasks:
         if node and task.node != node:
             continue
-        for one in dict.fromkeys(one.attempt for one in task.attempts):
-            if not attempt or one == attempt:
-                yield LogAddress(int(task.id), task.node, one)
+        for fromkey in dict.fromkeys(attempt.attempt for attempt in task.attempts):
+            if not attempt or fromkey == attempt:
+                yield LogAddress(int(task.id), task.node, fromkey)
 
 
-async def _page(asked: Request, places: list[LogAddress]) -> wire.Logs:
+async def _page(request: Request, places: list[LogAddress]) -> wire.Logs:
     found: list[tuple[int, wire.LogLine]] = []
     more = False
-    for place in places:
-        async for _, lines in asked.engine.context.logs.read(place.task, place.attempt):
-            found += [(line[0], _line(place, line)) for line in lines]
+    for index in places:
+        async for _, lines in request.engine.context.logs.read(index.task, index.attempt):
+            found += [(line[0], _line(index, line)) for line in lines]
         if len(found) > 2 * LINES_MAX:
             found, more = sorted(found, key=_at)[-LINES_MAX:], True
     found.sort(key=_at)
@@ -113,50 +115,50 @@ def _at(pair: tuple[int, wire.LogLine]) -> int:
     return pair[0]
 
 
-def _line(place: LogAddress, line: Line) -> wire.LogLine:
+def _line(address: LogAddress, line: Line) -> wire.LogLine:
     at_ms, stream, text = line
     return wire.LogLine(
         at=instant_text(min(max(at_ms, INSTANT_MS_MIN), INSTANT_MS_MAX)),
-        task=str(place.task),
-        node=place.node,
-        attempt=place.attempt,
+        task=str(address.task),
+        node=address.node,
+        attempt=address.attempt,
         stream=stream,
         text=text,
     )
 
 
-async def _all_told(asked: Request, run: wire.RunDetail) -> bool:
+async def _all_told(request: Request, run: wire.RunDetail) -> bool:
     """Whether a follower comes back who has seen the last lines of a run that has ended."""
-    told = _told(asked.header(b"last-event-id"))
-    if not told or await _any_behind(asked, run, told):
+    told = _told(request.header(b"last-event-id"))
+    if not told or await _any_behind(request, run, told):
         return False
     await asyncio.sleep(SETTLE_S)
-    return not await _any_behind(asked, run, told)
+    return not await _any_behind(request, run, told)
 
 
-async def _any_behind(asked: Request, run: wire.RunDetail, told: dict[tuple[int, int], int]) -> bool:
-    for place in _places(asked, run):
-        pair = (place.task, place.attempt)
-        async for _ in asked.engine.context.logs.read(*pair, after=told.get(pair, -1)):
+async def _any_behind(request: Request, run: wire.RunDetail, told: dict[tuple[int, int], int]) -> bool:
+    for index in _places(request, run):
+        pair = (index.task, index.attempt)
+        async for _ in request.engine.context.logs.read(*pair, after=told.get(pair, -1)):
             return True
     return False
 
 
-async def _follow(asked: Request) -> AsyncIterator[bytes]:
+async def _follow(request: Request) -> AsyncIterator[bytes]:
     """New lines as they become readable, until the run has ended and its last lines are here."""
-    engine, run_id = asked.engine, asked.run_id
-    told = _told(asked.header(b"last-event-id"))
+    engine, run_id = request.engine, request.run_id
+    told = _told(request.header(b"last-event-id"))
     loop = asyncio.get_running_loop()
     spoke = loop.time()
     settled = False
     while True:
         run = await engine.queries.run(run_id)
-        for place in _places(asked, run):
-            pair = (place.task, place.attempt)
+        for index in _places(request, run):
+            pair = (index.task, index.attempt)
             async for chunk, lines in engine.context.logs.read(*pair, after=told.get(pair, -1)):
                 told[pair] = chunk
                 spoke = loop.time()
-                yield _events(place, lines, _position(told))
+                yield _events(index, lines, _position(told))
         if run.ended_at is not None:
             if settled:
                 return
@@ -169,11 +171,11 @@ async def _follow(asked: Request) -> AsyncIterator[bytes]:
         await engine.context.logs.more(1.0)
 
 
-def _events(place: LogAddress, lines: list[Line], position: str) -> bytes:
+def _events(address: LogAddress, lines: list[Line], position: str) -> bytes:
     """The position is that behind the chunk, so only its last line has it."""
     last = len(lines) - 1
     return b"".join(
-        event("log", json_encoder.encode(_line(place, line)), place=position if number == last else "")
+        event("log", json_encoder.encode(_line(address, line)), place=position if number == last else "")
         for number, line in enumerate(lines)
     )
 

@@ -11,32 +11,32 @@ DAYS_MAX = 3_660
 CURSOR_CHARACTERS_MAX = 160
 
 
-async def fates(asked: Request) -> Response:
-    query = asked.query
+async def fates(request: Request) -> Response:
+    query = request.query
     return as_json(
-        await asked.engine.schedules.fates(
-            asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"]
+        await request.engine.schedules.fates(
+            request.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"]
         )
     )
 
 
-async def expected(asked: Request) -> Response:
-    query = asked.query
+async def expected(request: Request) -> Response:
+    query = request.query
     if query["schedule"]:
-        asked.engine.schedules.get(query["schedule"])  # an unknown one is an error, not an empty answer
+        request.engine.schedules.get(query["schedule"])  # an unknown one is an error, not an empty answer
     return as_json(
-        asked.engine.schedules.next_occurrences(
+        request.engine.schedules.next_occurrences(
             days=query["days"], name=query["schedule"], after=query["cursor"], limit=query["limit"]
         )
     )
 
 
-async def late(asked: Request) -> Response:
-    return as_json(wire.CatchUps(schedules=tuple(asked.engine.schedules.catch_ups(policy=asked.query["policy"]))))
+async def late(request: Request) -> Response:
+    return as_json(wire.CatchUps(schedules=tuple(request.engine.schedules.catch_ups(policy=request.query["policy"]))))
 
 
-async def zones(asked: Request) -> Response:
-    zones = asked.host.zones
+async def zones(request: Request) -> Response:
+    zones = request.host.zones
     return as_json(wire.ZoneNames(zones=tuple(zones.names), tzdata=zones.version))
 
 

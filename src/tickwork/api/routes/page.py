@@ -17,21 +17,21 @@ _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(rb"<style>(.*?)</style>", re.DOTALL)
 
 
-async def show(asked: Request) -> Response:  # noqa: ARG001 - the page is the same for all; it asks for what it shows
+async def show(request: Request) -> Response:  # noqa: ARG001 - the page is the same for all; it asks for what it shows
     page, policy = _page()
     return Response(200, page, HTML, (b"content-security-policy", policy), (b"cache-control", b"no-cache"))
 
 
-async def open_page(asked: Request) -> Response:
+async def open_page(request: Request) -> Response:
     """Takes a code that was made for this browser, and leaves it a cookie."""
-    sessions: BrowserSessions | None = asked.scope.get(SESSIONS)
+    sessions: BrowserSessions | None = request.scope.get(SESSIONS)
     if sessions is None:  # everybody is let in
         return _to_page()
-    session = sessions.exchange(asked.query["code"])
+    session = sessions.exchange(request.query["code"])
     if session is None:
         detail = "this link was used or is out of date; `tickwork page` prints a new one, or give the token to the page"
         raise HttpRefused(403, "link_used", detail)
-    port = asked.header(b"host").rpartition(":")[2]
+    port = request.header(b"host").rpartition(":")[2]
     name = f"{COOKIE}{port if port.isascii() and port.isdecimal() else 80}"
     cookie = f"{name}={session}; Path=/; Max-Age={SESSION_S}; HttpOnly; SameSite=Strict"
     return _to_page((b"set-cookie", cookie.encode("latin-1")))

@@ -13,25 +13,25 @@ from tickwork.core.base.shortened import shortened
 from tickwork.protocol import http_models as wire
 
 
-async def head(asked: Request) -> Response:
-    _must_be_ours(asked)
-    return as_json(await asked.engine.queries.head())
+async def head(request: Request) -> Response:
+    _must_be_ours(request)
+    return as_json(await request.engine.queries.head())
 
 
-async def journal(asked: Request) -> StreamingResponse:
-    _must_be_ours(asked)
-    return await export(asked)
+async def journal(request: Request) -> StreamingResponse:
+    _must_be_ours(request)
+    return await export(request)
 
 
-async def known(asked: Request) -> Response:
-    _must_be_ours(asked)
-    wanted = await asked.body(wire.Ids)
-    return as_json(wire.Ids(ids=tuple(await asked.engine.queries.known(wanted.ids))))
+async def known(request: Request) -> Response:
+    _must_be_ours(request)
+    ids = await request.body(wire.Ids)
+    return as_json(wire.Ids(ids=tuple(await request.engine.queries.known(ids.ids))))
 
 
-def _must_be_ours(asked: Request) -> None:
-    text = asked.text("partition")
-    if text != str(asked.engine.context.number):
+def _must_be_ours(request: Request) -> None:
+    text = request.text("partition")
+    if text != str(request.engine.context.number):
         raise Refused("unknown_partition", f"there is no partition {shortened(text, 32)!r}", path="partition")
 
 

@@ -18,10 +18,12 @@ UNTIL = BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
 def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tuple[Route, Route]:
     """`scope` as the engine calls it; what each route says of itself; whether a pause may end by itself."""
 
-    async def do_pause(asked: Request) -> Response:
-        wanted = await asked.body(wire.PauseRequest) if until else await asked.body(wire.Reason)
+    async def do_pause(request: Request) -> Response:
+        wanted = await request.body(wire.PauseRequest) if until else await request.body(wire.Reason)
         ends = wanted.until if isinstance(wanted, wire.PauseRequest) else ""
-        await asked.engine.admin.pause(scope, asked.name(scope), by=asked.by, reason=said(wanted.reason), until=ends)
+        await request.engine.admin.pause(
+            scope, request.name(scope), by=request.by, reason=said(wanted.reason), until=ends
+        )
         return nothing()
 
     async def do_resume(asked: Request) -> Response:

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _PATH = "/v1/queues/{queue}"
 
 
-async def list_queues(asked: Request) -> Response:
-    return as_json(wire.Queues(queues=tuple(asked.engine.queries.queues())))
+async def list_queues(request: Request) -> Response:
+    return as_json(wire.Queues(queues=tuple(request.engine.queries.queues())))
 
 
 async def spread_queues(
-    ways: "ClusterRouter", place: "LocalHandler", asked: Request
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
     """Parts of limits and rates are one again."""
-    found = await ways.collect(place, asked, ways.node.partitions_of(TENANT))
+    found = await router.collect(handler, request, router.node.partitions_of(TENANT))
     return as_json(wire.Queues(queues=tuple(whole(found)))) if isinstance(found, list) else found
 
 
@@ -38,8 +38,8 @@ def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
     """Queues, from what the partitions of a tenant say of their parts."""
     parts: dict[str, list[wire.Queue]] = {}
     for answer in answers:
-        for one in msgspec.json.decode(answer, type=wire.Queues).queues:
-            parts.setdefault(one.name, []).append(one)
+        for queue in msgspec.json.decode(answer, type=wire.Queues).queues:
+            parts.setdefault(queue.name, []).append(queue)
     return [
         wire.Queue(
             name=name,
@@ -57,13 +57,13 @@ def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:
-    known = [one for one in parts if one is not None]
+    known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
 
-async def put(asked: Request) -> Response:
-    name = asked.name("queue")
-    await asked.engine.admin.put_queue(name, await asked.body(wire.QueueRequest), by=asked.by)
+async def put(request: Request) -> Response:
+    name = request.name("queue")
+    await request.engine.admin.put_queue(name, await request.body(wire.QueueRequest), by=request.by)
     return nothing()
 
 
@@ -76,7 +76,7 @@ def _dealt(body: bytes, number: int, count: int) -> bytes:
     return msgspec.json.encode(part_of(wanted, number, count))
 
 
-def part_of(wanted: wire.QueueRequest, number: int, count: int) -> wire.QueueRequest:
+def part_of(request: wire.QueueRequest, number: int, count: int) -> wire.QueueRequest:
     def part(whole: int | None, path: str) -> int | None:
         if whole is not None and 0 < whole < count:
             message = f"{whole} cannot be dealt out to the {count} partitions that this tenant is spread over"
@@ -84,10 +84,10 @@ def part_of(wanted: wire.QueueRequest, number: int, count: int) -> wire.QueueReq
         return None if whole is None else whole // count + (number < whole % count)
 
     return msgspec.structs.replace(
-        wanted,
-        limit=part(wanted.limit, "limit"),
-        rate=part(wanted.rate, "rate"),
-        burst=part(wanted.burst, "burst"),
+        request,
+        limit=part(request.limit, "limit"),
+        rate=part(request.rate, "rate"),
+        burst=part(request.burst, "burst"),
     )
 
 

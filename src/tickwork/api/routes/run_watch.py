@@ -18,21 +18,21 @@ from tickwork.protocol import http_models as wire
 STEPS_MAX = 2_000
 
 
-async def events(asked: Request) -> Response | StreamingResponse:
+async def events(request: Request) -> Response | StreamingResponse:
     """Every event is the whole run, so whoever comes back needs only the last one; an id is the digest of it."""
-    changes = asked.engine.queries.changes(asked.run_id)
+    changes = request.engine.queries.changes(request.run_id)
     first = await anext(changes)
     assert first is not None, "the first view comes at once"
-    seen = first.ended_at is not None and asked.header(b"last-event-id") == _id(json_encoder.encode(first))
-    if seen or asked.scope["method"] == "HEAD":
+    seen = first.ended_at is not None and request.header(b"last-event-id") == _id(json_encoder.encode(first))
+    if seen or request.scope["method"] == "HEAD":
         await changes.aclose()  # type: ignore[attr-defined]  # it is a generator
         return nothing() if seen else Response(200, b"", EVENTS)  # 204 tells a browser not to come back
-    return StreamingResponse(until_closing(asked, _told(asked, first, changes)), EVENTS, *NO_BUFFERING)
+    return StreamingResponse(until_closing(request, _told(request, first, changes)), EVENTS, *NO_BUFFERING)
 
 
-async def _told(asked: Request, first: wire.Run, changes: AsyncIterator[wire.Run | None]) -> AsyncIterator[bytes]:
+async def _told(request: Request, first: wire.Run, changes: AsyncIterator[wire.Run | None]) -> AsyncIterator[bytes]:
     try:
-        last = asked.header(b"last-event-id")
+        last = request.header(b"last-event-id")
         view: wire.Run | None = first
         while True:
             if view is None:
@@ -53,12 +53,12 @@ def _id(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
-async def why(asked: Request) -> Response:
-    run_id = asked.run_id
-    story = await asked.engine.queries.why(run_id)
+async def why(request: Request) -> Response:
+    run_id = request.run_id
+    story = await request.engine.queries.why(run_id)
     if story is None:
         raise Refused("unknown_run", f"there is no run {run_id!a}", path="run")
-    held = asked.engine.queries.why_not(run_id)
+    held = request.engine.queries.why_not(run_id)
     return as_json(
         wire.Why(
             run=run_id,
@@ -79,15 +79,15 @@ def _step(entry: HistoryEntry) -> wire.Step:
 
 
 def _obstacles(held: WhyNot) -> list[str]:
-    found = [_words(one) for one in held.obstacles]
+    found = [_words(obstacle) for obstacle in held.obstacles]
     for node in held.nodes:
         name = f"{node.node}[{node.child}]" if node.child >= 0 else node.node
-        found += [f"{name}: {_words(one)}" for one in node.obstacles]
+        found += [f"{name}: {_words(obstacle)}" for obstacle in node.obstacles]
     return found
 
 
-def _words(one: BlockReason) -> str:
-    return f"{one.text}. {one.remedy}" if one.remedy else one.text
+def _words(reason: BlockReason) -> str:
+    return f"{reason.text}. {reason.remedy}" if reason.remedy else reason.text
 
 
 ROUTES = (

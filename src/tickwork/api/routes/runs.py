@@ -26,34 +26,34 @@ REASON_CHARACTERS_MAX = 1_000
 _values = msgspec.msgpack.Decoder()
 
 
-async def list_runs(asked: Request) -> Response:
-    query = asked.query
-    wanted = asked.engine.queries.filter(
+async def list_runs(request: Request) -> Response:
+    query = request.query
+    wanted = request.engine.queries.filter(
         workflow=query["workflow"],
         states=query["state"],
         schedule=query["schedule"],
-        before=number_of(asked),
+        before=number_of(request),
         limit=query["limit"],
     )
-    runs, last = await asked.engine.queries.runs(wanted)
-    return as_json(wire.Page(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
+    runs, last = await request.engine.queries.runs(wanted)
+    return as_json(wire.Page(runs=tuple(runs), next=following(request, f"b{last}" if last else "")))
 
 
 async def spread_list(
-    ways: "ClusterRouter", place: "LocalHandler", asked: Request
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
     """Pages of all partitions put together, newest first. The cursor has the place in each."""
-    partitions = ways.node.partitions_of(TENANT)
+    partitions = router.node.partitions_of(TENANT)
     if len(partitions) == 1:  # the cursor is that of its owner, whichever node is asked
-        return await ways.at(partitions[0], place, asked.route, asked.scope, b"")
-    limit, behind = asked.query["limit"], place_of(asked)
+        return await router.at(partitions[0], handler, request.route, request.scope, b"")
+    limit, behind = request.query["limit"], place_of(request)
     places = _places(behind) if behind else dict.fromkeys(partitions, "")
     pages: dict[int, wire.Page] = {}
     for partition, at in places.items():
-        words = {**dict(parse_qsl(asked.scope["query_string"].decode("latin-1"))), "cursor": at}
+        words = {**dict(parse_qsl(request.scope["query_string"].decode("latin-1"))), "cursor": at}
         query = urlencode({name: value for name, value in words.items() if value}).encode()
-        scope = {**asked.scope, "query_string": query, INNER: True}
-        answer = await ways.at(partition, place, asked.route, scope, b"")
+        scope = {**request.scope, "query_string": query, INNER: True}
+        answer = await router.at(partition, handler, request.route, scope, b"")
         if not isinstance(answer, Response) or answer.status != 200:
             return answer
         pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
@@ -73,7 +73,7 @@ async def spread_list(
         if page.next or any(partition == other for _, other in found[limit:])
     }
     behind = "s" + "-".join(f"{partition}.{at}" for partition, at in left.items()) if left else ""
-    return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following(asked, behind)))
+    return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following(request, behind)))
 
 
 def _places(behind: str) -> dict[int, str]:
@@ -83,14 +83,14 @@ def _places(behind: str) -> dict[int, str]:
     return {int(number): at for number, _, at in parts}
 
 
-async def show(asked: Request) -> Response:
-    return as_json(await asked.engine.queries.run(asked.run_id))
+async def show(request: Request) -> Response:
+    return as_json(await request.engine.queries.run(request.run_id))
 
 
-async def output(asked: Request) -> Response:
+async def output(request: Request) -> Response:
     """The whole value; it is kept as MessagePack, so asking for that costs nothing."""
-    data = await asked.engine.queries.value_bytes(asked.run_id, asked.query["node"])
-    if asked.wants(MSGPACK):
+    data = await request.engine.queries.value_bytes(request.run_id, request.query["node"])
+    if request.wants(MSGPACK):
         return Response(200, data, MSGPACK)
     try:
         return as_json(_values.decode(data))
@@ -98,55 +98,57 @@ async def output(asked: Request) -> Response:
         raise HttpRefused(406, "not_json", f"this value is not JSON ({error}); accept {MSGPACK}") from None
 
 
-async def cancel(asked: Request) -> Response:
-    wanted = await asked.body(wire.Reason)
-    await asked.engine.runs.cancel(asked.run_id, by=asked.by, reason=said(wanted.reason))
+async def cancel(request: Request) -> Response:
+    reason = await request.body(wire.Reason)
+    await request.engine.runs.cancel(request.run_id, by=request.by, reason=said(reason.reason))
     return nothing()
 
 
-async def pause(asked: Request) -> Response:
-    wanted = await asked.body(wire.PauseRequest)
-    await asked.engine.admin.pause("run", asked.run_id, by=asked.by, reason=said(wanted.reason), until=wanted.until)
-    return nothing()
-
-
-async def resume(asked: Request) -> Response:
-    await asked.body(wire.Reason)
-    await asked.engine.admin.resume("run", asked.run_id, by=asked.by)
-    return nothing()
-
-
-async def retry(asked: Request) -> Response:
-    wanted = await asked.body(wire.Reason)
-    await asked.engine.runs.resolve(asked.run_id, by=asked.by, reason=said(wanted.reason))
-    return nothing()
-
-
-async def resolve(asked: Request) -> Response:
-    wanted = await asked.body(wire.ResolveRequest)
-    await asked.engine.runs.resolve(
-        asked.run_id, by=asked.by, reason=said(wanted.reason), decisions=wanted.decisions, values=wanted.values
+async def pause(request: Request) -> Response:
+    wanted = await request.body(wire.PauseRequest)
+    await request.engine.admin.pause(
+        "run", request.run_id, by=request.by, reason=said(wanted.reason), until=wanted.until
     )
     return nothing()
 
 
-async def rerun(asked: Request) -> Response:
-    wanted = await asked.body(wire.RerunRequest)
-    if asked.key:
-        made = await asked.engine.runs.rerun_once(asked.run_id, wanted, by=asked.by, key=asked.key)
+async def resume(request: Request) -> Response:
+    await request.body(wire.Reason)
+    await request.engine.admin.resume("run", request.run_id, by=request.by)
+    return nothing()
+
+
+async def retry(request: Request) -> Response:
+    reason = await request.body(wire.Reason)
+    await request.engine.runs.resolve(request.run_id, by=request.by, reason=said(reason.reason))
+    return nothing()
+
+
+async def resolve(request: Request) -> Response:
+    wanted = await request.body(wire.ResolveRequest)
+    await request.engine.runs.resolve(
+        request.run_id, by=request.by, reason=said(wanted.reason), decisions=wanted.decisions, values=wanted.values
+    )
+    return nothing()
+
+
+async def rerun(request: Request) -> Response:
+    wanted = await request.body(wire.RerunRequest)
+    if request.key:
+        made = await request.engine.runs.rerun_once(request.run_id, wanted, by=request.by, key=request.key)
     else:
-        made = wire.Submitted(id=await asked.engine.runs.rerun(asked.run_id, wanted, by=asked.by))
+        made = wire.Submitted(id=await request.engine.runs.rerun(request.run_id, wanted, by=request.by))
     return as_json(made, 200 if made.duplicate else 201, (b"location", f"/v1/runs/{made.id}".encode()))
 
 
-async def decide(asked: Request) -> Response:
-    wanted = await asked.body(wire.Decision)
-    await asked.engine.runs.decide(
-        asked.run_id,
-        asked.name("node"),
-        approve=wanted.approve,
-        by=asked.by,
-        comment=said(wanted.comment, path="comment"),
+async def decide(request: Request) -> Response:
+    decision = await request.body(wire.Decision)
+    await request.engine.runs.decide(
+        request.run_id,
+        request.name("node"),
+        approve=decision.approve,
+        by=request.by,
+        comment=said(decision.comment, path="comment"),
     )
     return nothing()
 

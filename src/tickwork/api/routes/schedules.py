@@ -26,39 +26,39 @@ _TOLD = {200: ResponseSpec(wire.SchedulePreview, summary="What it will do: in wo
 # ---- one and all
 
 
-async def list_schedules(asked: Request) -> Response:
-    query = asked.query
-    found = asked.engine.schedules.page(
-        after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
+async def list_schedules(request: Request) -> Response:
+    query = request.query
+    found = request.engine.schedules.page(
+        after=place_of(request), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
-    return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
+    return as_json(msgspec.structs.replace(found, next=following(request, found.next or "") or None))
 
 
-async def show(asked: Request) -> Response:
-    return as_json(asked.engine.schedules.get(asked.name("schedule")))
+async def show(request: Request) -> Response:
+    return as_json(request.engine.schedules.get(request.name("schedule")))
 
 
-async def put(asked: Request) -> Response:
-    name, match = asked.name("schedule"), asked.header(b"if-none-match")
+async def put(request: Request) -> Response:
+    name, match = request.name("schedule"), request.header(b"if-none-match")
     if match not in ("", "*"):
         raise HttpRefused(400, "bad_header", "If-None-Match is * here: only create it", path="header.if-none-match")
-    wanted = await asked.body(wire.ScheduleRequest)
-    return as_json(await asked.engine.schedules.put(name, wanted, by=asked.by, new=bool(match)))
+    wanted = await request.body(wire.ScheduleRequest)
+    return as_json(await request.engine.schedules.put(name, wanted, by=request.by, new=bool(match)))
 
 
-async def apply(asked: Request) -> Response:
-    found = await asked.engine.schedules.apply(await asked.body(wire.ScheduleSet), by=asked.by)
+async def apply(request: Request) -> Response:
+    found = await request.engine.schedules.apply(await request.body(wire.ScheduleSet), by=request.by)
     return as_json(wire.Schedules(schedules=tuple(found)))
 
 
-async def preview(asked: Request) -> Response:
-    wanted = await asked.body(wire.PreviewRequest)
+async def preview(request: Request) -> Response:
+    wanted = await request.body(wire.PreviewRequest)
     name = check_name(wanted.name, path="name", kind="schedule") if wanted.name else ""
-    return as_json(asked.engine.schedules.preview(name, wanted))
+    return as_json(request.engine.schedules.preview(name, wanted))
 
 
-async def remove(asked: Request) -> Response:
-    await asked.engine.schedules.remove(asked.name("schedule"), by=asked.by)
+async def remove(request: Request) -> Response:
+    await request.engine.schedules.remove(request.name("schedule"), by=request.by)
     return nothing()
 
 
@@ -66,18 +66,20 @@ async def remove(asked: Request) -> Response:
 
 
 def _steering(deed: str, summary: str) -> Route:
-    async def handler(asked: Request) -> Response:
-        await asked.body(wire.Reason)
-        await asked.engine.schedules.steer(asked.name("schedule"), deed, by=asked.by)
+    async def handler(request: Request) -> Response:
+        await request.body(wire.Reason)
+        await request.engine.schedules.steer(request.name("schedule"), deed, by=request.by)
         return nothing()
 
     return _deed(deed, handler, summary, responses=DONE)
 
 
 def _beginning(deed: str, summary: str, *, test: bool) -> Route:
-    async def handler(asked: Request) -> Response:
-        await asked.body(wire.Reason)
-        run_id = await asked.engine.schedules.trigger(asked.name("schedule"), by=asked.by, test=test, key=asked.key)
+    async def handler(request: Request) -> Response:
+        await request.body(wire.Reason)
+        run_id = await request.engine.schedules.trigger(
+            request.name("schedule"), by=request.by, test=test, key=request.key
+        )
         return as_json(wire.Triggered(run_id=run_id), 202)
 
     return _deed(deed, handler, summary, responses=_BEGUN, headers=(KEY,))
@@ -104,14 +106,14 @@ def _deed(
     )
 
 
-async def advise(asked: Request) -> Response:
-    wanted = await asked.body(wire.HintRequest)
+async def advise(request: Request) -> Response:
+    wanted = await request.body(wire.HintRequest)
     said(wanted.reason)
-    return as_json(await asked.engine.schedules.advise(asked.name("schedule"), wanted, by=asked.by))
+    return as_json(await request.engine.schedules.advise(request.name("schedule"), wanted, by=request.by))
 
 
-async def clear_hints(asked: Request) -> Response:
-    return as_json(await asked.engine.schedules.clear_hints(asked.name("schedule"), by=asked.by))
+async def clear_hints(request: Request) -> Response:
+    return as_json(await request.engine.schedules.clear_hints(request.name("schedule"), by=request.by))
 
 
 ROUTES = (

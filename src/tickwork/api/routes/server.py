@@ -20,67 +20,69 @@ if TYPE_CHECKING:
     from tickwork.api.http.route import LocalHandler
 
 
-async def status(asked: Request) -> Response:
-    return as_json(await asked.engine.queries.status())
+async def status(request: Request) -> Response:
+    return as_json(await request.engine.queries.status())
 
 
 async def spread_status(
-    ways: "ClusterRouter", place: "LocalHandler", asked: Request
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
     """The home's, with the counts of all partitions."""
-    found: list[wire.Status] = []
-    for partition in ways.node.partitions_of(TENANT):
-        answer = await ways.at(partition, place, asked.route, asked.scope, b"")
+    statuses: list[wire.Status] = []
+    for partition in router.node.partitions_of(TENANT):
+        answer = await router.at(partition, handler, request.route, request.scope, b"")
         if not isinstance(answer, Response) or answer.status != 200:
             return answer
-        found.append(msgspec.json.decode(answer.body, type=wire.Status))
-    clocks = [one.clock for one in found if one.clock is not None]
+        statuses.append(msgspec.json.decode(answer.body, type=wire.Status))
+    clocks = [one.clock for one in statuses if one.clock is not None]
     runs: dict[str, int] = {}
-    for one in found:
+    for one in statuses:
         for state, count in one.runs.items():
             runs[state] = runs.get(state, 0) + count
     return as_json(
         msgspec.structs.replace(
-            found[0],
-            live_runs=sum(one.live_runs for one in found),
-            live_tasks=sum(one.live_tasks for one in found),
-            ready=sum(one.ready for one in found),
-            running=sum(one.running for one in found),
+            statuses[0],
+            live_runs=sum(one.live_runs for one in statuses),
+            live_tasks=sum(one.live_tasks for one in statuses),
+            ready=sum(one.ready for one in statuses),
+            running=sum(one.running for one in statuses),
             runs=runs,
-            alerts=tuple(dict.fromkeys(alert for one in found for alert in one.alerts)),
-            accepting=all(one.accepting for one in found),
-            clock=next((clock for clock in clocks if clock.state != "steady"), found[0].clock),
+            alerts=tuple(dict.fromkeys(alert for one in statuses for alert in one.alerts)),
+            accepting=all(one.accepting for one in statuses),
+            clock=next((clock for clock in clocks if clock.state != "steady"), statuses[0].clock),
         )
     )
 
 
-async def alive(asked: Request) -> Response:  # noqa: ARG001 - to answer is the answer
+async def alive(request: Request) -> Response:  # noqa: ARG001 - to answer is the answer
     return as_json(wire.Health(status="alive"))
 
 
-async def ready(asked: Request) -> Response:
-    why_not = "the server is shutting down" if asked.closing else asked.host.why_not_accepting
+async def ready(request: Request) -> Response:
+    why_not = "the server is shutting down" if request.closing else request.host.why_not_accepting
     if why_not:
         return problem(503, "not_ready", why_not, retry_after(1_000))
-    engines = [asked.engine] if asked.node is None else [engine for _, engine in sorted(asked.node.engines.items())]
+    engines = (
+        [request.engine] if request.node is None else [engine for _, engine in sorted(request.node.engines.items())]
+    )
     warnings = tuple(dict.fromkeys(text for engine in engines for text in engine.queries.warnings))
     return as_json(wire.Health(status="ready", warnings=warnings))
 
 
-async def confirm_clock(asked: Request) -> Response:
-    await asked.engine.admin.confirm_clock(by=asked.by)
+async def confirm_clock(request: Request) -> Response:
+    await request.engine.admin.confirm_clock(by=request.by)
     return nothing()
 
 
-async def metrics(asked: Request) -> Response:
-    engines = [asked.engine] if asked.node is None else [one for _, one in sorted(asked.node.engines.items())]
-    readings = [(one, await one.queries.status()) for one in engines]
-    return Response(200, exposition(readings, asked.node, await _horizon_ms(asked)), METRICS)
+async def metrics(request: Request) -> Response:
+    engines = [request.engine] if request.node is None else [one for _, one in sorted(request.node.engines.items())]
+    readings = [(engine, await engine.queries.status()) for engine in engines]
+    return Response(200, exposition(readings, request.node, await _horizon_ms(request)), METRICS)
 
 
-async def _horizon_ms(asked: Request) -> int | None:
+async def _horizon_ms(request: Request) -> int | None:
     """Of a database that nodes share; None where it is another kind, or does not answer."""
-    store = asked.node.store if asked.node is not None else None
+    store = request.node.store if request.node is not None else None
     with suppress(TickworkError):
         return await store.horizon_age_ms() if isinstance(store, HasHorizon) else None
     return None

@@ -6,9 +6,9 @@ from tickwork.api.http.route import BodySpec, ResponseSpec, Route
 from tickwork.protocol import http_models as wire
 
 
-async def signal(asked: Request) -> Response:
-    wanted = await asked.body(wire.Signal)
-    return as_json(await asked.engine.runs.signal(wanted, by=asked.by))
+async def signal(request: Request) -> Response:
+    wanted = await request.body(wire.Signal)
+    return as_json(await request.engine.runs.signal(wanted, by=request.by))
 
 
 ROUTES = (

@@ -40,45 +40,45 @@ _decoders: dict[str, Any] = {
 }
 
 
-async def submit(asked: Request) -> Response:
-    submission = _under_header(await asked.body(wire.Submission), asked.key)
-    return _told(asked, (await _submitted(asked, [submission]))[0])
+async def submit(request: Request) -> Response:
+    submission = _under_header(await request.body(wire.Submission), request.key)
+    return _told(request, (await _submitted(request, [submission]))[0])
 
 
-async def _submitted(asked: Request, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
-    if asked.node is None:
-        return await asked.engine.runs.submit(runs, by=asked.by)
-    return await asked.node.submit(asked.engine, runs, by=asked.by, tenant=TENANT)
+async def _submitted(request: Request, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
+    if request.node is None:
+        return await request.engine.runs.submit(runs, by=request.by)
+    return await request.node.submit(request.engine, runs, by=request.by, tenant=TENANT)
 
 
-def _told(asked: Request, outcome: wire.Submitted | wire.Rejected) -> Response:
+def _told(request: Request, outcome: wire.Submitted | wire.Rejected) -> Response:
     if isinstance(outcome, wire.Rejected):
         return refusal(outcome.code, outcome.detail, path=outcome.path)
-    encode = as_msgpack if asked.wants(MSGPACK) else as_json
+    encode = as_msgpack if request.wants(MSGPACK) else as_json
     location = f"/v1/runs/{outcome.id}".encode()
     return encode(outcome, 200 if outcome.duplicate else 201, (b"location", location))
 
 
-async def submit_batch(asked: Request) -> Response:
-    return _all_told(asked, await _submitted(asked, await _runs_of(asked)))
+async def submit_batch(request: Request) -> Response:
+    return _all_told(request, await _submitted(request, await _runs_of(request)))
 
 
-def _all_told(asked: Request, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Response:
+def _all_told(request: Request, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Response:
     answer = wire.BatchAnswer(runs=tuple(outcomes))
-    return as_msgpack(answer) if asked.wants(MSGPACK) else as_json(answer)
+    return as_msgpack(answer) if request.wants(MSGPACK) else as_json(answer)
 
 
-async def _runs_of(asked: Request) -> tuple[wire.Submission, ...]:
-    kind, data = asked.kind(), await asked.data()
+async def _runs_of(request: Request) -> tuple[wire.Submission, ...]:
+    kind, data = request.kind(), await request.data()
     batch: wire.Batch = decoded(data, kind, _decoders[kind])
     if kind == JSON and not _whole(data, batch):
         strictjson.check_keys(data)
     if not 1 <= len(batch.runs) <= BATCH_MAX:
         raise Refused("batch_size", f"a batch has 1 to {BATCH_MAX} runs, this one has {len(batch.runs)}", path="runs")
-    runs, key = batch.runs, asked.key
+    runs, key = batch.runs, request.key
     if key:
         # By its place, so that a batch sent again makes nothing twice.
-        runs = tuple(_under_header(run, f"{key}.{place}") for place, run in enumerate(runs))
+        runs = tuple(_under_header(run, f"{key}.{index}") for index, run in enumerate(runs))
     return runs
 
 
@@ -99,49 +99,49 @@ def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
 
 
 async def spread_one(
-    ways: "ClusterRouter", place: "LocalHandler", asked: Request
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
-    given = _under_header(await asked.body(wire.Submission), asked.key)
-    kept_here = await _here(ways.node, [given], by=asked.by) if _may_wait(given) else None
+    given = _under_header(await request.body(wire.Submission), request.key)
+    kept_here = await _here(router.node, [given], by=request.by) if _may_wait(given) else None
     if kept_here is not None:
-        return _told(asked, kept_here[0])
-    one = _named(given, ways.node)
-    [partition] = await _places(ways, [one])
+        return _told(request, kept_here[0])
+    one = _named(given, router.node)
+    [partition] = await _places(router, [one])
     sent = json_encoder.encode(one)
-    scope = {**asked.scope, "headers": _as(asked.scope["headers"], JSON)}
-    answer = await ways.at(partition, place, asked.route, scope, sent)
+    scope = {**request.scope, "headers": _as(request.scope["headers"], JSON)}
+    answer = await router.at(partition, handler, request.route, scope, sent)
     if answer is not None and answer.status in _AWAY and _may_wait(given):
-        kept = (await ways.node.to_inbox([one], by=asked.by, tenant=TENANT))[0]
+        kept = (await router.node.to_inbox([one], by=request.by, tenant=TENANT))[0]
         return as_json(kept, 201, (b"location", f"/v1/runs/{kept.id}".encode()))
     return answer
 
 
 async def spread_batch(
-    ways: "ClusterRouter", place: "LocalHandler", asked: Request
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
     """Runs without a name stay here, where that is possible; each other part goes to its owner. What becomes of each
     is told in the order of the request."""
-    runs = await _runs_of(asked)
+    runs = await _runs_of(request)
     free = [run for run in runs if not (run.id or run.key or run.debounce)]  # nearly always all: no call for each
-    told_here = await _here(ways.node, free, by=asked.by) if free else None
+    told_here = await _here(router.node, free, by=request.by) if free else None
     if told_here is not None and len(free) == len(runs):
-        return _all_told(asked, told_here)
+        return _all_told(request, told_here)
     found: dict[int, wire.Submitted | wire.Rejected] = {}
     if told_here is not None:
         found.update(zip((number for number, run in enumerate(runs) if _may_wait(run)), told_here, strict=True))
-    named = [run if number in found else _named(run, ways.node) for number, run in enumerate(runs)]
+    named = [run if number in found else _named(run, router.node) for number, run in enumerate(runs)]
     parts: dict[int, list[int]] = {}
     left = [number for number in range(len(named)) if number not in found]
-    for number, where in zip(left, await _places(ways, [named[number] for number in left]), strict=True):
+    for number, where in zip(left, await _places(router, [named[number] for number in left]), strict=True):
         parts.setdefault(where, []).append(number)
-    scope = {**asked.scope, "headers": _as(asked.scope["headers"], MSGPACK, accept=MSGPACK)}
+    scope = {**request.scope, "headers": _as(request.scope["headers"], MSGPACK, accept=MSGPACK)}
 
     alone = len(parts) == 1 and not found  # otherwise a part may have been accepted where another one fails
 
     async def send(partition: int, numbers: list[int]) -> None:
         some = [named[number] for number in numbers]
         sent = msgpack_encoder.encode(wire.Batch(runs=tuple(some)))
-        answer = await ways.at(partition, place, asked.route, scope, sent)
+        answer = await router.at(partition, handler, request.route, scope, sent)
         told: Sequence[wire.Submitted | wire.Rejected]
         if isinstance(answer, Response) and answer.status == 200:
             told = msgspec.msgpack.decode(answer.body, type=wire.BatchAnswer).runs
@@ -149,7 +149,7 @@ async def spread_batch(
             if not all(_may_wait(runs[number]) for number in numbers):
                 kind = Unavailable if alone and answer.status == 503 else OutcomeUnknown
                 raise kind("an owner cannot be reached; send the batch again with the same key", retry_after_ms=500)
-            told = await ways.node.to_inbox(some, by=asked.by, tenant=TENANT)
+            told = await router.node.to_inbox(some, by=request.by, tenant=TENANT)
         else:
             said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Response) else None
             if said is not None and said.status >= 500:  # nothing of it is refused: it is to be sent again
@@ -161,7 +161,7 @@ async def spread_batch(
         found.update(zip(numbers, told, strict=True))
 
     await asyncio.gather(*(send(partition, numbers) for partition, numbers in parts.items()))
-    return _all_told(asked, [found[number] for number in range(len(named))])
+    return _all_told(request, [found[number] for number in range(len(named))])
 
 
 async def _here(node: Node, runs: Sequence[wire.Submission], *, by: str) -> list[wire.Submitted | wire.Rejected] | None:
@@ -186,10 +186,10 @@ def _may_wait(submission: wire.Submission) -> bool:
     return not (submission.id or submission.key or submission.debounce)
 
 
-async def _places(ways: "ClusterRouter", runs: Sequence[wire.Submission]) -> list[int]:
+async def _places(router: "ClusterRouter", runs: Sequence[wire.Submission]) -> list[int]:
     """Where each lives, or is to live. An id that is not new may have been placed otherwise, before the tenant was
     spread or because it had a key then: whoever owns such a place is asked first, so that one id is one run."""
-    node = ways.node
+    node = router.node
     places = [_partition(node, run) for run in runs]
     doubted: dict[int, list[int]] = {}
     for number, run in enumerate(runs):
@@ -198,7 +198,7 @@ async def _places(ways: "ClusterRouter", runs: Sequence[wire.Submission]) -> lis
                 doubted.setdefault(other, []).append(number)
 
     async def look(partition: int, numbers: list[int]) -> None:
-        known = await ways.known(partition, [runs[number].id for number in numbers])
+        known = await router.known(partition, [runs[number].id for number in numbers])
         for number in numbers:
             if runs[number].id in known:
                 places[number] = partition

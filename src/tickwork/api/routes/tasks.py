@@ -8,21 +8,23 @@ from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 
 
-async def retry(asked: Request) -> Response:
+async def retry(request: Request) -> Response:
     """Everything that failed in the run is tried again: one failed task without the others would fail it anew."""
-    number, wanted = asked.number("task"), await asked.body(wire.Reason)
-    run = await asked.engine.queries.run_of_task(number)
-    task = next(one for one in run.tasks if one.id == str(number))
+    number, reason = request.number("task"), await request.body(wire.Reason)
+    run = await request.engine.queries.run_of_task(number)
+    task = next(task for task in run.tasks if task.id == str(number))
     if task.state != "failed":
         raise Refused("illegal_move", f"task {number} ({task.node}) is {task.state}: it has not failed", path="task")
-    await asked.engine.runs.resolve(run.id, by=asked.by, reason=said(wanted.reason))
+    await request.engine.runs.resolve(run.id, by=request.by, reason=said(reason.reason))
     return nothing()
 
 
-async def cancel(asked: Request) -> Response:
-    number, wanted = asked.number("task"), await asked.body(wire.Reason)
-    run = await asked.engine.queries.run_of_task(number)
-    await asked.engine.runs.cancel(run.id, by=asked.by, reason=said(wanted.reason) or f"task {number} was cancelled")
+async def cancel(request: Request) -> Response:
+    number, reason = request.number("task"), await request.body(wire.Reason)
+    run = await request.engine.queries.run_of_task(number)
+    await request.engine.runs.cancel(
+        run.id, by=request.by, reason=said(reason.reason) or f"task {number} was cancelled"
+    )
     return nothing()
 
 

@@ -9,17 +9,17 @@ _PATH = "/v1/versions/latest"
 _APPLICATION = QueryParam("application", "Of this application alone.", characters_max=128)
 
 
-async def list_versions(asked: Request) -> Response:
-    return as_json(wire.AppVersions(versions=tuple(asked.engine.workflows.versions(asked.query["application"]))))
+async def list_versions(request: Request) -> Response:
+    return as_json(wire.AppVersions(versions=tuple(request.engine.workflows.versions(request.query["application"]))))
 
 
-async def latest(asked: Request) -> Response:
-    return as_json(asked.engine.workflows.latest_version(asked.query["application"]))
+async def latest(request: Request) -> Response:
+    return as_json(request.engine.workflows.latest_version(request.query["application"]))
 
 
-async def set_latest(asked: Request) -> Response:
-    wanted = await asked.body(wire.LatestRequest)
-    return as_json(await asked.engine.workflows.set_latest_version(wanted.version, wanted.application, by=asked.by))
+async def set_latest(request: Request) -> Response:
+    wanted = await request.body(wire.LatestRequest)
+    return as_json(await request.engine.workflows.set_latest_version(wanted.version, wanted.application, by=request.by))
 
 
 ROUTES = (

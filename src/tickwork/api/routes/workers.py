@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the size of an artifact
 
 
-async def exchange(asked: Request) -> Response:
+async def exchange(request: Request) -> Response:
     """It may be kept waiting. That its worker hung up, the server's protocol tells the engine."""
-    asked.kind()
-    call: Call = decoded(await asked.data(), MSGPACK, call_decoder)
-    if call.worker != asked.name("worker"):
+    request.kind()
+    call: Call = decoded(await request.data(), MSGPACK, call_decoder)
+    if call.worker != request.name("worker"):
         raise Refused("wrong_worker", "the call names another worker than its path", path="worker")
-    reply = await _reply(asked, call)
+    reply = await _reply(request, call)
     return Response(200, encoder.encode(reply), MSGPACK)
 
 
-async def _reply(asked: Request, call: Call) -> Reply:
-    node = asked.node
-    if call.via and (node is None or not await node.is_node(asked.header(NODE))):
+async def _reply(request: Request, call: Call) -> Reply:
+    node = request.node
+    if call.via and (node is None or not await node.is_node(request.header(NODE))):
         raise HttpRefused(403, CODE, "only a node stands for a worker: a worker speaks for itself")
     try:
         if node is None:
-            return await asked.engine.workers.exchange(call, asked.peer)
-        if asked.query["partition"] >= 0:
-            return await node.exchange_at(asked.query["partition"], call, asked.peer)
-        return await node.exchange(call, asked.peer)
+            return await request.engine.workers.exchange(call, request.peer)
+        if request.query["partition"] >= 0:
+            return await node.exchange_at(request.query["partition"], call, request.peer)
+        return await node.exchange(call, request.peer)
     except asyncio.CancelledError:
         if is_cancelled():
             raise
@@ -50,25 +50,25 @@ async def _reply(asked: Request, call: Call) -> Reply:
         raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000) from None
 
 
-async def list_workers(asked: Request) -> Response:
-    return as_json(wire.Workers(workers=tuple(asked.engine.queries.workers())))
+async def list_workers(request: Request) -> Response:
+    return as_json(wire.Workers(workers=tuple(request.engine.queries.workers())))
 
 
 async def all_workers(
-    ways: "ClusterRouter", place: "LocalHandler", asked: Request
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
     """Each has a share of its credit in every partition. What cannot be asked now is left out, but for the home."""
-    home, *others = ways.node.partitions_of(TENANT)
-    rest = [*others, *(one for one in range(ways.node.partitions) if one != home and one not in others)]
-    answers = [await ways.at(home, place, asked.route, asked.scope, b"")]
+    home, *others = router.node.partitions_of(TENANT)
+    rest = [*others, *(one for one in range(router.node.partitions) if one != home and one not in others)]
+    answers = [await router.at(home, handler, request.route, request.scope, b"")]
     if not isinstance(answers[0], Response) or answers[0].status != 200:
         return answers[0]
-    answers += await asyncio.gather(*(ways.at(one, place, asked.route, asked.scope, b"") for one in rest))
+    answers += await asyncio.gather(*(router.at(one, handler, request.route, request.scope, b"") for one in rest))
     found: dict[str, wire.Worker] = {}
     for answer in answers:
         if isinstance(answer, Response) and answer.status == 200:
-            for one in msgspec.json.decode(answer.body, type=wire.Workers).workers:
-                found[one.id] = _together(found[one.id], one) if one.id in found else one
+            for worker in msgspec.json.decode(answer.body, type=wire.Workers).workers:
+                found[worker.id] = _together(found[worker.id], worker) if worker.id in found else worker
     return as_json(wire.Workers(workers=tuple(one for _, one in sorted(found.items()))))
 
 

@@ -11,33 +11,33 @@ from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 
 
-async def list_workflows(asked: Request) -> Response:
-    return as_json(wire.Workflows(workflows=tuple(asked.engine.queries.workflows())))
+async def list_workflows(request: Request) -> Response:
+    return as_json(wire.Workflows(workflows=tuple(request.engine.queries.workflows())))
 
 
-async def publish(asked: Request) -> Response:
-    wanted = await asked.body(wire.Publication)
-    workflows = tuple(await asked.engine.workflows.publish(wanted, by=asked.by))
+async def publish(request: Request) -> Response:
+    publication = await request.body(wire.Publication)
+    workflows = tuple(await request.engine.workflows.publish(publication, by=request.by))
     return as_json(
         wire.Workflows(
-            workflows=workflows, latest_version=asked.engine.workflows.latest_version_name(wanted.application)
+            workflows=workflows, latest_version=request.engine.workflows.latest_version_name(publication.application)
         )
     )
 
 
-async def show(asked: Request) -> Response:
-    return as_json(asked.engine.queries.workflow(asked.name("workflow")))
+async def show(request: Request) -> Response:
+    return as_json(request.engine.queries.workflow(request.name("workflow")))
 
 
-async def pause(asked: Request) -> Response:
-    reason = said((await asked.body(wire.Reason)).reason)
-    await asked.engine.admin.pause("workflow", asked.name("workflow"), by=asked.by, reason=reason)
+async def pause(request: Request) -> Response:
+    reason = said((await request.body(wire.Reason)).reason)
+    await request.engine.admin.pause("workflow", request.name("workflow"), by=request.by, reason=reason)
     return nothing()
 
 
-async def resume(asked: Request) -> Response:
-    await asked.body(wire.Reason)
-    await asked.engine.admin.resume("workflow", asked.name("workflow"), by=asked.by)
+async def resume(request: Request) -> Response:
+    await request.body(wire.Reason)
+    await request.engine.admin.resume("workflow", request.name("workflow"), by=request.by)
     return nothing()
 
 

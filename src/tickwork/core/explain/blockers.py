@@ -111,18 +111,18 @@ def _of_lane(
 
 
 def _of_gauge(state: State, task: Task, lane: ReadyQueue, gauge: Limiter) -> list[BlockReason]:
-    found: list[BlockReason] = []
+    reasons: list[BlockReason] = []
     name, what = gauge.label, f"{gauge.scope} {gauge.name}"
     if gauge.paused:
         why = f" ({gauge.pause_reason})" if gauge.pause_reason else ""
-        found.append(
+        reasons.append(
             _of_lane(
                 state, task, lane, BlockKind.PAUSED, name, f"{what} is paused{why}", f"Resume {what}.",
                 Remedy("resume", name), reason=gauge.pause_reason,
             )
         )  # fmt: skip
     if gauge.running >= gauge.limit:
-        found.append(
+        reasons.append(
             _of_lane(
                 state, task, lane, BlockKind.LIMIT, name, f"{what} runs {gauge.running} of {gauge.limit} at once",
                 f"Raise the limit of {what}, or wait for work of it to end.", Remedy("limit", name),
@@ -131,7 +131,7 @@ def _of_gauge(state: State, task: Task, lane: ReadyQueue, gauge: Limiter) -> lis
         )  # fmt: skip
     if gauge.rate_ms and gauge.tokens_at(state.now_ms) < gauge.rate_ms:
         at = max(state.settings.clock.tick_at(gauge.next_token_ms(state.now_ms)), state.tick + 1)
-        found.append(
+        reasons.append(
             _of_lane(
                 state, task, lane, BlockKind.RATE, name,
                 f"{what} may start {gauge.rate_starts} per {gauge.rate_ms} ms, the next one at {state.at(at)}",
@@ -139,7 +139,7 @@ def _of_gauge(state: State, task: Task, lane: ReadyQueue, gauge: Limiter) -> lis
                 rate_starts=gauge.rate_starts, rate_ms=gauge.rate_ms, burst=gauge.burst,
             )
         )  # fmt: skip
-    return found
+    return reasons
 
 
 def _load(state: State, task: Task, lane: ReadyQueue) -> BlockReason:
@@ -165,11 +165,11 @@ def _of_workers(state: State, task: Task, lane: ReadyQueue) -> list[BlockReason]
                 Remedy("worker", where), workers=0, busy=0,
             )
         ]  # fmt: skip
-    found: list[BlockReason] = []
+    reasons: list[BlockReason] = []
     free = [worker for worker in serving if has_credit(worker)]
     if not free:
         idle = sum(not worker.credit for worker in serving)
-        found.append(
+        reasons.append(
             _of_lane(
                 state, task, lane, BlockKind.CREDIT, by,
                 f"none of the {len(serving)} workers that serve {where} has credit left, {idle} of them offer none",
@@ -178,14 +178,14 @@ def _of_workers(state: State, task: Task, lane: ReadyQueue) -> list[BlockReason]
             )
         )  # fmt: skip
     if not any(fits(worker, lane.resources) if free else _could_fit(worker, lane) for worker in free or serving):
-        found.append(_resources(state, task, lane, where, free or serving))
-    return found
+        reasons.append(_resources(state, task, lane, where, free or serving))
+    return reasons
 
 
 def _could_fit(worker: Worker, lane: ReadyQueue) -> bool:
     """Whether it is large enough at all. Slots that follow its credit are not known while it offers none."""
     capacity = (worker.capacity[0] or lane.resources[0], *worker.capacity[1:])
-    return all(have >= wanted for have, wanted in zip(capacity, lane.resources, strict=True))
+    return all(have >= resource for have, resource in zip(capacity, lane.resources, strict=True))
 
 
 def _resources(state: State, task: Task, lane: ReadyQueue, where: str, workers: list[Worker]) -> BlockReason:

@@ -89,11 +89,11 @@ class Ledger:
     def totals(self) -> Balance:
         """Of all tenants."""
         total = Balance()
-        for one in self.balances.values():
-            total.expected += one.expected
-            total.fates = [mine + more for mine, more in zip(total.fates, one.fates, strict=True)]
-            total.buffered += one.buffered
-            total.backfilled += one.backfilled
+        for balance in self.balances.values():
+            total.expected += balance.expected
+            total.fates = [mine + more for mine, more in zip(total.fates, balance.fates, strict=True)]
+            total.buffered += balance.buffered
+            total.backfilled += balance.backfilled
         return total
 
     # ---- every tick
@@ -117,8 +117,8 @@ class Ledger:
         balance = self._balance(schedule.tenant.id)
         balance.expected += sum(schedule.fates) + len(schedule.buffer)
         balance.buffered += len(schedule.buffer)
-        for place, count in enumerate(schedule.fates):
-            balance.fates[place] += count
+        for index, count in enumerate(schedule.fates):
+            balance.fates[index] += count
         number = schedule.number
         self._accounts.add(number, Account(balance, schedule.next_ms, schedule.fates))
         if schedule.buffer:
@@ -342,8 +342,8 @@ class Ledger:
 
     def _numbers(self) -> Iterator[int]:
         """Every schedule in turn, block by block, so that a round costs nothing in advance."""
-        for place in list(self._accounts.blocks):
-            yield from list(self._accounts.blocks.get(place, ()))
+        for block in list(self._accounts.blocks):
+            yield from list(self._accounts.blocks.get(block, ()))
 
     def _look_at(self, number: int) -> None:
         account = self._accounts.get(number)

@@ -377,9 +377,9 @@ class HistoryBuilder:
             over=over,
         )  # fmt: skip
         self.holds.append(hold)
-        told = self.entries[stay.entry]
+        entry = self.entries[stay.entry]
         ended = f", for {ms} ms until {self.state.at(until)}" if over else f", for {ms} ms so far"
-        self.entries[stay.entry] = msgspec.structs.replace(told, detail=told.detail + ended)
+        self.entries[stay.entry] = msgspec.structs.replace(entry, detail=entry.detail + ended)
 
     def _ms(self, since: int) -> int:
         return (self.state.tick - since) * self.state.settings.clock.resolution_ms

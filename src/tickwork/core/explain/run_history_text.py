@@ -163,7 +163,7 @@ def fired_words(state: State, event: ev.RunScheduled) -> tuple[str, str]:
 
 def _governed_words(decision: Decision, advice: HintOrigin | None, failures: int) -> str:
     """Why an endpoint was due just then: who won, who would have otherwise, and what moved it."""
-    at_ms = {one.source: one.at_ms for one in decision.candidates}
+    at_ms = {candidate.source: candidate.at_ms for candidate in decision.candidates}
     said = f"{decision.chosen} was chosen at {instant_text(decision.decided_ms)}"
     if decision.chosen in HINTED:
         if advice is not None:
@@ -300,13 +300,13 @@ _TIMED_MOVES = (RunTrigger.RESUME, RunTrigger.TIME_OUT, RunTrigger.RESOLVE)
 _TIMED_ENDS = ("timeout", "queued_timeout", "Timeout", "Silent")
 
 
-def cause_of(asked: list[inp.Input], event: ev.Event, task: Task | None) -> tuple[str, int, str]:
+def cause_of(requests: list[inp.Input], event: ev.Event, task: Task | None) -> tuple[str, int, str]:
     """Input, timer, visit or admission; the place of the input in its tick; who sent it."""
     place = getattr(event, "input", -1)
     if place < 0:
-        place = _report_of(asked, event, task)
+        place = _report_of(requests, event, task)
     if place >= 0:
-        return "input", place, _sender(asked[place], task)
+        return "input", place, _sender(requests[place], task)
     if isinstance(event, ev.TaskDispatched | ev.ChildDispatched):
         return "admission", -1, ""
     if isinstance(event, _BY_TIMER) or _ended_by_time(event):
@@ -326,23 +326,23 @@ def _ended_by_time(event: ev.Event) -> bool:
             return False
 
 
-def _report_of(asked: list[inp.Input], event: ev.Event, task: Task | None) -> int:
+def _report_of(requests: list[inp.Input], event: ev.Event, task: Task | None) -> int:
     """The report behind an event that does not point to it; -1 where no report is."""
     lost = isinstance(event, ev.TaskFailed) and event.code == "worker_lost"
     if task is None or not (lost or isinstance(event, ev.TaskRequeued | ev.AttemptStarted | ev.CacheMissed)):
         return -1
     words = isinstance(event, ev.AttemptStarted | ev.CacheMissed)
     worker = task.worker.id if task.worker is not None else None
-    for place, one in enumerate(asked):
-        match one:
-            case inp.Started() | inp.CacheAnswered() if words and one.task == task.number:
-                return place
-            case inp.HandedBack() if not words and (one.task, one.attempt) == (task.number, task.attempt):
-                return place
-            case inp.WorkerLost() if not words and one.worker == worker:
-                return place
-            case inp.Offer() if not words and one.worker == worker and _is_another_start(one, task):
-                return place
+    for index, request in enumerate(requests):
+        match request:
+            case inp.Started() | inp.CacheAnswered() if words and request.task == task.number:
+                return index
+            case inp.HandedBack() if not words and (request.task, request.attempt) == (task.number, task.attempt):
+                return index
+            case inp.WorkerLost() if not words and request.worker == worker:
+                return index
+            case inp.Offer() if not words and request.worker == worker and _is_another_start(request, task):
+                return index
     return -1
 
 
@@ -351,10 +351,10 @@ def _is_another_start(offer: inp.Offer, task: Task) -> bool:
     return task.worker is not None and offer.start != task.worker.start
 
 
-def _sender(asked: inp.Input, task: Task | None) -> str:
-    by: str = getattr(asked, "by", "")
+def _sender(request: inp.Input, task: Task | None) -> str:
+    by: str = getattr(request, "by", "")
     if by:
         return by
-    if isinstance(asked, inp.WorkerLost | inp.Offer | inp.Taken):
-        return f"worker:{asked.worker}"
+    if isinstance(request, inp.WorkerLost | inp.Offer | inp.Taken):
+        return f"worker:{request.worker}"
     return f"worker:{task.worker.id}" if task is not None and task.worker is not None else ""

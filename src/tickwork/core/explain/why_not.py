@@ -150,16 +150,16 @@ def _visit(state: State, run: Run) -> BlockReason:
 
 
 def _nodes(state: State, run: Run, own: tuple[BlockReason, ...]) -> list[BlockedNode]:
-    found: list[BlockedNode] = []
+    nodes: list[BlockedNode] = []
     for step in run.plan.steps:
         phase = run.phases[step.index]
         if phase == Phase.PENDING:
-            found += _unreached(state, run, step, own)
+            nodes += _unreached(state, run, step, own)
         elif phase < Phase.SUCCEEDED:
-            found += _reached(state, state.tasks[run.number + step.index], own)
+            nodes += _reached(state, state.tasks[run.number + step.index], own)
         elif phase == Phase.FAILED and run.state == RunState.FAILED:
-            found.append(BlockedNode(node=step.id, phase="FAILED", obstacles=own))
-    return found
+            nodes.append(BlockedNode(node=step.id, phase="FAILED", obstacles=own))
+    return nodes
 
 
 def _unreached(state: State, run: Run, step: Step, own: tuple[BlockReason, ...]) -> list[BlockedNode]:

@@ -40,7 +40,7 @@ class IntegrityReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sound(self) -> bool:
-        return not self.damage and not any(one.damage for one in self.partitions)
+        return not self.damage and not any(partition.damage for partition in self.partitions)
 
 
 async def check(
@@ -158,7 +158,7 @@ async def _object(store: Store, artifacts: Artifacts, digest: str, size: int, wh
 
 
 def _require_runs(archive: ArchiveObject, bundles: list[RunBundle], named: list[ArchivedRun]) -> None:
-    there = {(one.row.tenant, one.row.id, one.row.number) for one in bundles}
+    there = {(bundle.row.tenant, bundle.row.id, bundle.row.number) for bundle in bundles}
     if len(bundles) != archive.rows or any((one.tenant, one.id, one.number) not in there for one in named):
         raise Corrupt(f"the archive {archive.object} has other runs than its entries say: they were damaged")
 

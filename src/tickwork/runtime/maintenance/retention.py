@@ -287,10 +287,12 @@ class Retention:
             await self._take_portion(portion)
 
     async def _take_portion(self, chunks: list[ArchivedLogChunk]) -> None:
-        rows = [one.row for one in chunks]
-        archive = await self._archive_logs([one for one in chunks if one.lines]) if self._keep.logs_go_cold else None
-        await self._store.drop_log_chunks([(one.task, one.attempt, one.chunk) for one in rows], archive=archive)
-        digests = sorted({one.digest for one in rows})
+        rows = [chunk.row for chunk in chunks]
+        archive = (
+            await self._archive_logs([chunk for chunk in chunks if chunk.lines]) if self._keep.logs_go_cold else None
+        )
+        await self._store.drop_log_chunks([(row.task, row.attempt, row.chunk) for row in rows], archive=archive)
+        digests = sorted({row.digest for row in rows})
         named = await self._store.named_logs(digests, since_ms=0)
         for digest in digests:
             if digest not in named:
@@ -301,7 +303,7 @@ class Retention:
             return None
         data = packed_logs(chunks)
         object_ = await self._artifacts.put(data)
-        tasks, times = [one.row.task for one in chunks], [one.row.written_ms for one in chunks]
+        tasks, times = [chunk.row.task for chunk in chunks], [chunk.row.written_ms for chunk in chunks]
         return ArchiveObject(
             object_, LOGS, self._partition, min(tasks), max(tasks), len(chunks), len(data), b"", b"", 0, min(times),
             max(times) + self._keep.logs_ms, self._clock.wall_ms(),
@@ -318,8 +320,8 @@ def _within(children: list[ChildRow], first: int, steps: int) -> list[ChildRow]:
 
 def _not_too_large(rows: list[SealedRow]) -> list[SealedRow]:
     size = 0
-    for place, row in enumerate(rows[:JOURNAL_PORTION]):
+    for index, row in enumerate(rows[:JOURNAL_PORTION]):
         size += len(row.data)
         if size > JOURNAL_BYTES:
-            return rows[: place + 1]
+            return rows[: index + 1]
     return rows[:JOURNAL_PORTION]

@@ -143,7 +143,7 @@ def _portions(table: NumberTable[T], encode: Callable[[T], bytes]) -> Iterator[l
     for number in sorted(table.blocks):
         things = list(table.blocks.get(number, {}).values())
         for at in range(0, len(things), ROWS_PORTION):
-            yield [encode(one) for one in things[at : at + ROWS_PORTION]]
+            yield [encode(thing) for thing in things[at : at + ROWS_PORTION]]
 
 
 def _old_values(state: State, *, before_ms: int) -> Iterator[list[Ref]]:

@@ -94,10 +94,10 @@ class FactLookup:
             rows = await self._runs.find_runs(tenant, ids=ids, keys=keys)
             by_id = {row.id: row for row in rows}
             by_key = {row.key: row for row in rows if row.key}
-            for place, (owner, run_id, key) in enumerate(wanted):
+            for index, (owner, run_id, key) in enumerate(wanted):
                 row = by_id.get(run_id) or (by_key.get(key) if key else None)
-                if records[place] is None and owner == tenant and row is not None:
-                    records[place] = record_of(row)
+                if records[index] is None and owner == tenant and row is not None:
+                    records[index] = record_of(row)
         return records
 
     def _live(self, tenant: str, run_id: str, key: str) -> RunRecord | None:

@@ -44,9 +44,9 @@ class InputQueue:
     def __bool__(self) -> bool:
         return bool(self._letters)
 
-    def add(self, letter: InputBatch) -> None:
-        self._letters.append(letter)
-        self.waiting += len(letter.inputs)
+    def add(self, batch: InputBatch) -> None:
+        self._letters.append(batch)
+        self.waiting += len(batch.inputs)
 
     def take(self, *, limit: int = INPUTS_PER_TICK_MAX) -> list[BatchSlice]:
         """As much as one tick may have. `settle` says how much of it was decided upon."""

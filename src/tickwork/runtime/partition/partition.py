@@ -179,15 +179,15 @@ class Partition:
             raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
         if self._over:  # nobody would ever answer
             raise Unavailable("this partition has stopped here; ask again in a moment", retry_after_ms=50)
-        letter = InputBatch(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
-        letter.weight = sum(len(payload.data) for payload in letter.payloads)
-        self._inbox.add(letter)
+        batch = InputBatch(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
+        batch.weight = sum(len(payload.data) for payload in batch.payloads)
+        self._inbox.add(batch)
         if self._inbox.waiting >= AHEAD_INPUTS:
             self._room.set()
         if type(inputs[0]) is Submit:
             self._pace.heard(asyncio.get_running_loop().time())
         self._wake.set()
-        return letter
+        return batch
 
     @property
     def backlog(self) -> int:
@@ -529,9 +529,9 @@ class Partition:
             event.set()
 
 
-def _outcome(letter: InputBatch, error: TickworkError) -> Unavailable:
+def _outcome(batch: InputBatch, error: TickworkError) -> Unavailable:
     """Of a request whose partition has failed. What no tick has taken did not happen; the rest may have."""
-    if not letter.taken:
+    if not batch.taken:
         return Unavailable(f"nothing was done: {error}; try again", retry_after_ms=1_000)
     message = f"the outcome is not known: {error}; look, or repeat it under the same key"
     return OutcomeUnknown(message, retry_after_ms=1_000)

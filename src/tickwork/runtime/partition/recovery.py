@@ -93,7 +93,7 @@ class JournalFollower:
             await self.fold(rows)
 
     async def fold(self, rows: Sequence[SealedRow]) -> None:
-        for place, sealed in enumerate(rows):
+        for index, sealed in enumerate(rows):
             if sealed.seq != self.seq + 1:
                 raise Corrupt(f"seq {sealed.seq} follows {self.seq}: the journal has a gap")
             row = unseal(sealed, self._hash)
@@ -101,7 +101,7 @@ class JournalFollower:
             self._machine.fold(row.tick, row.inputs, row.events)
             self._books.observe(row.inputs, row.events)
             self.seq, self._hash = sealed.seq, sealed.hash
-            if place % ROWS_BEFORE_PAUSE == ROWS_BEFORE_PAUSE - 1:
+            if index % ROWS_BEFORE_PAUSE == ROWS_BEFORE_PAUSE - 1:
                 await asyncio.sleep(0)
 
     def at(self, head: Head) -> RecoveredPartition:

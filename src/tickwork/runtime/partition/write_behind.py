@@ -352,7 +352,7 @@ class WriteBehind:
             for place, data in (*written.items(), *self.index.entries.items())
             if place.kind == kind and subjects[0] <= place.subject <= subjects[1] and after < place.seq <= through
         }
-        return [IndexEntry(*place, entries[place]) for place in sorted(entries, key=attrgetter("seq", "subject"))]
+        return [IndexEntry(*entry, entries[entry]) for entry in sorted(entries, key=attrgetter("seq", "subject"))]
 
     def find_cached(self, key: str) -> CacheRow | None:
         for window in (self.window, self.writing):

@@ -13,9 +13,9 @@ class AdminService:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
 
-    async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
-        rate_ms = duration_ms(wanted.per, path="per")
-        queue = inp.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window)
+    async def put_queue(self, name: str, request: wire.QueueRequest, *, by: str) -> None:
+        rate_ms = duration_ms(request.per, path="per")
+        queue = inp.PutQueue(by, name, request.limit, request.rate, rate_ms, request.burst, request.window)
         await self._context.command(queue)
 
     async def confirm_clock(self, *, by: str) -> bool:

@@ -42,10 +42,10 @@ class EndpointService:
     # ---- what changes something
 
     async def put(
-        self, name: str, wanted: wire.EndpointRequest, *, by: str, tenant: str = TENANT
+        self, name: str, request: wire.EndpointRequest, *, by: str, tenant: str = TENANT
     ) -> wire.EndpointPreview:
-        await self._put_endpoints({name: wanted}, by=by, tenant=tenant)
-        return self._endpoint_preview(name, wanted, tenant)
+        await self._put_endpoints({name: request}, by=by, tenant=tenant)
+        return self._endpoint_preview(name, request, tenant)
 
     async def put_set(
         self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str = TENANT
@@ -60,16 +60,16 @@ class EndpointService:
         self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str, path: str = ""
     ) -> None:
         owner = self._context.tenant(tenant)
-        asked: list[inp.Input] = []
+        requests: list[inp.Input] = []
         for name, one in sorted(wanted.items()):
             try:
-                asked += self._endpoint_inputs(owner, name, one, by)
+                requests += self._endpoint_inputs(owner, name, one, by)
             except Refused as refused:
                 raise words.in_words_of_request(refused, f"{path}.{name}" if path else "") from None
-        for each in asked:
+        for each in requests:
             check_writable(each)
-        if asked:
-            letter = self._context.post(asked, [], facts=False)
+        if requests:
+            letter = self._context.post(requests, [], facts=False)
             await letter.done
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
@@ -77,28 +77,28 @@ class EndpointService:
         # Also where nothing is new: whoever put it first may not have been told yet.
         await self._context.until_durable()
 
-    def _endpoint_inputs(self, owner: Tenant, name: str, wanted: wire.EndpointRequest, by: str) -> list[inp.Input]:
+    def _endpoint_inputs(self, owner: Tenant, name: str, request: wire.EndpointRequest, by: str) -> list[inp.Input]:
         """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
         words.check_endpoint_name(name)
-        document = words.document_of(name, wanted)
+        document = words.document_of(name, request)
         plan = new_plan(document)
-        put = _endpoint_put(name, wanted, by=by, tenant=owner.id)
+        put = _endpoint_put(name, request, by=by, tenant=owner.id)
         old, latest = owner.schedules.get(name), owner.plans.get(plan.name)
         if old is not None and not words.is_endpoint(old):
             raise Refused("name_taken", f"{name} is a schedule of {old.workflow}; choose another name", path="endpoint")
         check_put(self._context.state, put, plans=owner.plans | {plan.name: plan})
-        asked: list[inp.Input] = []
+        requests: list[inp.Input] = []
         if latest is None or latest.hash != plan.hash:
-            asked.append(inp.PutDefinition(by, owner.id, document))
+            requests.append(inp.PutDefinition(by, owner.id, document))
         if not is_same(old, put):
-            asked.append(put)
+            requests.append(put)
         if old is not None and old.archived:
-            asked.append(inp.SteerSchedule(by, owner.id, name, "restore"))
-        return asked
+            requests.append(inp.SteerSchedule(by, owner.id, name, "restore"))
+        return requests
 
-    def _endpoint_preview(self, name: str, wanted: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:
+    def _endpoint_preview(self, name: str, request: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:
         one = self._endpoint_of(name, tenant)
-        told = self._schedules.preview_of(name, words.schedule_request(name, wanted), one, tenant, owner="")
+        told = self._schedules.preview_of(name, words.schedule_request(name, request), one, tenant, owner="")
         view = words.endpoint_view(one, self._context.plan(tenant, one.workflow))
         times = told.next
         if one.when.every_ms is not None and view.next_at is not None:
@@ -109,7 +109,7 @@ class EndpointService:
         return wire.EndpointPreview(
             says=view.says,
             next=times,
-            warnings=(*told.warnings, *words.warnings_of(wanted)),
+            warnings=(*told.warnings, *words.warnings_of(request)),
             tzdata=told.tzdata,
             next_at=view.next_at,
             source=view.source,
@@ -140,8 +140,9 @@ class EndpointService:
         """A page by name, those after `after`."""
         owner = self._context.tenant(tenant)
         found = [
-            one for name, one in owner.schedules.items()
-            if name > after and one.archived is archived and group in ("", one.terms.group) and words.is_endpoint(one)
+            schedule for name, schedule in owner.schedules.items()
+            if name > after and schedule.archived is archived and group in ("",
+            schedule.terms.group) and words.is_endpoint(schedule)
         ][: limit + 1]  # fmt: skip
         shown_ones = tuple(words.endpoint_view(one, owner.plans[one.workflow]) for one in found[:limit])
         await self._context.until_durable()
@@ -169,7 +170,7 @@ class EndpointService:
     async def _last_run(self, name: str, tenant: str) -> wire.EndpointRun | None:
         wanted = self._queries.filter(schedule=name, limit=LAST_LOOKED_AT, tenant=tenant)
         heads, _ = await self._queries.runs(wanted)
-        head = next((one for one in heads if one.source != "test"), None)
+        head = next((head for head in heads if head.source != "test"), None)
         if head is None:
             return None
         found, _, _ = await self._call(head, tenant)
@@ -226,10 +227,10 @@ class EndpointService:
         return found
 
     def _endpoint_of(self, name: str, tenant: str) -> Schedule:
-        found = self._context.tenant(tenant).schedules.get(name)
-        if found is None or not words.is_endpoint(found):
+        schedule = self._context.tenant(tenant).schedules.get(name)
+        if schedule is None or not words.is_endpoint(schedule):
             raise Refused("unknown_endpoint", f"there is no endpoint {shortened(name, 128)!r}", path="endpoint")
-        return found
+        return schedule
 
 
 def _lasted_ms(attempt: wire.Attempt) -> int | None:

@@ -33,6 +33,6 @@ class LogService:
         attempts = await self._queries.attempts(piece.task, piece.run)
 
         return any(
-            one.attempt == piece.attempt and one.worker == piece.worker and one.dispatched_ms >= since_ms
-            for one in attempts
+            attempt.attempt == piece.attempt and attempt.worker == piece.worker and attempt.dispatched_ms >= since_ms
+            for attempt in attempts
         )

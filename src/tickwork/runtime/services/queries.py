@@ -289,7 +289,7 @@ class QueryService:
     def workflow(self, name: str, *, tenant: str = TENANT) -> wire.WorkflowDetail:
         """The latest version, with the document that was put."""
         plan = self._context.plan(tenant, name)
-        head = next(one for one in reads.workflows(self._context.state, tenant) if one.name == name)
+        head = next(workflow for workflow in reads.workflows(self._context.state, tenant) if workflow.name == name)
         document = msgspec.json.decode(self._context.state.documents[plan.hash])
         return wire.WorkflowDetail(**msgspec.structs.asdict(head), document=document)
 

@@ -49,30 +49,30 @@ class RunService:
     ) -> list[wire.Submitted | wire.Rejected]:
         """All of them in one call; each is accepted or refused on its own. `new_id` names those without a name."""
         new_id = new_id or self._context.ids.new
-        asked: list[inp.Input] = []
+        requests: list[inp.Input] = []
         payloads: list[Payload] = []
         refused: dict[int, wire.Rejected] = {}
         facts = False
         bare = self._bare(submissions, tenant) if len(submissions) > 1 else {}
-        for place, submission in enumerate(submissions):
+        for index, submission in enumerate(submissions):
             if submission == bare.get(submission.workflow):
-                asked.append(inp.Submit(by, tenant, new_id(), submission.workflow))
+                requests.append(inp.Submit(by, tenant, new_id(), submission.workflow))
                 continue
             try:
                 one = await self._submission(submission, by, tenant, payloads, new_id)
             except Refused as error:
-                refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
+                refused[index] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
                 continue
             facts = facts or bool(submission.key or submission.id)
-            asked.append(one)
+            requests.append(one)
         answers: dict[int, CommandResult] = {}
-        if asked:
-            letter = self._context.post(asked, payloads, facts=facts)
+        if requests:
+            letter = self._context.post(requests, payloads, facts=facts)
             await letter.done
             answers = letter.answers
         if not refused and not answers:
-            return [wire.Submitted(id=one.run_id) for one in asked]  # type: ignore[union-attr]
-        return _in_order(len(submissions), asked, answers, refused)
+            return [wire.Submitted(id=request.run_id) for request in requests]  # type: ignore[union-attr]
+        return _in_order(len(submissions), requests, answers, refused)
 
     def _bare(self, submissions: Sequence[wire.Submission], tenant: str) -> dict[str, wire.Submission]:
         """Of each workflow that needs nothing, the submission that says nothing but its name: most of a batch."""
@@ -198,7 +198,7 @@ class RunService:
             self._context.live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
 
     async def rerun_once(
-        self, run_id: str, wanted: wire.RerunRequest, *, by: str, key: str, tenant: str = TENANT
+        self, run_id: str, request: wire.RerunRequest, *, by: str, key: str, tenant: str = TENANT
     ) -> wire.Submitted:
         """Under the same key it is the same run: its id is made of the old one's and the key, so that it stays known as
         long as the run is, in whichever partition the old run lives."""
@@ -206,14 +206,14 @@ class RunService:
         if await self._queries.known([new], tenant=tenant) or await self._context.ended_row(tenant, new) is not None:
             return wire.Submitted(id=new, duplicate=True)
         try:
-            return wire.Submitted(id=await self.rerun(run_id, wanted, by=by, new_id=new, tenant=tenant))
+            return wire.Submitted(id=await self.rerun(run_id, request, by=by, new_id=new, tenant=tenant))
         except Refused as refused:
             if refused.code != "already_submitted":
                 raise
             return wire.Submitted(id=new, duplicate=True)
 
     async def rerun(
-        self, run_id: str, wanted: wire.RerunRequest, *, by: str, new_id: str = "", tenant: str = TENANT
+        self, run_id: str, request: wire.RerunRequest, *, by: str, new_id: str = "", tenant: str = TENANT
     ) -> str:
         row = await self._context.ended_row(tenant, run_id)
         if row is None or row.number >> NUMBER_BITS != self._context.number:
@@ -225,25 +225,25 @@ class RunService:
         payloads: list[Payload] = []
         record = await self._whole(record_of(row), payloads)
         inputs: Value = None
-        if wanted.inputs is not None:
-            check_plain(wanted.inputs)
-            inputs = packed(wanted.inputs, "inputs")
+        if request.inputs is not None:
+            check_plain(request.inputs)
+            inputs = packed(request.inputs, "inputs")
             if len(inputs) > INLINE_BYTES_MAX:
-                plan = self._context.state.plans.get(wanted.definition or record.definition)
+                plan = self._context.state.plans.get(request.definition or record.definition)
                 if plan is None:
                     raise Refused("unknown_definition", "that version is not here", path="definition")
-                inputs = await self._large_inputs(wanted.inputs, plan, payloads)
+                inputs = await self._large_inputs(request.inputs, plan, payloads)
         new = new_id or self._context.ids.new()
         asked = inp.Rerun(
             by,
             tenant,
             new,
             record,
-            wanted.from_node,
-            wanted.definition,
+            request.from_node,
+            request.definition,
             inputs,
-            wanted.inputs is not None,
-            wanted.from_start,
+            request.inputs is not None,
+            request.from_start,
         )
         await self._context.command(asked, payloads)
         return new
@@ -257,8 +257,8 @@ class RunService:
         payloads: list[Payload] = []
         payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
         asked = inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
-        told = (await self._context.command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
-        return wire.Heard(detail=told, waiting=int(told.partition(" ")[0]) if told else 1)
+        message = (await self._context.command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
+        return wire.Heard(detail=message, waiting=int(message.partition(" ")[0]) if message else 1)
 
 
 def _has_terms(submission: wire.Submission) -> bool:
@@ -285,7 +285,7 @@ def _rerun_id(run_id: str, key: str) -> str:
 
 
 def _in_order(
-    count: int, asked: list[inp.Input], answers: dict[int, CommandResult], refused: dict[int, wire.Rejected]
+    count: int, requests: list[inp.Input], answers: dict[int, CommandResult], refused: dict[int, wire.Rejected]
 ) -> list[wire.Submitted | wire.Rejected]:
     found: list[wire.Submitted | wire.Rejected] = []
     posted = 0
@@ -293,7 +293,7 @@ def _in_order(
         if place in refused:
             found.append(refused[place])
             continue
-        one: Any = asked[posted]
+        one: Any = requests[posted]
         answer = answers.get(posted)
         posted += 1
         if answer is None:
@@ -305,10 +305,10 @@ def _in_order(
     return found
 
 
-def _rejected(one: inp.Submit, answer: CommandResult) -> wire.Rejected:
+def _rejected(request: inp.Submit, answer: CommandResult) -> wire.Rejected:
     refused = refusal_of(answer)
-    if refused.code == "key_reused" and (one.terms is None or not one.terms.key):
-        message = f"the id {one.run_id} was used for a different request; choose another, or send the same again"
+    if refused.code == "key_reused" and (request.terms is None or not request.terms.key):
+        message = f"the id {request.run_id} was used for a different request; choose another, or send the same again"
         return wire.Rejected(code=refused.code, detail=message, path="id")
     path = "id" if refused.path == "run_id" else refused.path  # as a submission calls it
     return wire.Rejected(code=refused.code, detail=refused.message, path=path)

@@ -12,7 +12,7 @@ RESERVED = frozenset(("preview",))
 
 def put_of(
     name: str,
-    wanted: wire.ScheduleRequest,
+    request: wire.ScheduleRequest,
     *,
     by: str,
     tenant: str,
@@ -27,17 +27,17 @@ def put_of(
         by,
         tenant,
         name,
-        wanted.workflow,
-        when_of(wanted, at),
-        terms_of(wanted, at),
-        packed(wanted.inputs, f"{at}inputs") if wanted.inputs else None,
-        packed(wanted.context, f"{at}context") if wanted.context is not None else None,
-        None if wanted.governor is None else _governing(wanted.governor, at),
+        request.workflow,
+        when_of(request, at),
+        terms_of(request, at),
+        packed(request.inputs, f"{at}inputs") if request.inputs else None,
+        packed(request.context, f"{at}context") if request.context is not None else None,
+        None if request.governor is None else _governing(request.governor, at),
         owner,
-        wanted.description,
+        request.description,
         new,
     )
 
 
-def _governing(wanted: wire.GovernorRequest, at: str) -> GovernorLimits:
-    return GovernorLimits(length_ms(wanted.min, f"{at}governor.min"), length_ms(wanted.max, f"{at}governor.max"))
+def _governing(request: wire.GovernorRequest, at: str) -> GovernorLimits:
+    return GovernorLimits(length_ms(request.min, f"{at}governor.min"), length_ms(request.max, f"{at}governor.max"))

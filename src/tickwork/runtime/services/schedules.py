@@ -60,17 +60,17 @@ class ScheduleService:
     # ---- what changes something
 
     async def put(
-        self, name: str, wanted: wire.ScheduleRequest, *, by: str, new: bool = False, tenant: str = TENANT
+        self, name: str, request: wire.ScheduleRequest, *, by: str, new: bool = False, tenant: str = TENANT
     ) -> wire.SchedulePreview:
         """Create or replace one; with `new`, only create it."""
-        put = put_of(name, wanted, by=by, tenant=tenant, new=new)
+        put = put_of(name, request, by=by, tenant=tenant, new=new)
         self._check_no_endpoint(name, tenant)
         with in_words():
             check_put(self._context.state, put)
         old = self._context.tenant(tenant).schedules.get(name)
         owner = "" if old is None else old.owner
         await self._context.command(put)
-        return self.preview_of(name, wanted, self._context.tenant(tenant).schedules.get(name), tenant, owner)
+        return self.preview_of(name, request, self._context.tenant(tenant).schedules.get(name), tenant, owner)
 
     async def apply(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
         check_name(wanted.owner, path="owner", kind="owner")
@@ -116,12 +116,12 @@ class ScheduleService:
     async def steer(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
         await self._context.command(inp.SteerSchedule(by, tenant, name, deed))
 
-    async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
-        interval_ms = length_ms(wanted.interval, "interval")
-        at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
+    async def advise(self, name: str, request: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
+        interval_ms = length_ms(request.interval, "interval")
+        at_ms = instant_ms(request.at, path="at") if request.at else None
         now_ms = self._context.now_ms()
-        ttl_ms = duration_ms(wanted.ttl, path="ttl") if wanted.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
-        asked = inp.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
+        ttl_ms = duration_ms(request.ttl, path="ttl") if request.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
+        asked = inp.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, request.reason, request.cost)
         with in_words():
             check_advice(self._context.state, asked, now_ms=now_ms)
         await self._context.command(asked)
@@ -144,26 +144,26 @@ class ScheduleService:
     # ---- backfill
 
     async def backfill(
-        self, name: str, wanted: wire.BackfillRequest, *, by: str, tenant: str = TENANT
+        self, name: str, request: wire.BackfillRequest, *, by: str, tenant: str = TENANT
     ) -> wire.Backfill:
         schedule = schedule_of(self._context.state, tenant, name)
         zone = self._context.state.zones.get(schedule.when.zone)
-        from_ms, to_ms = (reading_ms(getattr(wanted, end), zone, path=end) for end in ("start", "end"))
-        plan, dues_ms = await self._backfill_plan(schedule, wanted, from_ms, to_ms)
-        if wanted.preview:
-            return plan if wanted.forced else await self._without_known(plan, schedule, dues_ms)
+        from_ms, to_ms = (reading_ms(getattr(request, end), zone, path=end) for end in ("start", "end"))
+        plan, dues_ms = await self._backfill_plan(schedule, request, from_ms, to_ms)
+        if request.preview:
+            return plan if request.forced else await self._without_known(plan, schedule, dues_ms)
         answer = await self._context.command(
             inp.Backfill(
-                by, tenant, name, from_ms, to_ms, wanted.concurrency, wanted.priority, wanted.newest_first,
-                wanted.forced,
+                by, tenant, name, from_ms, to_ms, request.concurrency, request.priority, request.newest_first,
+                request.forced,
             )
         )  # fmt: skip
-        again = f"-again-{answer.run_id}" if wanted.forced else ""
+        again = f"-again-{answer.run_id}" if request.forced else ""
         ids = tuple(run_id + again for run_id in plan.run_ids)
         return msgspec.structs.replace(plan, number=int(answer.run_id), state="active", by=by, run_ids=ids)
 
     async def _backfill_plan(
-        self, schedule: Schedule, wanted: wire.BackfillRequest, from_ms: int, to_ms: int
+        self, schedule: Schedule, request: wire.BackfillRequest, from_ms: int, to_ms: int
     ) -> tuple[wire.Backfill, list[int]]:
         """What it may begin, and the times of those that are named."""
         rhythm = schedule.rhythm
@@ -174,7 +174,7 @@ class ScheduleService:
         end_ms = window_end_ms(schedule, to_ms, self._context.state.now_ms)
         if is_held(schedule):
             end_ms = min(to_ms, self._context.state.now_ms + 1)
-        walk = rhythm.back_between if wanted.newest_first else rhythm.between
+        walk = rhythm.back_between if request.newest_first else rhythm.between
         times, dues_ms, count = walk(from_ms, end_ms), list[int](), 0
         while portion := list(islice(times, PORTION)):
             dues_ms += portion[: IDS_SHOWN - len(dues_ms)]
@@ -188,9 +188,9 @@ class ScheduleService:
             state="preview",
             start=instant(from_ms),
             end=instant(max(end_ms, from_ms)),
-            forced=wanted.forced,
-            newest_first=wanted.newest_first,
-            concurrency=wanted.concurrency,
+            forced=request.forced,
+            newest_first=request.newest_first,
+            concurrency=request.concurrency,
             run_ids=tuple(occurrence_id(schedule.name, due_ms) for due_ms in dues_ms),
             count=min(count, COUNTED_MAX),
             more=count > COUNTED_MAX,
@@ -268,13 +268,13 @@ class ScheduleService:
 
     async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[FateRange]:
         """All of them, however many; some may come twice."""
-        found: list[FateRange] = []
+        ranges: list[FateRange] = []
         while True:
             read = partial(self._context.store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
             page = await retry_until_available(read)
-            found += page
+            ranges += page
             if len(page) < FATES_READ or page[-1].from_ms <= from_ms:
-                return found
+                return ranges
             from_ms = page[-1].from_ms
 
     # ---- what is read
@@ -294,25 +294,25 @@ class ScheduleService:
         shown = tuple(views.schedule(one) for one in found[:limit])
         return wire.Schedules(schedules=shown, next=found[limit - 1].name if len(found) > limit else None)
 
-    def preview(self, name: str, wanted: wire.ScheduleRequest, *, tenant: str = TENANT) -> wire.SchedulePreview:
+    def preview(self, name: str, request: wire.ScheduleRequest, *, tenant: str = TENANT) -> wire.SchedulePreview:
         """What this schedule would do, without putting it. One that names a workflow is checked as if it were put."""
         old = self._context.tenant(tenant).schedules.get(name)
         with in_words():
-            check_terms(terms_of(wanted))
-            if wanted.workflow:
-                put = put_of(name or "any", wanted, by="", tenant=tenant)
+            check_terms(terms_of(request))
+            if request.workflow:
+                put = put_of(name or "any", request, by="", tenant=tenant)
                 check_put(self._context.state, put if name else msgspec.structs.replace(put, schedule=NOBODYS))
-        return self.preview_of(name, wanted, old, tenant, owner="" if old is None else old.owner)
+        return self.preview_of(name, request, old, tenant, owner="" if old is None else old.owner)
 
     def preview_of(
-        self, name: str, wanted: wire.ScheduleRequest, old: Schedule | None, tenant: str, owner: str
+        self, name: str, request: wire.ScheduleRequest, old: Schedule | None, tenant: str, owner: str
     ) -> wire.SchedulePreview:
         state = self._context.state
-        when = anchored(when_of(wanted), old, state.now_ms)
+        when = anchored(when_of(request), old, state.now_ms)
         with in_words():
             rhythm = rhythm_of(state, self._context.tenant(tenant), name, when)
-        now_ms, zone, left = self._context.now_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
-        times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(wanted)
+        now_ms, zone, left = self._context.now_ms(), state.zones.get(when.zone), left_of(request.max_runs, old)
+        times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(request)
         found = [
             *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
             *told.of_terms(terms, left),
@@ -330,7 +330,7 @@ class ScheduleService:
     ) -> wire.Upcoming:
         """What is expected within so many days, by time: a page of it, those after `after`."""
         now_ms, owner = self._context.now_ms(), self._context.tenant(tenant)
-        every = (one for one_name, one in owner.schedules.items() if name in ("", one_name))
+        every = (schedule for one_name, schedule in owner.schedules.items() if name in ("", one_name))
         times = upcoming(every, now_ms, now_ms + days * DAY_MS, _place(after) if after else (0, ""))
         found = list(islice(times, limit + 1))
         more = f"{found[limit - 1][0]}-{found[limit - 1][1]}" if len(found) > limit else None
@@ -355,7 +355,7 @@ class ScheduleService:
         for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
             if span.from_ms < to_ms and span.to_ms >= from_ms:
                 spans[span.from_ms, span.schedule, span.backfill] = span
-        found = [views.occurrence(spans[place]) for place in sorted(spans)]
+        found = [views.occurrence(spans[span]) for span in sorted(spans)]
         more = found[limit - 1].from_at if len(found) > limit else None
         return wire.Occurrences(occurrences=tuple(found[:limit]), next=more)
 

@@ -44,29 +44,29 @@ class WorkflowService:
         self._check_policies(plans)
         owner = self._context.tenant(tenant)
         queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self._context.state.queues))
-        asked: list[inp.Input] = [inp.PutQueue(by, queue) for queue in queues]
+        requests: list[inp.Input] = [inp.PutQueue(by, queue) for queue in queues]
         versioned = bool(publication.application and publication.version)
         for plan, document in zip(plans, documents, strict=True):
             if versioned:
                 if plan.hash not in owner.versions:
-                    asked.append(inp.PutDefinition(by, tenant, document, False))
+                    requests.append(inp.PutDefinition(by, tenant, document, False))
                 continue
             latest = owner.plans.get(plan.name)
             if latest is None or latest.hash != plan.hash:
-                asked.append(inp.PutDefinition(by, tenant, document))
+                requests.append(inp.PutDefinition(by, tenant, document))
         known = owner.plans | {plan.name: plan for plan in plans}
         if publication.application or publication.schedules:
             whole = self._schedules.set_of(
                 publication.application, publication.schedules, known, by=by, tenant=tenant, queues=frozenset(queues)
             )
             if versioned:
-                asked.append(registration(publication, plans, whole))
+                requests.append(registration(publication, plans, whole))
             else:
-                asked += [whole] if publication.application else new_ones(owner, whole)
-        for one in asked:
-            check_writable(one)
-        if asked:
-            letter = self._context.post(asked, [], facts=False)
+                requests += [whole] if publication.application else new_ones(owner, whole)
+        for request in requests:
+            check_writable(request)
+        if requests:
+            letter = self._context.post(requests, [], facts=False)
             await letter.done
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
@@ -92,8 +92,10 @@ class WorkflowService:
         found = [wire.Publication(documents=tuple(msgspec.json.decode(documents[one]) for one in plain))]
         for application, versions in sorted(owner.applications.items()):
             for version in by_age(versions):
-                if version.declared is not None and all(one in documents for one in version.workflows.values()):
-                    own = tuple(msgspec.json.decode(documents[one]) for one in version.workflows.values())
+                if version.declared is not None and all(
+                    workflow in documents for workflow in version.workflows.values()
+                ):
+                    own = tuple(msgspec.json.decode(documents[workflow]) for workflow in version.workflows.values())
                     found.append(wire.Publication(documents=own, application=application, version=version.name))
         return found
 
@@ -136,7 +138,7 @@ class WorkflowService:
 
     def latest_version(self, application: str = "", *, tenant: str = TENANT) -> wire.AppVersion:
         application = self._application(application, tenant)
-        return next(one for one in self.versions(application, tenant=tenant) if one.latest)
+        return next(version for version in self.versions(application, tenant=tenant) if version.latest)
 
     def latest_version_name(self, application: str, *, tenant: str = TENANT) -> str:
         return latest_name(self._context.tenant(tenant), application)

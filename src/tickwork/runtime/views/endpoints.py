@@ -48,39 +48,39 @@ def check_endpoint_name(name: str) -> str:
 # ---- from the request
 
 
-def document_of(name: str, wanted: wire.EndpointRequest) -> bytes:
-    timeout_ms = duration_ms(wanted.timeout, path="timeout", minimum_ms=1, maximum_ms=ENDPOINT_TIMEOUT_MS_MAX)
-    if not 0 <= wanted.retries <= RETRIES_MAX:
+def document_of(name: str, request: wire.EndpointRequest) -> bytes:
+    timeout_ms = duration_ms(request.timeout, path="timeout", minimum_ms=1, maximum_ms=ENDPOINT_TIMEOUT_MS_MAX)
+    if not 0 <= request.retries <= RETRIES_MAX:
         raise Refused("bad_retries", f"retries are 0 to {RETRIES_MAX}", path="retries")
-    retry = Retry(attempts=wanted.retries + 1, delay_ms=duration_ms(wanted.retry_delay, path="retry_delay"))
+    retry = Retry(attempts=request.retries + 1, delay_ms=duration_ms(request.retry_delay, path="retry_delay"))
     node: dict[str, Any] = {
         "kind": "http",
         "id": NODE,
-        "url": wanted.url,
-        "method": wanted.method,
-        "headers": wanted.headers,
-        "body_limit": wanted.body_limit,
+        "url": request.url,
+        "method": request.method,
+        "headers": request.headers,
+        "body_limit": request.body_limit,
         "timeout": {"running_ms": timeout_ms},
     }
-    given = {"body": wanted.body, "success": wanted.success or None, "sign": wanted.sign or None}
+    given = {"body": request.body, "success": request.success or None, "sign": request.sign or None}
     node |= {field: value for field, value in given.items() if value is not None}
-    if wanted.retries:
+    if request.retries:
         node["retry"] = {"attempts": retry.attempts, "delay_ms": retry.delay_ms}
     document = {
         "name": workflow_of(name),
-        "description": f"calls {shortened(wanted.url, 200)}",
+        "description": f"calls {shortened(request.url, 200)}",
         "nodes": [node],
-        "timeout_ms": _execution_ms(wanted, timeout_ms, retry),
+        "timeout_ms": _execution_ms(request, timeout_ms, retry),
     }
     return msgspec.json.encode(document)
 
 
-def _execution_ms(wanted: wire.EndpointRequest, timeout_ms: int, retry: Retry) -> int:
+def _execution_ms(request: wire.EndpointRequest, timeout_ms: int, retry: Retry) -> int:
     """How long a run may take before it counts as dead, whatever became of its worker."""
-    if wanted.max_duration:
-        found_ms = duration_ms(wanted.max_duration, path="max_duration", minimum_ms=1)
+    if request.max_duration:
+        found_ms = duration_ms(request.max_duration, path="max_duration", minimum_ms=1)
         if found_ms < timeout_ms:
-            message = f"a run of at most {wanted.max_duration} ends before its timeout of {wanted.timeout}"
+            message = f"a run of at most {request.max_duration} ends before its timeout of {request.timeout}"
             raise Refused("bad_max_duration", f"{message}; make it as long at least", path="max_duration")
         return found_ms
     return max(MAX_DURATION_MS, _tries_ms(timeout_ms, retry))
@@ -95,17 +95,17 @@ def _tries_ms(timeout_ms: int, retry: Retry) -> int:
     return timeout_ms * retry.attempts + rests_ms + 60_000
 
 
-def schedule_request(name: str, wanted: wire.EndpointRequest) -> wire.ScheduleRequest:
+def schedule_request(name: str, request: wire.EndpointRequest) -> wire.ScheduleRequest:
     return wire.ScheduleRequest(
         workflow=workflow_of(name),
-        cron=wanted.cron,
-        every=wanted.every,
-        timezone=wanted.timezone,
-        queue=wanted.queue,
-        group=wanted.group,
-        description=wanted.description,
-        pause_after=wanted.pause_after,
-        governor=wire.GovernorRequest(min=wanted.min_interval, max=wanted.max_interval),
+        cron=request.cron,
+        every=request.every,
+        timezone=request.timezone,
+        queue=request.queue,
+        group=request.group,
+        description=request.description,
+        pause_after=request.pause_after,
+        governor=wire.GovernorRequest(min=request.min_interval, max=request.max_interval),
     )
 
 
@@ -113,7 +113,10 @@ def in_words_of_request(error: Refused, path: str) -> Refused:
     """The same refusal, with the fields as whoever asked calls them."""
     at = f"{path}." if path else ""
     if isinstance(error, InvalidDefinition):
-        found = [msgspec.structs.replace(one, path=at + one.path.removeprefix(_IN_NODE)) for one in error.problems]
+        found = [
+            msgspec.structs.replace(problem, path=at + problem.path.removeprefix(_IN_NODE))
+            for problem in error.problems
+        ]
         return InvalidDefinition(found)
     word = word_of(error.path)
     return Refused(error.code, error.message, path=(at + _FIELDS.get(word, word)).rstrip("."))
@@ -122,23 +125,23 @@ def in_words_of_request(error: Refused, path: str) -> Refused:
 # ---- warnings
 
 
-def warnings_of(wanted: wire.EndpointRequest) -> list[wire.ScheduleWarning]:
+def warnings_of(request: wire.EndpointRequest) -> list[wire.ScheduleWarning]:
     """What is allowed, and yet looks like a mistake."""
-    found: list[wire.ScheduleWarning] = []
-    if wanted.body is not None and wanted.method in BODYLESS:
-        found.append(_warning("body_not_sent", f"a {wanted.method} request has no body, so it is not sent"))
-    if wanted.every:
-        every_ms = duration_ms(wanted.every, path="every")
-        low, high = wanted.min_interval, wanted.max_interval
+    warnings: list[wire.ScheduleWarning] = []
+    if request.body is not None and request.method in BODYLESS:
+        warnings.append(_warning("body_not_sent", f"a {request.method} request has no body, so it is not sent"))
+    if request.every:
+        every_ms = duration_ms(request.every, path="every")
+        low, high = request.min_interval, request.max_interval
         if low and every_ms < duration_ms(low, path="min_interval"):
-            found.append(_warning("below_min", f"every {wanted.every} is below min_interval: it runs every {low}"))
+            warnings.append(_warning("below_min", f"every {request.every} is below min_interval: it runs every {low}"))
         if high and every_ms > duration_ms(high, path="max_interval"):
-            found.append(_warning("above_max", f"every {wanted.every} is above max_interval: it runs every {high}"))
-    plain = [name for name in wanted.headers if name.lower() in ("authorization", "cookie", "x-api-key")]
+            warnings.append(_warning("above_max", f"every {request.every} is above max_interval: it runs every {high}"))
+    plain = [name for name in request.headers if name.lower() in ("authorization", "cookie", "x-api-key")]
     if plain:
         text = f"the header {plain[0]} is kept and shown as it stands; prefer `sign`, with a key that only workers have"
-        found.append(_warning("plain_secret", text))
-    return found
+        warnings.append(_warning("plain_secret", text))
+    return warnings
 
 
 def _warning(code: str, text: str) -> wire.ScheduleWarning:
@@ -148,13 +151,13 @@ def _warning(code: str, text: str) -> wire.ScheduleWarning:
 # ---- back to the endpoint
 
 
-def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = None) -> wire.Endpoint:
-    node, definition, seen = node_of(plan), plan.definition, schedule_view(one)
+def endpoint_view(schedule: Schedule, plan: Plan, *, last: wire.EndpointRun | None = None) -> wire.Endpoint:
+    node, definition, seen = node_of(plan), plan.definition, schedule_view(schedule)
     retry, governed = node.retry or definition.defaults.retry, seen.governed
     assert governed is not None, "an endpoint is governed"
     running_ms = (node.timeout.running_ms if node.timeout is not None else None) or HTTP_TIMEOUT_MS
     return wire.Endpoint(
-        name=one.name,
+        name=schedule.name,
         url=node.url,
         method=node.method,
         headers=node.headers,
@@ -165,28 +168,28 @@ def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = 
         retries=retry.attempts - 1,
         retry_delay=duration_text(retry.delay_ms),
         sign=node.sign or "",
-        cron=one.when.cron or "",
-        every=duration_text(one.when.every_ms) if one.when.every_ms is not None else "",
-        timezone=one.when.zone,
+        cron=schedule.when.cron or "",
+        every=duration_text(schedule.when.every_ms) if schedule.when.every_ms is not None else "",
+        timezone=schedule.when.zone,
         min_interval=governed.min,
         max_interval=governed.max,
         max_duration=duration_text(definition.timeout_ms or MAX_DURATION_MS),
-        queue=one.terms.queue,
-        group=one.terms.group,
-        description=one.description,
-        pause_after=one.terms.pause_after,
-        says=_says(one, seen.says),
-        workflow=one.workflow,
+        queue=schedule.terms.queue,
+        group=schedule.terms.group,
+        description=schedule.description,
+        pause_after=schedule.terms.pause_after,
+        says=_says(schedule, seen.says),
+        workflow=schedule.workflow,
         next_at=seen.next_at,
         source=governed.source,
         candidates=governed.candidates,
-        failures=one.failures,
+        failures=schedule.failures,
         hints=governed.hints,
-        running=bool(one.active),
+        running=bool(schedule.active),
         paused=seen.paused,
         pause_reason=seen.pause_reason,
         paused_until=seen.paused_until,
-        archived=one.archived,
+        archived=schedule.archived,
         last_fired_at=seen.last_fired_at,
         last_success_at=seen.last_success_at,
         fates=seen.fates,
@@ -194,9 +197,9 @@ def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = 
     )
 
 
-def _says(one: Schedule, rhythm: str) -> str:
+def _says(schedule: Schedule, rhythm: str) -> str:
     """An interval of an endpoint has no anchor: it counts from the start of each run."""
-    every_ms = one.when.every_ms
+    every_ms = schedule.when.every_ms
     return rhythm if every_ms is None else f"{duration_text(every_ms)} after the start of each run"
 
 

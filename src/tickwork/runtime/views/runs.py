@@ -217,8 +217,8 @@ def attempt_view(row: AttemptRecord, held: Any = None) -> wire.Attempt:
 def live_runs(state: State, wanted: RunFilter) -> Iterator[Run]:
     """Unfinished runs, newest first, looked at block by block."""
     blocks = state.runs.blocks
-    for place in sorted(blocks, reverse=True):
-        for number, run in sorted(blocks[place].items(), key=lambda pair: -pair[0]):
+    for block in sorted(blocks, reverse=True):
+        for number, run in sorted(blocks[block].items(), key=lambda pair: -pair[0]):
             if wanted.before and number >= wanted.before:
                 continue
             if wanted.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
@@ -258,7 +258,9 @@ def workflows(state: State, tenant: str, *, among: Iterable[str] | None = None) 
         versions[plan.name] = versions.get(plan.name, 0) + 1
     schedules: dict[str, list[str]] = {}
     every = (one for shard in owner.schedules.shards for one in shard.values())
-    named = every if among is None else (one for name in among if (one := owner.schedules.get(name)) is not None)
+    named = (
+        every if among is None else (schedule for name in among if (schedule := owner.schedules.get(name)) is not None)
+    )
     for schedule in named:
         schedules.setdefault(schedule.workflow, []).append(schedule.name)
     return [
