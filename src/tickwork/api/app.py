@@ -203,16 +203,16 @@ class FastRouter:
         self._every = _lines(guarded([]))  # in each answer, with that
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        place = self._place(scope) if scope["type"] == "http" else None
-        if place is None:
+        handler = self._handler_of(scope) if scope["type"] == "http" else None
+        if handler is None:
             await self._app(scope, receive, send)
             return
-        scope[_PLACE] = place
+        scope[_PLACE] = handler
         await self._guard(scope, receive, send)
 
     def answers(self, scope: Scope) -> bool:
-        place = scope[_PLACE] = self._place(scope)
-        return place is not None
+        handler = scope[_PLACE] = self._handler_of(scope)
+        return handler is not None
 
     def knows(self, scope: Scope) -> bool:
         """Whether a request with this head may come in, now and again; nobody looks at it a second time."""
@@ -246,7 +246,7 @@ class FastRouter:
             self._more, self._every = list(more), _lines((*more, *guarded([])))
         return self._every + _lines(answer.headers)
 
-    def _place(self, scope: Scope) -> PathHandler | None:
+    def _handler_of(self, scope: Scope) -> PathHandler | None:
         path: str = scope["path"]
         index = self._places.get(path)
         if index is not None:
@@ -302,7 +302,7 @@ def make_app(
     sessions = BrowserSessions(token) if token is not None else None
     guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts), "sessions": sessions}
     app = Starlette(
-        routes=[starlette.routing.Route(path, place) for path, place in made.items()],
+        routes=[starlette.routing.Route(path, handler) for path, handler in made.items()],
         middleware=[Middleware(Authenticator, **guard)],
     )
     app.state.front = FastRouter(app, made, **guard)

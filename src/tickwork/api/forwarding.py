@@ -59,13 +59,13 @@ class ClusterRouter:
             return not_a_node(f"{route.path} is for nodes of the cluster alone")
         if route.routed_to == "here":
             return await handler.local(route, scope, receive, whole, None)
-        said = next((value for name, value in scope["headers"] if name == PARTITION), None)
-        if said is not None and not await self._from_node(scope):
+        target = next((value for name, value in scope["headers"] if name == PARTITION), None)
+        if target is not None and not await self._from_node(scope):
             return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
         if route.routed_to == "all" and self.node.partitions > 1:
             return await self._in_order(handler, route, scope, receive, whole)
-        if said is not None:
-            return await self._here_or_nowhere(handler, route, scope, receive, whole, said)
+        if target is not None:
+            return await self._here_or_nowhere(handler, route, scope, receive, whole, target)
         if route.routed_to == "every":
             return await self._runs(handler, route, scope, await _body(receive, whole))
         if route.routed_to == "run":
@@ -131,9 +131,9 @@ class ClusterRouter:
         return every
 
     async def _here_or_nowhere(
-        self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
+        self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, target: bytes
     ) -> Response | StreamingResponse | None:
-        engine = self.node.owned(int(said)) if said.isdigit() and len(said) < 6 else None
+        engine = self.node.owned(int(target)) if target.isdigit() and len(target) < 6 else None
         if engine is None:
             return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
         return await self._local(handler, route, scope, receive, whole, engine)
@@ -161,9 +161,9 @@ class ClusterRouter:
             return await self._local(handler, route, scope, _nothing_more, body, engine)
         return await self._to_owner(partition, str(partition).encode(), scope, body)
 
-    async def _to_owner(self, partition: int, said: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
+    async def _to_owner(self, partition: int, target: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
         try:
-            return await self._forward(await self.node.address_of(partition), said, scope, body)
+            return await self._forward(await self.node.address_of(partition), target, scope, body)
         except OutcomeUnknown as error:
             await self.node.refresh()
             return problem(OUTCOME_UNKNOWN, error.code, str(error))
@@ -171,8 +171,8 @@ class ClusterRouter:
             await self.node.refresh()
             return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
 
-    async def _forward(self, address: str, said: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
-        headers = [(PARTITION, said), *self._identity()]
+    async def _forward(self, address: str, named: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
+        headers = [(PARTITION, named), *self._identity()]
         headers += [pair for pair in scope["headers"] if _is_forwarded(pair[0])]
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
@@ -193,7 +193,7 @@ class ClusterRouter:
         return answer
 
     async def known(self, partition: int, ids: Sequence[str]) -> frozenset[str]:
-        """Those of the ids whose runs live in that partition."""
+        """Return those of the ids whose runs live in that partition."""
         engine = self.node.owned(partition)
         if engine is not None:
             return frozenset(await engine.queries.known(ids))
@@ -204,7 +204,7 @@ class ClusterRouter:
         except Refused as refused:
             if refused.code != "unknown_path":
                 raise
-            return frozenset([one for one in ids if await self._is_known(partition, one)])
+            return frozenset([run_id for run_id in ids if await self._is_known(partition, run_id)])
         return frozenset(msgspec.json.decode(body, type=wire.Ids).ids)
 
     async def _is_known(self, partition: int, run_id: str) -> bool:
@@ -216,19 +216,19 @@ class ClusterRouter:
         return True
 
     async def ask(self, partition: int, method: str, path: str, value: object = None) -> bytes:
-        """A request of our own to the owner of a partition that is not here. Raises `Refused` as that one did."""
+        """Send a request of this node to the owner of a remote partition. Raises `Refused` where the owner refuses."""
         headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode()), *self._identity()]
         address = await self.node.address_of(partition)
         body = b"" if value is None else json_encoder.encode(value)
         carried = await self._carrier.carry(method, address, path, headers, body)
         if carried.status >= 400:
-            said = shortened(carried.body[:1_500].decode("utf-8", "replace"), 300)
+            text = shortened(carried.body[:1_500].decode("utf-8", "replace"), 300)
             known = carried.status != 403 or NOT_A_NODE not in carried.body
             if known and carried.status < 500 and carried.status not in (408, 425, 429):
                 with suppress(msgspec.DecodeError):
-                    found = msgspec.json.decode(carried.body, type=wire.Problem)
-                    raise Refused(found.code, found.detail, path=found.path)
-            raise Unavailable(f"the owner at {address} answered {said}", retry_after_ms=RETRY_MS)
+                    problem = msgspec.json.decode(carried.body, type=wire.Problem)
+                    raise Refused(problem.code, problem.detail, path=problem.path)
+            raise Unavailable(f"the owner at {address} answered {text}", retry_after_ms=RETRY_MS)
         return carried.body
 
     async def close(self) -> None:
@@ -239,24 +239,24 @@ class ClusterRouter:
     async def collect(
         self, handler: "LocalHandler", request: Request, partitions: Sequence[int]
     ) -> list[bytes] | Response | StreamingResponse | None:
-        """What the owner of each says, in this order; instead, what the first says that has no answer."""
+        """Return the answers of all owners, in this order, or the first answer that is not a success."""
         answers = await asyncio.gather(
             *(self.at(partition, handler, request.route, request.scope, b"") for partition in partitions)
         )
-        bad = [one for one in answers if not isinstance(one, Response) or one.status != 200]
-        return bad[0] if bad else [one.body for one in answers if isinstance(one, Response)]
+        bad = [answer for answer in answers if not isinstance(answer, Response) or answer.status != 200]
+        return bad[0] if bad else [answer.body for answer in answers if isinstance(answer, Response)]
 
     async def _in_order(
         self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
     ) -> Response | StreamingResponse | None:
-        """What concerns all partitions of a tenant is done at the owner of its home, one request after the other and
-        none beside a spread: otherwise a partition that is just being added would miss it."""
-        said = next((value for name, value in scope["headers"] if name == PARTITION), None)
-        if said is not None and said != EVERY:
-            return await self._here_or_nowhere(handler, route, scope, receive, whole, said)
+        """The owner of the tenant's home handles requests that concern all partitions, one at a time and never during a
+        spread: otherwise a partition that is being added would miss them."""
+        target = next((value for name, value in scope["headers"] if name == PARTITION), None)
+        if target is not None and target != EVERY:
+            return await self._here_or_nowhere(handler, route, scope, receive, whole, target)
         body, home = await _body(receive, whole), self.node.home(TENANT)
         if self.node.owned(home) is None:
-            if said == EVERY:
+            if target == EVERY:
                 return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
             return await self._to_owner(home, EVERY, scope, body)
         scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != PARTITION]}
@@ -300,7 +300,7 @@ class ClusterRouter:
         heard: list[wire.Heard] = []
         for partition in reversed(partitions):
             answer = await self.at(partition, handler, route, scope, body)
-            if answer is not None and answer.status >= 500 and any(one.waiting for one in heard):
+            if answer is not None and answer.status >= 500 and any(reply.waiting for reply in heard):
                 message = "some that wait were told, and one partition did not answer; look before you repeat it"
                 return problem(OUTCOME_UNKNOWN, OutcomeUnknown.code, message)
             if answer is None or answer.status in (503, OUTCOME_UNKNOWN):
@@ -310,7 +310,7 @@ class ClusterRouter:
             if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
                 best = answer
         if len(heard) > 1:
-            waiting = sum(one.waiting for one in heard)
+            waiting = sum(reply.waiting for reply in heard)
             return as_json(wire.Heard(detail=f"{waiting} waiting", waiting=waiting))
         return best
 

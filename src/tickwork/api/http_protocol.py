@@ -262,23 +262,23 @@ class ServerConnection(HttpToolsProtocol):
 
 
 def _is_short(cycle: RequestResponseCycle) -> bool:
-    """A small body of known size, and nothing about it that needs thought."""
+    """Whether the body is small, of known size and needs no special handling."""
     if cycle.scope["method"] != "POST" or cycle.waiting_for_100_continue:
         return False
-    said = b""
+    length = b""
     for name, value in cycle.scope["headers"]:
         if name == b"content-length":
-            said = value
+            length = value
         elif name == b"transfer-encoding" or name == b"upgrade":
             return False
-    return said.isdigit() and len(said) < 8 and int(said) <= SHORT_BYTES_MAX
+    return length.isdigit() and len(length) < 8 and int(length) <= SHORT_BYTES_MAX
 
 
 def _body_after(data: bytes, start: int) -> bytes | None:
     """What follows the length that begins there, where nothing else is in the head and the body is here, whole."""
     end = data.find(_END, start, start + 8 + len(_END))
-    said = data[start:end] if end > 0 else b""
+    length = data[start:end] if end > 0 else b""
     first = end + len(_END)
-    if not said.isdigit() or int(said) != len(data) - first or len(data) - first > SHORT_BYTES_MAX:
+    if not length.isdigit() or int(length) != len(data) - first or len(data) - first > SHORT_BYTES_MAX:
         return None
     return data[first:]

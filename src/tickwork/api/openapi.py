@@ -90,13 +90,13 @@ def document(table: Iterable[Route]) -> dict[str, Any]:
 
 
 def _models(routes: list[Route]) -> list[Any]:
-    found: dict[str, Any] = {_key(wire.Problem): wire.Problem}
+    models: dict[str, Any] = {_key(wire.Problem): wire.Problem}
     for route in routes:
         taken = [route.body.model] if route.body is not None else []
         for model in [*taken, *(response.model for response in route.responses.values())]:
             if model is not None:
-                found[_key(model)] = model
-    return list(found.values())
+                models[_key(model)] = model
+    return list(models.values())
 
 
 def _key(model: Any) -> str:
@@ -142,14 +142,14 @@ def _query_parameter(param: QueryParam) -> dict[str, Any]:
             schema = {"type": "string", "enum": list(param.choices)}
     if param.many:
         schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": MANY_MAX}
-    found = {
+    parameter = {
         "name": param.name,
         "in": "query",
         "required": param.required,
         "description": param.summary,
         "schema": schema,
     }
-    return found | {"style": "form", "explode": False} if param.many else found
+    return parameter | {"style": "form", "explode": False} if param.many else parameter
 
 
 def _header(name: str, summary: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _content(model: Any, kind: str, schema_of: dict[str, Any]) -> dict[str, Any]
 
 
 def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
-    found = {str(status): _response(response, schema_of) for status, response in route.responses.items()}
+    responses = {str(status): _response(response, schema_of) for status, response in route.responses.items()}
     refusals = (
         *OF_EVERY_ROUTE,
         *(WITH_BODY if route.body is not None else ()),
@@ -181,16 +181,16 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         *route.refusals,
     )
     for status in sorted(dict.fromkeys(refusals)):
-        found[str(status)] = {
+        responses[str(status)] = {
             "description": REFUSALS[status],
             "content": {PROBLEM: {"schema": schema_of[_key(wire.Problem)]}},
         }
         if status in HEADERS_OF_REFUSALS:
-            found[str(status)]["headers"] = {
+            responses[str(status)]["headers"] = {
                 name: {"description": summary, "schema": {"type": "string"}}
                 for name, summary in HEADERS_OF_REFUSALS[status].items()
             }
-    return found
+    return responses
 
 
 def _response(response: ResponseSpec, schema_of: dict[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class OwnerLink:
     def __init__(self, given: GatewayLink, reach: OwnerConnections, *, clock: Clock) -> None:
         self._given, self._reach, self._clock = given, reach, clock
         self._gateway: WorkerGateway | None = None  # as long as every owner is spoken to
-        self._found: WorkerGateway | None = None  # the same, from the next call on
+        self._next_gateway: WorkerGateway | None = None  # the same, from the next call on
         self._owners: tuple[str, ...] = ()  # addresses, by partition
         self._unreached: dict[str, float] = {}  # since when
         self._look_at, self._pause_s = 0.0, SOON_S
@@ -156,14 +156,14 @@ class OwnerLink:
             await asyncio.wait([self._looking], timeout=FIRST_S)
 
     async def _find_ways(self) -> None:
-        """Nobody waits for it, and whatever is in the way is no trouble: there is another way."""
+        """No caller waits for this, and a failure does no harm: the given server remains in use."""
         try:
-            found = await self._given.owners()
-            if found.nodes > 1 and all(found.partitions) and len(found.partitions) <= PARTITIONS_MAX:
-                for address in dict.fromkeys(found.partitions):
+            owners = await self._given.owners()
+            if owners.nodes > 1 and all(owners.partitions) and len(owners.partitions) <= PARTITIONS_MAX:
+                for address in dict.fromkeys(owners.partitions):
                     await self._reach.open(address)
-                self._owners = found.partitions
-                self._found = self._new_gateway(found.store)
+                self._owners = owners.partitions
+                self._next_gateway = self._new_gateway(owners.store)
         except Refused:
             self._look_at = math.inf  # it is alone
         except (Unavailable, UpgradeRefused):
@@ -183,13 +183,13 @@ class OwnerLink:
         )
 
     def _change_over(self) -> None:
-        if self._found is not None:
-            self._gateway, self._found = self._found, None
+        if self._next_gateway is not None:
+            self._gateway, self._next_gateway = self._next_gateway, None
             self._look_at = asyncio.get_running_loop().time()
 
     def _fall_back(self) -> None:
         """To the given server, which stands for this worker again."""
-        gateway, self._gateway, self._found = self._gateway, None, None
+        gateway, self._gateway, self._next_gateway = self._gateway, None, None
         if gateway is None:
             return
         self._pause_s = LOOK_S
@@ -256,7 +256,7 @@ class OwnerLink:
 
     def _out_of_reach(self, owners: tuple[str, ...]) -> bool:
         """Whether one of them lives, as the others say, and not for this worker."""
-        self._unreached = {one: since for one, since in self._unreached.items() if one in owners}
+        self._unreached = {address: since for address, since in self._unreached.items() if address in owners}
         since = min(self._unreached.values(), default=math.inf)
         return asyncio.get_running_loop().time() - since > FALL_BACK_S
 

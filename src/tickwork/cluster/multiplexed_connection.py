@@ -128,7 +128,7 @@ class MultiplexedServer(_Endpoint):
         self._exchange = exchange
         self._on_end = on_end
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._told: list[ReplyFrame] = []
+        self._replies: list[ReplyFrame] = []
 
     def connection_lost(self, _error: Exception | None) -> None:
         for task in self._calls.values():
@@ -140,36 +140,36 @@ class MultiplexedServer(_Endpoint):
         loop = asyncio.get_running_loop()
         if not up.asked and not up.dropped:  # a ping
             self._flush_soon()
-        for asked in up.asked:
-            self._calls[asked.id] = loop.create_task(self._answer(asked))
+        for call in up.asked:
+            self._calls[call.id] = loop.create_task(self._answer(call))
         for number in up.dropped:
             task = self._calls.get(number)
             if task is not None:
                 task.cancel()
 
-    async def _answer(self, asked: CallFrame) -> None:
+    async def _answer(self, call: CallFrame) -> None:
         try:
-            told = ReplyFrame(asked.id, await self._exchange(asked.partition, asked.call))
+            reply = ReplyFrame(call.id, await self._exchange(call.partition, call.call))
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            told = ReplyFrame(asked.id, detail="the partition ended here")  # the engine did, not this call
+            reply = ReplyFrame(call.id, detail="the partition ended here")  # the engine did, not this call
         except Refused as error:
-            told = ReplyFrame(asked.id, code=error.code, detail=error.message)
+            reply = ReplyFrame(call.id, code=error.code, detail=error.message)
         except TickworkError as error:
-            told = ReplyFrame(asked.id, detail=str(error))
+            reply = ReplyFrame(call.id, detail=str(error))
         except Exception as error:
-            log.error("an exchange of %s broke off", asked.call.worker, exc_info=error)
-            told = ReplyFrame(asked.id, detail=f"it broke off: {type(error).__name__}")
+            log.error("an exchange of %s broke off", call.call.worker, exc_info=error)
+            reply = ReplyFrame(call.id, detail=f"it broke off: {type(error).__name__}")
         finally:
-            self._calls.pop(asked.id, None)
-        self._told.append(told)
+            self._calls.pop(call.id, None)
+        self._replies.append(reply)
         self._flush_soon()
 
     def _flush(self) -> None:
         self._flushing = False
-        told, self._told = self._told, []
-        self._write(tuple(told))
+        replies, self._replies = self._replies, []
+        self._write(tuple(replies))
 
 
 class _Socket(_Endpoint):
@@ -180,7 +180,7 @@ class _Socket(_Endpoint):
         self.upgraded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # False: it is not spoken
         self._head = b""
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._asked: list[CallFrame] = []
+        self._outgoing: list[CallFrame] = []
         self._dropped: list[int] = []
         self._numbers = itertools.count(1)
         self._answers_pings = False  # one of an older version does not
@@ -242,7 +242,7 @@ class _Socket(_Endpoint):
         loop, number = asyncio.get_running_loop(), next(self._numbers)
         reply: asyncio.Future[Reply] = loop.create_future()
         self._waiting[number] = reply
-        self._asked.append(CallFrame(number, partition, call))
+        self._outgoing.append(CallFrame(number, partition, call))
         self._flush_soon()
         alarm = loop.call_later(timeout_s, _give_up, reply)
         try:
@@ -258,22 +258,22 @@ class _Socket(_Endpoint):
     def _heard(self, whole: bytes) -> None:
         replies = _down.decode(whole)
         self._answers_pings = self._answers_pings or not replies
-        for told in replies:
-            reply = self._waiting.pop(told.id, None)
+        for answer in replies:
+            reply = self._waiting.pop(answer.id, None)
             if reply is None or reply.done():
                 continue
-            if told.reply is not None:
-                reply.set_result(told.reply)
-            elif told.code:
-                reply.set_exception(Refused(told.code, told.detail))
+            if answer.reply is not None:
+                reply.set_result(answer.reply)
+            elif answer.code:
+                reply.set_exception(Refused(answer.code, answer.detail))
             else:
-                reply.set_exception(Unavailable(told.detail, retry_after_ms=RETRY_MS))
+                reply.set_exception(Unavailable(answer.detail, retry_after_ms=RETRY_MS))
 
     def _flush(self) -> None:
         self._flushing = False
-        asked, self._asked = self._asked, []
+        calls, self._outgoing = self._outgoing, []
         dropped, self._dropped = self._dropped, []
-        self._write(ClientFrame(tuple(asked), tuple(dropped)))
+        self._write(ClientFrame(tuple(calls), tuple(dropped)))
 
 
 class MultiplexedConnection(PostClient):
@@ -322,8 +322,8 @@ class MultiplexedConnection(PostClient):
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
             _, line = await loop.create_connection(_Socket, self._host, self._port, ssl=self._tls)
-            asked = f"GET {self._prefix}{self._path} HTTP/1.1\r\n{self._head}"
-            words = f"{asked}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n"
+            head = f"GET {self._prefix}{self._path} HTTP/1.1\r\n{self._head}"
+            words = f"{head}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n"
             try:
                 line.begin(words.encode("latin-1"))
                 if await line.upgraded:

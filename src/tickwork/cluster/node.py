@@ -359,10 +359,10 @@ class Node:
         return self.routes.get(tenant) or Route(tenant, home_of(tenant, self.partitions))
 
     async def _read_routes(self) -> None:
-        found = {route.tenant: route for route in await self.store.read_routes()}
-        if self._ownership is not None and found != self.routes:
+        routes = {route.tenant: route for route in await self.store.read_routes()}
+        if self._ownership is not None and routes != self.routes:
             self._rerouted_ms = self._clock.wall_ms()
-        self.routes = found
+        self.routes = routes
 
     async def refresh_routes(self) -> None:
         """As the store has them now. Raises `Unavailable`."""
@@ -401,24 +401,25 @@ class Node:
         return partitions_of_run(route, run_id, self.partitions)
 
     def own_partition(self, tenant: str) -> int | None:
-        """Of those where the tenant's runs may live, the one of ours that has least to do; None: none, or all have
-        more than enough."""
+        """Return the least loaded of this node's partitions that may hold the tenant's runs; None where there is none,
+        or where all are overloaded."""
         own = [partition for partition in self.partitions_of(tenant) if self.owned(partition) is not None]
-        best = min(own, key=lambda place: self.engines[place].context.live.backlog, default=None)
+        best = min(own, key=lambda number: self.engines[number].context.live.backlog, default=None)
         return best if best is not None and self.engines[best].context.live.backlog < BACKLOG_FAR else None
 
     def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
-        """Ids of runs that live in this partition. Those of one millisecond have the same end, which is fitted once."""
+        """Make ids of runs that live in this partition. Ids of the same millisecond share their end, which is fitted
+        once."""
         new, fitted = self.ids.new, fitted_to(self.route(tenant), partition, self.partitions)
         drawn = end = ""
 
         def draw() -> str:
             nonlocal drawn, end
-            one = new()
-            if one[-END:] != drawn:
-                drawn = one[-END:]
+            run_id = new()
+            if run_id[-END:] != drawn:
+                drawn = run_id[-END:]
                 end = fitted(drawn)
-            return one[:-END] + end
+            return run_id[:-END] + end
 
         return draw
 
@@ -499,8 +500,8 @@ class Node:
         self.heartbeats(Heartbeats(self.member.session, tuple(workers)))
         own = self.member.session
         owners = {holding.address for holding in self.ownership.holdings.values() if holding.session != own}
-        told = [self._peers.beat(address, own, workers) for address in sorted(owners)]
-        for outcome in await asyncio.gather(*told, return_exceptions=True):
+        beats = [self._peers.beat(address, own, workers) for address in sorted(owners)]
+        for outcome in await asyncio.gather(*beats, return_exceptions=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, TickworkError):
                 raise outcome
 
@@ -566,16 +567,19 @@ class Node:
         tenant: str,
         new_id: Callable[[], str] | None = None,
     ) -> list[wire.Submitted | wire.Rejected]:
-        """To an engine of this node. Where it does not know a workflow, the home of the tenant is asked first: whoever
-        spread the tenant may have died before all definitions were there."""
-        found = await engine.runs.submit(submissions, by=by, tenant=tenant, new_id=new_id)
-        lacking = [index for index, one in enumerate(found) if _is_lacking(one)]
+        """Submit to an engine of this node. Where the engine does not know a workflow, it gets the definitions from the
+        tenant's home and tries again: the node that spread the tenant may have died before it had copied all of
+        them."""
+        outcomes = await engine.runs.submit(submissions, by=by, tenant=tenant, new_id=new_id)
+        lacking = [index for index, outcome in enumerate(outcomes) if _is_lacking(outcome)]
         if not lacking or not await self.complete(engine, tenant):
-            return found
-        again = await engine.runs.submit([submissions[place] for place in lacking], by=by, tenant=tenant, new_id=new_id)
-        for place, one in zip(lacking, again, strict=True):
-            found[place] = one
-        return found
+            return outcomes
+        again = await engine.runs.submit(
+            [submissions[position] for position in lacking], by=by, tenant=tenant, new_id=new_id
+        )
+        for position, outcome in zip(lacking, again, strict=True):
+            outcomes[position] = outcome
+        return outcomes
 
     async def complete(self, engine: Engine, tenant: str) -> bool:
         """Bring what is published at home to this partition; one request for all who ask. False: nothing was missing,
@@ -601,8 +605,8 @@ class Node:
                 publications = await self._peers.published(await self.address_of(home), home, tenant)
             known = engine.workflows.published(tenant=tenant)
             missing = [publication for publication in publications if publication not in known]
-            for one in publications if missing else ():  # all of them: the last one is the latest
-                await engine.workflows.publish(one, by="cluster", tenant=tenant)
+            for published in publications if missing else ():  # all of them: the last one is the latest
+                await engine.workflows.publish(published, by="cluster", tenant=tenant)
         except TickworkError:
             return False  # whoever submits is told that it is unknown here, and may ask again
         return bool(missing)
@@ -610,12 +614,12 @@ class Node:
     # ---- the inbox: for submissions whose owner cannot be reached
 
     async def to_inbox(self, submissions: list[wire.Submission], *, by: str, tenant: str) -> list[wire.Submitted]:
-        """Durable, and so accepted; the owner takes them up when there is one."""
+        """Store the submissions durably, which accepts them; the next owner of the partition submits them."""
         rows = []
         for submission in submissions:
             known = submission if submission.id else msgspec.structs.replace(submission, id=self.ids.new())
-            place = self.home(tenant) if known.key else self.partition_of_run(tenant, known.id)
-            rows.append(InboxRow(known.id, place, tenant, msgspec.json.encode(known), by))
+            partition = self.home(tenant) if known.key else self.partition_of_run(tenant, known.id)
+            rows.append(InboxRow(known.id, partition, tenant, msgspec.json.encode(known), by))
         await self.store.add_inbox(rows)
         return [wire.Submitted(id=row.id) for row in rows]
 
@@ -630,30 +634,30 @@ class Node:
                     await self._read_inbox(partition, engine)
 
     async def _read_inbox(self, partition: int, engine: Engine) -> None:
-        """A row is taken away when it is accepted; accepted twice, its id makes it the same run. One that cannot be
-        read stays: a node of a later version may have written it, and can. So does one that is refused: whoever sent
-        it was told that it is accepted."""
+        """Submit the rows and delete those that are accepted; a row that is submitted twice has the same id and makes
+        one run. An unreadable row stays, because a node of a later version may have written it and can read it. A
+        refused row stays as well, because its sender has been told that it is accepted."""
         while True:
             held, now_s = self.held.setdefault(partition, {}), asyncio.get_running_loop().time()
             limit = INBOX_MAX + len(self._unread.get(partition, ())) + len(held)
             rows = {row: self._read(row) for row in await self.store.read_inbox(partition, limit=limit)}
-            self._unread[partition] = {row.id for row, one in rows.items() if one is None}
+            self._unread[partition] = {row.id for row, submission in rows.items() if submission is None}
             for gone in held.keys() - {row.id for row in rows}:
                 del held[gone]
-            asked = {
-                row: one
-                for row, one in rows.items()
-                if one is not None and (row.id not in held or held[row.id].due_s <= now_s)
+            due = {
+                row: submission
+                for row, submission in rows.items()
+                if submission is not None and (row.id not in held or held[row.id].due_s <= now_s)
             }
-            if not asked:
+            if not due:
                 return
             done: list[str] = []
-            for tenant, by in dict.fromkeys((row.tenant, row.by) for row in asked):
-                some = {row: one for row, one in asked.items() if (row.tenant, row.by) == (tenant, by)}
-                found = await self.submit(engine, list(some.values()), by=by or "inbox", tenant=tenant)
-                for (row, one), outcome in zip(some.items(), found, strict=True):
+            for tenant, by in dict.fromkeys((row.tenant, row.by) for row in due):
+                some = {row: submission for row, submission in due.items() if (row.tenant, row.by) == (tenant, by)}
+                outcomes = await self.submit(engine, list(some.values()), by=by or "inbox", tenant=tenant)
+                for (row, submission), outcome in zip(some.items(), outcomes, strict=True):
                     if isinstance(outcome, wire.Rejected):
-                        self._hold(row, one.workflow, outcome, now_s)
+                        self._hold(row, submission.workflow, outcome, now_s)
                     else:
                         held.pop(row.id, None)
                         done.append(row.id)

@@ -30,13 +30,13 @@ class Credentials:
         for member in members:
             for secret in member.secrets:
                 self._known[secret] = now_ms
-        for secret in [one for one, seen_ms in self._known.items() if now_ms - seen_ms > KEPT_MS]:
+        for secret in [known for known, seen_ms in self._known.items() if now_ms - seen_ms > KEPT_MS]:
             del self._known[secret]
 
     def proves(self, given: str) -> bool:
         """Whether a live node sent this."""
         sent = given.encode("utf-8", "surrogatepass")
-        return any(hmac.compare_digest(sent, one.encode()) for one in (*self._known, *self.accepted))
+        return any(hmac.compare_digest(sent, secret.encode()) for secret in (*self._known, *self.accepted))
 
     def rotate(self, *, now_ms: int, published_ms: int, every_ms: int = ROTATE_MS) -> bool:
         """Whether members must be written. A new secret is sent only when it has been there, as of `published_ms`."""

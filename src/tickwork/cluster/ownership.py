@@ -188,14 +188,14 @@ class Ownership:
         try:
             async with asyncio.timeout(max(self._ttl_ms * MARGIN, self._proof_left_ms()) / 1000):
                 await self._leases.beat(self.member, ttl_ms=self._ttl_ms)
-                asked = tuple(self.held)  # one may be taken up meanwhile
-                kept = await self._leases.renew(asked, self.member.session, ttl_ms=self._ttl_ms)
+                partitions = tuple(self.held)  # one may be taken up meanwhile
+                kept = await self._leases.renew(partitions, self.member.session, ttl_ms=self._ttl_ms)
                 members, holdings = await self._leases.members(), await self._leases.holdings()
         except (TickworkError, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
             return
         self._proved_ms = asked_ms
-        for partition in [one for one in asked if one in self.held and one not in kept]:
+        for partition in [number for number in partitions if number in self.held and number not in kept]:
             await self._let_go(partition, "its lease is another's")
         self._heard(members, holdings)
         await self._move()
@@ -212,17 +212,17 @@ class Ownership:
 
     async def _move(self) -> None:
         able = {_rank(member): member for member in self.members if member.engine and not member.draining}
-        wanted = place(self._partitions, list(able), self._unable(list(able.values())))
+        targets = place(self._partitions, list(able), self._unable(list(able.values())))
         own = _rank(self.member)
-        for partition in [one for one in self.held if one not in self._moving]:
-            to = wanted.get(partition)
+        for partition in [number for number in self.held if number not in self._moving]:
+            to = targets.get(partition)
             if to is not None and to != own:
                 self._begin(partition, self._hand_over(partition, able[to]))
             elif self._leaving:
                 self._begin(partition, self._hand_over(partition, None))
         if self._leaving or not self.member.engine:
             return
-        for partition, node in wanted.items():
+        for partition, node in targets.items():
             if node == own:
                 holding = self.holdings.get(partition)
                 free = holding is None or holding.session == self.member.session
@@ -243,12 +243,14 @@ class Ownership:
             self._duties.alarm("took_over", f"{what} of {node}, which is not heard any more")
 
     def _unable(self, members: Sequence[Member]) -> dict[Node, frozenset[int]]:
-        """What each of them cannot own, because later rules than it knows decide there: as it said itself, or as the
-        present owner knows later ones."""
+        """Return the partitions that each member cannot own because they use later rules than it knows: either the
+        member reports this itself, or the present owner knows later rules."""
         rules = {member.session: member.machine for member in self.members}
         decided = {partition: rules.get(held.session, 0) for partition, held in self.holdings.items()}
         return {
-            _rank(member): frozenset((*member.unable, *(one for one in decided if decided[one] > member.machine)))
+            _rank(member): frozenset(
+                (*member.unable, *(number for number in decided if decided[number] > member.machine))
+            )
             for member in members
         }
 
@@ -293,14 +295,14 @@ class Ownership:
 
     async def _hand_over(self, partition: int, to: Member | None) -> None:
         async with self._hands:
-            wanted = to is not None and await self._duties.announce(partition, to.address)
-            if not wanted and not self._leaving:
+            accepted = to is not None and await self._duties.announce(partition, to.address)
+            if not accepted and not self._leaving:
                 return  # by its own look it is not the next owner: one of the two is about to look again
             await self._duties.finish(partition)
             self.held.pop(partition, None)
             with contextlib.suppress(Unavailable):  # it runs out by itself
                 await self._leases.release(partition, self.member.session)
-            if to is not None and wanted:
+            if to is not None and accepted:
                 self._now_with(partition, to)
                 with contextlib.suppress(TickworkError):  # it looks again soon
                     await self._duties.give(partition, to.address)

@@ -21,7 +21,7 @@ END = 4  # digits at the end of a UUID that say where its run lives
 def place(
     partitions: int, nodes: Sequence[Node], unable: Mapping[Node, Container[int]] = MappingProxyType({})
 ) -> dict[int, Node]:
-    """Nobody where there are no nodes, or none that is able."""
+    """Assign each partition to a node. A partition without an able node is left out."""
     if not nodes:
         return {}
     most = -(-partitions // len(nodes))
@@ -29,14 +29,15 @@ def place(
     able = {
         partition: [node for node in room if partition not in unable.get(node, ())] for partition in range(partitions)
     }
-    found: dict[int, Node] = {}
-    for partition in sorted(able, key=lambda one: (len(able[one]), one)):  # who has little choice chooses first
+    placed: dict[int, Node] = {}
+    # Partitions with few able nodes choose first.
+    for partition in sorted(able, key=lambda number: (len(able[number]), number)):
         some = [node for node in able[partition] if room[node] > 0] or able[partition]
         if some:
             best = max(some, key=lambda node: (stable_hash("place", node[0], partition), node))
-            found[partition] = best
+            placed[partition] = best
             room[best] -= 1
-    return found
+    return placed
 
 
 def home_of(tenant: str, partitions: int) -> int:
@@ -85,13 +86,13 @@ def drawn_ms(run_id: str) -> int:
 
 
 def fitted_to(route: Route, partition: int, partitions: int) -> Callable[[str], str]:
-    """The other way round: of the last digits of a UUID, those nearest to them that say this partition. As much of
-    their chance is left as can be."""
+    """The inverse: return the digits nearest to the last digits of a UUID that name this partition. They keep as much
+    randomness as possible."""
     count, step = min(max(route.spread, 1), partitions), (partition - route.home) % partitions
 
     def fitted(end: str) -> str:
-        found = int(end, 16)
-        found += (step - found) % count
-        return f"{found if found < 16**END else found - count:0{END}x}"
+        number = int(end, 16)
+        number += (step - number) % count
+        return f"{number if number < 16**END else number - count:0{END}x}"
 
     return fitted

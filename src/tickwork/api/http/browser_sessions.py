@@ -30,7 +30,7 @@ class BrowserSessions:
     def exchange(self, code: str) -> str | None:
         """A cookie's value for a code that nobody has used."""
         now_s = self._now_s()
-        self._used = {one: until_s for one, until_s in self._used.items() if until_s > now_s}
+        self._used = {used: until_s for used, until_s in self._used.items() if until_s > now_s}
         if code in self._used or not self._is_valid(_LINK, code):
             return None
         self._used[code] = now_s + LINK_S

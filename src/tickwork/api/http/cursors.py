@@ -20,29 +20,29 @@ CURSOR = QueryParam(
 _NO_FILTERS = ("cursor", "limit")
 
 
-def following(request: Request, place: str) -> str:
-    """The cursor of the page that begins behind this place; "" where there is none."""
-    return f"{place}~{_seal(request, place)}" if place else ""
+def following(request: Request, position: str) -> str:
+    """Return the cursor of the page that begins after this position; "" where there is none."""
+    return f"{position}~{_seal(request, position)}" if position else ""
 
 
 def place_of(request: Request) -> str:
-    """Where the page begins that is asked for; "": at the beginning."""
+    """Return the position after which the requested page begins; "" is the beginning."""
     cursor: str = request.query["cursor"]
     if not cursor or (request.inner and "~" not in cursor):
         return cursor
-    place, _, seal = cursor.rpartition("~")
-    if not place or seal != _seal(request, place):
+    position, _, seal = cursor.rpartition("~")
+    if not position or seal != _seal(request, position):
         raise bad_cursor()
-    return place
+    return position
 
 
 def number_of(request: Request) -> int:
     """The same for a list by number; 0: at the beginning. Its letter leaves room for another kind."""
-    place = place_of(request)
-    number = place[1:]
-    if place and (place[0] != "b" or not (number.isascii() and number.isdigit() and len(number) <= 18)):
+    position = place_of(request)
+    number = position[1:]
+    if position and (position[0] != "b" or not (number.isascii() and number.isdigit() and len(number) <= 18)):
         raise bad_cursor()
-    return int(number) if place else 0
+    return int(number) if position else 0
 
 
 def bad_cursor() -> Refused:
@@ -50,7 +50,7 @@ def bad_cursor() -> Refused:
     return Refused("bad_cursor", message, path="query.cursor")
 
 
-def _seal(request: Request, place: str) -> str:
+def _seal(request: Request, position: str) -> str:
     filters = [(name, value) for name, value in sorted(request.query.items()) if name not in _NO_FILTERS]
-    bound = msgspec.json.encode((TENANT, request.route.path, request.scope["path_params"], filters, place))
+    bound = msgspec.json.encode((TENANT, request.route.path, request.scope["path_params"], filters, position))
     return blake2b(bound, digest_size=6).hexdigest()

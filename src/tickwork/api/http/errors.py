@@ -98,7 +98,8 @@ def answer_to(error: Exception, request_id: str) -> Response:
             return problem(error.status, error.code, error.message, *error.headers, path=error.path)
         case InvalidDefinition():
             listed = tuple(
-                {"path": _shown(one.path), "code": one.code, "message": _shown(one.message)} for one in error.problems
+                {"path": _shown(entry.path), "code": entry.code, "message": _shown(entry.message)}
+                for entry in error.problems
             )
             return problem(422, error.code, error.message, path=error.path, problems=listed)
         case Refused():

@@ -114,8 +114,8 @@ class Request:
         """Who asks, as the journal remembers it."""
         if b"x-tickwork-by" not in self._headers:
             return "api"
-        said = self.header(b"x-tickwork-by")
-        return check_line(said, path="header.x-tickwork-by", kind="name of who asks", characters_max=BY_CHARACTERS_MAX)
+        name = self.header(b"x-tickwork-by")
+        return check_line(name, path="header.x-tickwork-by", kind="name of who asks", characters_max=BY_CHARACTERS_MAX)
 
     @property
     def key(self) -> str:
@@ -204,8 +204,8 @@ class Request:
         """The body's content type, which must be one of those in the table."""
         body = self.route.body
         assert body is not None
-        said = self._headers.get(b"content-type", b"").decode("latin-1").lower()
-        kind, _, rest = said.partition(";")
+        content_type = self._headers.get(b"content-type", b"").decode("latin-1").lower()
+        kind, _, rest = content_type.partition(";")
         kind = kind.strip()
         if kind not in body.kinds:
             allowed = " or ".join(body.kinds)
@@ -257,9 +257,9 @@ def decoded(data: bytes, kind: str, decoder: Any) -> Any:
 
 
 def invalid(error: msgspec.ValidationError) -> Refused:
-    """`Expected ... - at `$.runs[0].key`` says the place in its own way; a problem has a field for it."""
-    message, _, place = str(error).partition(" - at `")
-    return Refused("invalid_body", message, path=place.rstrip("`").removeprefix("$").removeprefix("."))
+    """Move the location out of a message such as `Expected ... - at `$.runs[0].key`` into the field of the problem."""
+    message, _, location = str(error).partition(" - at `")
+    return Refused("invalid_body", message, path=location.rstrip("`").removeprefix("$").removeprefix("."))
 
 
 def _too_large(bytes_max: int) -> HttpRefused:
@@ -278,12 +278,12 @@ def _read_query(params: tuple[QueryParam, ...], raw: bytes) -> dict[str, Any]:
     if not raw and not any(param.required for param in params):
         return {param.name: () if param.many else param.default for param in params}
     known = {param.name: param for param in params}
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for pair in raw.split(b"&") if raw else ():
         left, _, right = pair.partition(b"=")
         if pair:
-            found.setdefault(_text(left), []).append(_text(right))
-    for name, values in found.items():
+            texts.setdefault(_text(left), []).append(_text(right))
+    for name, values in texts.items():
         if name not in known:
             allowed = ", ".join(known) or "none"
             raise Refused(
@@ -291,7 +291,7 @@ def _read_query(params: tuple[QueryParam, ...], raw: bytes) -> dict[str, Any]:
             )
         if len(values) > 1:
             raise Refused("repeated_parameter", "give this parameter once", path=f"query.{name}")
-    return {name: _value(param, found.get(name)) for name, param in known.items()}
+    return {name: _value(param, texts.get(name)) for name, param in known.items()}
 
 
 def _text(raw: bytes) -> str:
@@ -311,11 +311,11 @@ def _value(param: QueryParam, texts: list[str] | None) -> Any:
         parts = texts[0].split(",")
         if len(parts) > MANY_MAX:
             raise Refused("bad_parameter", f"at most {MANY_MAX} values", path=path)
-        return tuple(_one(param, text, path) for text in parts)
-    return _one(param, texts[0], path)
+        return tuple(_single_value(param, text, path) for text in parts)
+    return _single_value(param, texts[0], path)
 
 
-def _one(param: QueryParam, text: str, path: str) -> Any:
+def _single_value(param: QueryParam, text: str, path: str) -> Any:
     if param.kind is int:
         digits = text.removeprefix("-") if param.low < 0 else text
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and param.low <= int(text) <= param.high):

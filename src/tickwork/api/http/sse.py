@@ -33,11 +33,11 @@ async def until_closing(request: Request, pieces: AsyncIterator[bytes]) -> Async
             except StopAsyncIteration:
                 return
     finally:
-        for one in (following, gone, ends):
-            if one is not None:
-                one.cancel()
+        for future in (following, gone, ends):
+            if future is not None:
+                future.cancel()
                 with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, Exception):
-                    await one
+                    await future
         close = getattr(pieces, "aclose", None)
         if close is not None:
             await close()

@@ -10,25 +10,25 @@ PAGE_MAX = 500
 
 
 async def begin(request: Request) -> Response:
-    wanted = await request.body(wire.BackfillRequest)
-    found = await request.engine.schedules.backfill(request.name("schedule"), wanted, by=request.by)
-    return as_json(found, 200 if wanted.preview else 202)
+    body = await request.body(wire.BackfillRequest)
+    backfill = await request.engine.schedules.backfill(request.name("schedule"), body, by=request.by)
+    return as_json(backfill, 200 if body.preview else 202)
 
 
 async def list_backfills(request: Request) -> Response:
-    found = await request.engine.schedules.backfills(limit=request.query["limit"])
-    return as_json(wire.Backfills(backfills=tuple(found)))
+    backfills = await request.engine.schedules.backfills(limit=request.query["limit"])
+    return as_json(wire.Backfills(backfills=tuple(backfills)))
 
 
-def _steering(deed: str, summary: str) -> Route:
+def _steering(action: str, summary: str) -> Route:
     async def handler(request: Request) -> Response:
         await request.body(wire.Reason)
-        await request.engine.schedules.steer_backfill(request.number("backfill"), deed, by=request.by)
+        await request.engine.schedules.steer_backfill(request.number("backfill"), action, by=request.by)
         return nothing()
 
     return Route(
         method="POST",
-        path=f"/v1/backfills/{{backfill}}/{deed}",
+        path=f"/v1/backfills/{{backfill}}/{action}",
         handler=handler,
         summary=summary,
         tag="backfills",

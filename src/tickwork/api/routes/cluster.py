@@ -56,10 +56,12 @@ async def show(request: Request) -> Response:
             started_at=instant_text(member.started_ms),
             draining=member.draining,
             engine=member.engine,
-            partitions=tuple(place for place, held in sorted(holdings.items()) if held.session == member.session),
+            partitions=tuple(
+                partition for partition, held in sorted(holdings.items()) if held.session == member.session
+            ),
             here=member.session == node.member.session,
         )
-        for member in sorted(members, key=lambda one: (one.node, one.session))
+        for member in sorted(members, key=lambda entry: (entry.node, entry.session))
     ]
     route = node.route(TENANT)
     routes = (wire.ClusterRoute(tenant=TENANT, home=route.home, spread=route.spread),)
@@ -72,8 +74,8 @@ async def owners(request: Request) -> Response:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
     await node.refresh()
     holdings = node.ownership.holdings
-    found = tuple(holdings[number].address if number in holdings else "" for number in range(node.partitions))
-    return as_json(wire.Owners(partitions=found, nodes=len(node.ownership.members), store=node.cluster))
+    addresses = tuple(holdings[number].address if number in holdings else "" for number in range(node.partitions))
+    return as_json(wire.Owners(partitions=addresses, nodes=len(node.ownership.members), store=node.cluster))
 
 
 async def announce(request: Request) -> Response:
@@ -93,8 +95,8 @@ async def give(request: Request) -> Response:
 
 
 async def spread(request: Request) -> Response:
-    """What runs need is brought to the new partitions first, with their parts of limits; then the others keep no more
-    than theirs; from then on runs are spread. Said again, it mends what is missing somewhere."""
+    """The new partitions first get what runs need, with their parts of the limits. Then the old partitions reduce their
+    limits to their own parts, and from then on runs are spread. A repeated request repairs what is missing."""
     router = request.ways
     if router is None:
         raise Refused(
@@ -103,32 +105,32 @@ async def spread(request: Request) -> Response:
             "tickwork server --store postgresql://…",
             path="",
         )
-    wanted = await request.body(wire.SpreadRequest)
+    body = await request.body(wire.SpreadRequest)
     async with router.node.order:
         await router.node.refresh_routes()
-        await _spread(request, router, wanted)
+        await _spread(request, router, body)
     return nothing()
 
 
-async def _spread(request: Request, router: "ClusterRouter", wanted: wire.SpreadRequest) -> None:
+async def _spread(request: Request, router: "ClusterRouter", body: wire.SpreadRequest) -> None:
     node = router.node
-    route = ports.Route(TENANT, node.home(TENANT), wanted.spread)
+    route = ports.Route(TENANT, node.home(TENANT), body.spread)
     node.check_route(route)
     places, old = partitions_of(route, node.partitions), node.partitions_of(TENANT)
     crew = _PartitionActions(request, router)
-    found = whole([await crew.queues(place) for place in old])
-    limits = [one for one in found if one.limit is not None or one.rate is not None or one.paused]
+    queues = whole([await crew.queues(partition) for partition in old])
+    limits = [queue for queue in queues if queue.limit is not None or queue.rate is not None or queue.paused]
     parts = {limit.name: [_part(limit, number, len(places)) for number in range(len(places))] for limit in limits}
     published = request.engine.workflows.published()
     await crew.publish_all(places[1:], published)
-    for number, place in enumerate(places[len(old) :], len(old)):
-        await crew.hold(place, limits, parts, number)
+    for number, partition in enumerate(places[len(old) :], len(old)):
+        await crew.hold(partition, limits, parts, number)
         for workflow in request.engine.queries.workflows():
             if workflow.paused:
-                await crew.pause(place, "workflow", workflow.name)
+                await crew.pause(partition, "workflow", workflow.name)
     try:
-        for number, place in enumerate(old):
-            await crew.hold(place, limits, parts, number)
+        for number, partition in enumerate(old):
+            await crew.hold(partition, limits, parts, number)
         await node.put_route(route)
     except TickworkError as error:
         names = ", ".join(limit.name for limit in limits)
@@ -145,11 +147,11 @@ async def _spread(request: Request, router: "ClusterRouter", wanted: wire.Spread
 
 
 def _part(queue: wire.Queue, number: int, count: int) -> wire.QueueRequest:
-    asked = wire.QueueRequest(
+    whole_queue = wire.QueueRequest(
         limit=queue.limit, rate=queue.rate, per=queue.per or "1s", burst=queue.burst, window=queue.window or "bucket"
     )
     try:
-        return part_of(asked, number, count)
+        return part_of(whole_queue, number, count)
     except Refused as refused:
         message = f"queue {queue.name}: {refused.message}; raise that, or take it away, then spread"
         raise Refused(refused.code, message, path="spread") from None
@@ -161,47 +163,51 @@ class _PartitionActions:
     def __init__(self, request: Request, router: "ClusterRouter") -> None:
         self._by, self._ways = request.by, router
 
-    async def queues(self, place: int) -> bytes:
-        engine = self._ways.node.owned(place)
+    async def queues(self, partition: int) -> bytes:
+        engine = self._ways.node.owned(partition)
         if engine is not None:
             return msgspec.json.encode(wire.Queues(queues=tuple(engine.queries.queues())))
-        return await self._ways.ask(place, "GET", "/v1/queues")
+        return await self._ways.ask(partition, "GET", "/v1/queues")
 
     async def publish_all(self, places: Sequence[int], publications: Sequence[wire.Publication]) -> None:
         for index in places:
             for publication in publications:
                 await self.publish(index, publication)
 
-    async def publish(self, place: int, publication: wire.Publication) -> None:
-        engine = self._ways.node.owned(place)
+    async def publish(self, partition: int, publication: wire.Publication) -> None:
+        engine = self._ways.node.owned(partition)
         if engine is not None:
             await engine.workflows.publish(publication, by=self._by)
         else:
-            await self._ways.ask(place, "PUT", "/v1/workflows", msgspec.to_builtins(publication))
+            await self._ways.ask(partition, "PUT", "/v1/workflows", msgspec.to_builtins(publication))
 
     async def hold(
-        self, place: int, queues: Sequence[wire.Queue], parts: Mapping[str, Sequence[wire.QueueRequest]], number: int
+        self,
+        partition: int,
+        queues: Sequence[wire.Queue],
+        parts: Mapping[str, Sequence[wire.QueueRequest]],
+        number: int,
     ) -> None:
-        """To its parts of the limits, and to what is paused."""
+        """Set the partition's parts of the limits, and pause what is paused."""
         for queue in queues:
-            await self._put_queue(place, queue.name, parts[queue.name][number])
+            await self._put_queue(partition, queue.name, parts[queue.name][number])
             if queue.paused:
-                await self.pause(place, "queue", queue.name)
+                await self.pause(partition, "queue", queue.name)
 
-    async def _put_queue(self, place: int, name: str, part: wire.QueueRequest) -> None:
-        engine = self._ways.node.owned(place)
+    async def _put_queue(self, partition: int, name: str, part: wire.QueueRequest) -> None:
+        engine = self._ways.node.owned(partition)
         if engine is not None:
             await engine.admin.put_queue(name, part, by=self._by)
         else:
-            await self._ways.ask(place, "PUT", f"/v1/queues/{quote(name, safe='')}", msgspec.to_builtins(part))
+            await self._ways.ask(partition, "PUT", f"/v1/queues/{quote(name, safe='')}", msgspec.to_builtins(part))
 
-    async def pause(self, place: int, scope: str, name: str) -> None:
-        engine = self._ways.node.owned(place)
+    async def pause(self, partition: int, scope: str, name: str) -> None:
+        engine = self._ways.node.owned(partition)
         with _already():  # it is paused there
             if engine is not None:
                 await engine.admin.pause(scope, name, by=self._by)
             else:
-                await self._ways.ask(place, "POST", f"/v1/{scope}s/{quote(name, safe='')}/pause", {})
+                await self._ways.ask(partition, "POST", f"/v1/{scope}s/{quote(name, safe='')}/pause", {})
 
 
 @contextmanager
@@ -226,13 +232,13 @@ async def published(request: Request) -> Response:
 
 
 async def inbox(request: Request) -> Response:
-    """With `partition`, what this node knows of it; otherwise its owner is asked for each."""
+    """With `partition`, return what this node knows of it; otherwise ask the owner of each partition."""
     router = request.ways
     if router is None:
         return as_json(wire.HeldRuns(runs=()))  # a server that is alone begins what it accepts at once
-    wanted: int = request.query["partition"]
-    if wanted >= 0:
-        return as_json(wire.HeldRuns(runs=_held(router.node, wanted)))
+    requested: int = request.query["partition"]
+    if requested >= 0:
+        return as_json(wire.HeldRuns(runs=_held(router.node, requested)))
     runs: list[wire.HeldRun] = []
     for partition in range(router.node.partitions):
         if router.node.owned(partition) is not None:
@@ -246,14 +252,14 @@ async def inbox(request: Request) -> Response:
 def _held(node: "Node", partition: int) -> tuple[wire.HeldRun, ...]:
     return tuple(
         wire.HeldRun(
-            id=one.row.id,
+            id=run.row.id,
             partition=partition,
-            workflow=one.workflow,
-            by=one.row.by,
-            code=one.refusal.code,
-            detail=one.refusal.detail,
+            workflow=run.workflow,
+            by=run.row.by,
+            code=run.refusal.code,
+            detail=run.refusal.detail,
         )
-        for one in node.held.get(partition, {}).values()
+        for run in node.held.get(partition, {}).values()
     )
 
 

@@ -24,16 +24,18 @@ _PATH = "/v1/endpoints/{endpoint}"
 
 async def list_endpoints(request: Request) -> Response:
     query = request.query
-    found = await request.engine.endpoints.page(
+    page = await request.engine.endpoints.page(
         after=place_of(request), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
-    return as_json(msgspec.structs.replace(found, next=following(request, found.next or "") or None))
+    return as_json(msgspec.structs.replace(page, next=following(request, page.next or "") or None))
 
 
 async def put_all(request: Request) -> Response:
     endpoints = (await request.body(wire.EndpointSet)).endpoints
     put = await request.engine.endpoints.put_set(endpoints, by=request.by)
-    return as_json(wire.EndpointPreviews(endpoints={name: _warned(one, endpoints[name]) for name, one in put.items()}))
+    return as_json(
+        wire.EndpointPreviews(endpoints={name: _warned(preview, endpoints[name]) for name, preview in put.items()})
+    )
 
 
 async def show(request: Request) -> Response:
@@ -41,8 +43,8 @@ async def show(request: Request) -> Response:
 
 
 async def put(request: Request) -> Response:
-    wanted = await request.body(wire.EndpointRequest)
-    return as_json(_warned(await request.engine.endpoints.put(request.name("endpoint"), wanted, by=request.by), wanted))
+    body = await request.body(wire.EndpointRequest)
+    return as_json(_warned(await request.engine.endpoints.put(request.name("endpoint"), body, by=request.by), body))
 
 
 async def archive(request: Request) -> Response:
@@ -68,8 +70,8 @@ async def _trigger(request: Request, *, test: bool) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    wanted, name = await request.body(wire.PauseRequest), _known(request)
-    await request.engine.admin.pause("schedule", name, by=request.by, reason=said(wanted.reason), until=wanted.until)
+    body, name = await request.body(wire.PauseRequest), _known(request)
+    await request.engine.admin.pause("schedule", name, by=request.by, reason=said(body.reason), until=body.until)
     return nothing()
 
 
@@ -86,8 +88,8 @@ async def reset_failures(request: Request) -> Response:
 
 
 async def hint(request: Request) -> Response:
-    wanted, name = await request.body(wire.HintRequest), _known(request)
-    await request.engine.schedules.advise(name, wanted, by=request.by)
+    body, name = await request.body(wire.HintRequest), _known(request)
+    await request.engine.schedules.advise(name, body, by=request.by)
     return as_json(await request.engine.endpoints.get(name))
 
 

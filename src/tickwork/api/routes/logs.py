@@ -43,7 +43,7 @@ async def of_run(request: Request) -> Response | StreamingResponse:
         raise Refused("unknown_node", f"run {run.id!r} has no node {shortened(node, 128)!r}", path="query.node")
     if not request.query["follow"]:
         return as_json(await _page(request, list(_places(request, run))))
-    if run.ended_at is not None and await _all_told(request, run):
+    if run.ended_at is not None and await _has_seen_all(request, run):
         return nothing()  # tells a browser not to come back
     return StreamingResponse(until_closing(request, _follow(request)), EVENTS, *NO_BUFFERING)
 
@@ -56,13 +56,13 @@ async def of_task(request: Request) -> Response:
 
 
 async def _attempts(request: Request, task: int) -> Sequence[int]:
-    """A child of a map that has ended is not found by its number; then the first few are looked for."""
+    """The number of an ended map child leads to no task; then the first few attempts are tried."""
     try:
         run = await request.engine.queries.run_of_task(task)
     except Refused:
         return range(1, ATTEMPTS_ASKED + 1)
     return list(
-        dict.fromkeys(attempt.attempt for found in run.tasks if found.id == str(task) for attempt in found.attempts)
+        dict.fromkeys(attempt.attempt for entry in run.tasks if entry.id == str(task) for attempt in entry.attempts)
     )
 
 
@@ -99,16 +99,16 @@ def _places(request: Request, run: wire.RunDetail) -> Iterator[LogAddress]:
 
 
 async def _page(request: Request, places: list[LogAddress]) -> wire.Logs:
-    found: list[tuple[int, wire.LogLine]] = []
+    stamped: list[tuple[int, wire.LogLine]] = []
     more = False
     for index in places:
         async for _, lines in request.engine.context.logs.read(index.task, index.attempt):
-            found += [(line[0], _line(index, line)) for line in lines]
-        if len(found) > 2 * LINES_MAX:
-            found, more = sorted(found, key=_at)[-LINES_MAX:], True
-    found.sort(key=_at)
-    more = more or len(found) > LINES_MAX
-    return wire.Logs(lines=tuple(line for _, line in found[-LINES_MAX:]), truncated=more)
+            stamped += [(line[0], _line(index, line)) for line in lines]
+        if len(stamped) > 2 * LINES_MAX:
+            stamped, more = sorted(stamped, key=_at)[-LINES_MAX:], True
+    stamped.sort(key=_at)
+    more = more or len(stamped) > LINES_MAX
+    return wire.Logs(lines=tuple(line for _, line in stamped[-LINES_MAX:]), truncated=more)
 
 
 def _at(pair: tuple[int, wire.LogLine]) -> int:
@@ -127,27 +127,27 @@ def _line(address: LogAddress, line: Line) -> wire.LogLine:
     )
 
 
-async def _all_told(request: Request, run: wire.RunDetail) -> bool:
-    """Whether a follower comes back who has seen the last lines of a run that has ended."""
-    told = _told(request.header(b"last-event-id"))
-    if not told or await _any_behind(request, run, told):
+async def _has_seen_all(request: Request, run: wire.RunDetail) -> bool:
+    """Whether a returning follower has already seen the last lines of an ended run."""
+    seen = _chunks_of(request.header(b"last-event-id"))
+    if not seen or await _any_behind(request, run, seen):
         return False
     await asyncio.sleep(SETTLE_S)
-    return not await _any_behind(request, run, told)
+    return not await _any_behind(request, run, seen)
 
 
-async def _any_behind(request: Request, run: wire.RunDetail, told: dict[tuple[int, int], int]) -> bool:
+async def _any_behind(request: Request, run: wire.RunDetail, seen: dict[tuple[int, int], int]) -> bool:
     for index in _places(request, run):
         pair = (index.task, index.attempt)
-        async for _ in request.engine.context.logs.read(*pair, after=told.get(pair, -1)):
+        async for _ in request.engine.context.logs.read(*pair, after=seen.get(pair, -1)):
             return True
     return False
 
 
 async def _follow(request: Request) -> AsyncIterator[bytes]:
-    """New lines as they become readable, until the run has ended and its last lines are here."""
+    """Yield new lines as they become readable, until the run has ended and its last lines were read."""
     engine, run_id = request.engine, request.run_id
-    told = _told(request.header(b"last-event-id"))
+    seen = _chunks_of(request.header(b"last-event-id"))
     loop = asyncio.get_running_loop()
     spoke = loop.time()
     settled = False
@@ -155,10 +155,10 @@ async def _follow(request: Request) -> AsyncIterator[bytes]:
         run = await engine.queries.run(run_id)
         for index in _places(request, run):
             pair = (index.task, index.attempt)
-            async for chunk, lines in engine.context.logs.read(*pair, after=told.get(pair, -1)):
-                told[pair] = chunk
+            async for chunk, lines in engine.context.logs.read(*pair, after=seen.get(pair, -1)):
+                seen[pair] = chunk
                 spoke = loop.time()
-                yield _events(index, lines, _position(told))
+                yield _events(index, lines, _position(seen))
         if run.ended_at is not None:
             if settled:
                 return
@@ -180,19 +180,20 @@ def _events(address: LogAddress, lines: list[Line], position: str) -> bytes:
     )
 
 
-def _position(told: dict[tuple[int, int], int]) -> str:
-    """Where a follower goes on: the last chunk of each log. Too many logs have no position; they begin anew."""
-    text = ",".join(f"{task}.{attempt}.{chunk}" for (task, attempt), chunk in told.items())
+def _position(seen: dict[tuple[int, int], int]) -> str:
+    """Return where a follower resumes: the last chunk of each log. With too many logs there is no position, and the
+    follower starts over."""
+    text = ",".join(f"{task}.{attempt}.{chunk}" for (task, attempt), chunk in seen.items())
     return text if len(text) <= POSITION_CHARACTERS_MAX else ""
 
 
-def _told(position: str) -> dict[tuple[int, int], int]:
-    found: dict[tuple[int, int], int] = {}
-    for place in position[:POSITION_CHARACTERS_MAX].split(","):
-        parts = place.split(".")
+def _chunks_of(position: str) -> dict[tuple[int, int], int]:
+    seen: dict[tuple[int, int], int] = {}
+    for entry in position[:POSITION_CHARACTERS_MAX].split(","):
+        parts = entry.split(".")
         if len(parts) == 3 and all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
-            found[int(parts[0]), int(parts[1])] = int(parts[2])
-    return found
+            seen[int(parts[0]), int(parts[1])] = int(parts[2])
+    return seen
 
 
 ROUTES = (

@@ -19,16 +19,16 @@ def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tupl
     """`scope` as the engine calls it; what each route says of itself; whether a pause may end by itself."""
 
     async def do_pause(request: Request) -> Response:
-        wanted = await request.body(wire.PauseRequest) if until else await request.body(wire.Reason)
-        ends = wanted.until if isinstance(wanted, wire.PauseRequest) else ""
+        given = await request.body(wire.PauseRequest) if until else await request.body(wire.Reason)
+        ends = given.until if isinstance(given, wire.PauseRequest) else ""
         await request.engine.admin.pause(
-            scope, request.name(scope), by=request.by, reason=said(wanted.reason), until=ends
+            scope, request.name(scope), by=request.by, reason=said(given.reason), until=ends
         )
         return nothing()
 
-    async def do_resume(asked: Request) -> Response:
-        await asked.body(wire.Reason)
-        await asked.engine.admin.resume(scope, asked.name(scope), by=asked.by)
+    async def do_resume(request: Request) -> Response:
+        await request.body(wire.Reason)
+        await request.engine.admin.resume(scope, request.name(scope), by=request.by)
         return nothing()
 
     body = UNTIL if until else REASON
@@ -36,11 +36,11 @@ def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tupl
 
 
 def _route(
-    scope: str, deed: str, handler: Callable[[Request], Awaitable[Response]], summary: str, body: BodySpec
+    scope: str, action: str, handler: Callable[[Request], Awaitable[Response]], summary: str, body: BodySpec
 ) -> Route:
     return Route(
         method="POST",
-        path=f"/v1/{scope}s/{{{scope}}}/{deed}",
+        path=f"/v1/{scope}s/{{{scope}}}/{action}",
         routed_to=_LIVES.get(scope, "all"),
         handler=handler,
         summary=summary,

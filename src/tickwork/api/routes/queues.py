@@ -30,12 +30,12 @@ async def spread_queues(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
     """Parts of limits and rates are one again."""
-    found = await router.collect(handler, request, router.node.partitions_of(TENANT))
-    return as_json(wire.Queues(queues=tuple(whole(found)))) if isinstance(found, list) else found
+    answers = await router.collect(handler, request, router.node.partitions_of(TENANT))
+    return as_json(wire.Queues(queues=tuple(whole(answers)))) if isinstance(answers, list) else answers
 
 
 def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
-    """Queues, from what the partitions of a tenant say of their parts."""
+    """Merge the parts that the partitions of a tenant report into whole queues."""
     parts: dict[str, list[wire.Queue]] = {}
     for answer in answers:
         for queue in msgspec.json.decode(answer, type=wire.Queues).queues:
@@ -43,14 +43,14 @@ def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
     return [
         wire.Queue(
             name=name,
-            ready=sum(one.ready for one in some),
-            running=sum(one.running for one in some),
-            limit=_sum(one.limit for one in some),
-            rate=_sum(one.rate for one in some),
-            per=next((one.per for one in some if one.per), ""),
-            burst=_sum(one.burst for one in some),
-            paused=any(one.paused for one in some),
-            window=next((one.window for one in some if one.window), ""),
+            ready=sum(part.ready for part in some),
+            running=sum(part.running for part in some),
+            limit=_sum(part.limit for part in some),
+            rate=_sum(part.rate for part in some),
+            per=next((part.per for part in some if part.per), ""),
+            burst=_sum(part.burst for part in some),
+            paused=any(part.paused for part in some),
+            window=next((part.window for part in some if part.window), ""),
         )
         for name, some in sorted(parts.items())
     ]
@@ -68,12 +68,12 @@ async def put(request: Request) -> Response:
 
 
 def _dealt(body: bytes, number: int, count: int) -> bytes:
-    """Its part of a limit and of a rate; the parts together are no more than the whole."""
+    """Return this partition's part of a limit and a rate; the sum of the parts never exceeds the whole."""
     try:
-        wanted = msgspec.convert(strictjson.loads(body), wire.QueueRequest)
+        whole_request = msgspec.convert(strictjson.loads(body), wire.QueueRequest)
     except (Refused, msgspec.ValidationError):
         return body  # whoever reads it says what is wrong, before any other has heard of it
-    return msgspec.json.encode(part_of(wanted, number, count))
+    return msgspec.json.encode(part_of(whole_request, number, count))
 
 
 def part_of(request: wire.QueueRequest, number: int, count: int) -> wire.QueueRequest:

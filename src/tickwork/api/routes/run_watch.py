@@ -19,7 +19,7 @@ STEPS_MAX = 2_000
 
 
 async def events(request: Request) -> Response | StreamingResponse:
-    """Every event is the whole run, so whoever comes back needs only the last one; an id is the digest of it."""
+    """Every event holds the whole run, so a returning reader needs only the last one; its id is its digest."""
     changes = request.engine.queries.changes(request.run_id)
     first = await anext(changes)
     assert first is not None, "the first view comes at once"
@@ -27,10 +27,12 @@ async def events(request: Request) -> Response | StreamingResponse:
     if seen or request.scope["method"] == "HEAD":
         await changes.aclose()  # type: ignore[attr-defined]  # it is a generator
         return nothing() if seen else Response(200, b"", EVENTS)  # 204 tells a browser not to come back
-    return StreamingResponse(until_closing(request, _told(request, first, changes)), EVENTS, *NO_BUFFERING)
+    return StreamingResponse(until_closing(request, _changes_as_events(request, first, changes)), EVENTS, *NO_BUFFERING)
 
 
-async def _told(request: Request, first: wire.Run, changes: AsyncIterator[wire.Run | None]) -> AsyncIterator[bytes]:
+async def _changes_as_events(
+    request: Request, first: wire.Run, changes: AsyncIterator[wire.Run | None]
+) -> AsyncIterator[bytes]:
     try:
         last = request.header(b"last-event-id")
         view: wire.Run | None = first
@@ -72,18 +74,18 @@ async def why(request: Request) -> Response:
 def _step(entry: HistoryEntry) -> wire.Step:
     node = f"{entry.node}[{entry.child}]" if entry.child >= 0 else entry.node
     attempt = f" #{entry.attempt}" if entry.attempt else ""
-    place = f"{node}{attempt}: " if node else ""
+    subject = f"{node}{attempt}: " if node else ""
     by = f" (by {entry.by})" if entry.by and entry.by not in entry.detail else ""
-    told = on_first_line(f"{place}{sentence(entry.what, entry.detail)}", by)
-    return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=told)
+    text = on_first_line(f"{subject}{sentence(entry.what, entry.detail)}", by)
+    return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=text)
 
 
 def _obstacles(held: WhyNot) -> list[str]:
-    found = [_words(obstacle) for obstacle in held.obstacles]
+    lines = [_words(obstacle) for obstacle in held.obstacles]
     for node in held.nodes:
         name = f"{node.node}[{node.child}]" if node.child >= 0 else node.node
-        found += [f"{name}: {_words(obstacle)}" for obstacle in node.obstacles]
-    return found
+        lines += [f"{name}: {_words(obstacle)}" for obstacle in node.obstacles]
+    return lines
 
 
 def _words(reason: BlockReason) -> str:

@@ -28,21 +28,21 @@ _values = msgspec.msgpack.Decoder()
 
 async def list_runs(request: Request) -> Response:
     query = request.query
-    wanted = request.engine.queries.filter(
+    criteria = request.engine.queries.filter(
         workflow=query["workflow"],
         states=query["state"],
         schedule=query["schedule"],
         before=number_of(request),
         limit=query["limit"],
     )
-    runs, last = await request.engine.queries.runs(wanted)
+    runs, last = await request.engine.queries.runs(criteria)
     return as_json(wire.Page(runs=tuple(runs), next=following(request, f"b{last}" if last else "")))
 
 
 async def spread_list(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
-    """Pages of all partitions put together, newest first. The cursor has the place in each."""
+    """Merge the pages of all partitions, newest first. The cursor holds the position in each partition."""
     partitions = router.node.partitions_of(TENANT)
     if len(partitions) == 1:  # the cursor is that of its owner, whichever node is asked
         return await router.at(partitions[0], handler, request.route, request.scope, b"")
@@ -58,19 +58,19 @@ async def spread_list(
             return answer
         pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
     # Each page keeps its own order, by number: the cursor points behind the last that was taken of it.
-    found = list(
+    entries = list(
         merge(
             *([(run, partition) for run in page.runs] for partition, page in pages.items()),
-            key=lambda one: one[0].submitted_at,
+            key=lambda entry: entry[0].submitted_at,
             reverse=True,
         )
     )
-    taken = found[:limit]
+    taken = entries[:limit]
     last = {partition: run.number for run, partition in taken}
     left = {
         partition: f"b{last[partition]}" if partition in last else places[partition]
         for partition, page in pages.items()
-        if page.next or any(partition == other for _, other in found[limit:])
+        if page.next or any(partition == other for _, other in entries[limit:])
     }
     behind = "s" + "-".join(f"{partition}.{at}" for partition, at in left.items()) if left else ""
     return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following(request, behind)))
@@ -105,10 +105,8 @@ async def cancel(request: Request) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    wanted = await request.body(wire.PauseRequest)
-    await request.engine.admin.pause(
-        "run", request.run_id, by=request.by, reason=said(wanted.reason), until=wanted.until
-    )
+    body = await request.body(wire.PauseRequest)
+    await request.engine.admin.pause("run", request.run_id, by=request.by, reason=said(body.reason), until=body.until)
     return nothing()
 
 
@@ -125,19 +123,19 @@ async def retry(request: Request) -> Response:
 
 
 async def resolve(request: Request) -> Response:
-    wanted = await request.body(wire.ResolveRequest)
+    body = await request.body(wire.ResolveRequest)
     await request.engine.runs.resolve(
-        request.run_id, by=request.by, reason=said(wanted.reason), decisions=wanted.decisions, values=wanted.values
+        request.run_id, by=request.by, reason=said(body.reason), decisions=body.decisions, values=body.values
     )
     return nothing()
 
 
 async def rerun(request: Request) -> Response:
-    wanted = await request.body(wire.RerunRequest)
+    body = await request.body(wire.RerunRequest)
     if request.key:
-        made = await request.engine.runs.rerun_once(request.run_id, wanted, by=request.by, key=request.key)
+        made = await request.engine.runs.rerun_once(request.run_id, body, by=request.by, key=request.key)
     else:
-        made = wire.Submitted(id=await request.engine.runs.rerun(request.run_id, wanted, by=request.by))
+        made = wire.Submitted(id=await request.engine.runs.rerun(request.run_id, body, by=request.by))
     return as_json(made, 200 if made.duplicate else 201, (b"location", f"/v1/runs/{made.id}".encode()))
 
 
@@ -165,7 +163,7 @@ DONE = {204: ResponseSpec(None, (), "Done, and durable.")}
 REASON = BodySpec(wire.Reason, optional=True, bytes_max=64 * 1024)
 
 
-def _deed(word: str, handler: object, summary: str, body: BodySpec = REASON) -> Route:
+def _action_route(word: str, handler: object, summary: str, body: BodySpec = REASON) -> Route:
     return Route(
         method="POST",
         path=f"/v1/runs/{{run}}/{word}",
@@ -223,13 +221,13 @@ ROUTES = (
         responses={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
         refusals=(404, 406),
     ),
-    _deed("cancel", cancel, "End a run. Its attempts are told to stop."),
-    _deed(
+    _action_route("cancel", cancel, "End a run. Its attempts are told to stop."),
+    _action_route(
         "pause", pause, "Let a run begin nothing new.", BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
     ),
-    _deed("resume", resume, "Let a paused run go on."),
-    _deed("retry", retry, "Try everything that failed in a failed run again."),
-    _deed(
+    _action_route("resume", resume, "Let a paused run go on."),
+    _action_route("retry", retry, "Try everything that failed in a failed run again."),
+    _action_route(
         "resolve",
         resolve,
         "Decide for each failed node of a failed run: retry, accept (with a value) or skip.",

@@ -28,10 +28,10 @@ _TOLD = {200: ResponseSpec(wire.SchedulePreview, summary="What it will do: in wo
 
 async def list_schedules(request: Request) -> Response:
     query = request.query
-    found = request.engine.schedules.page(
+    page = request.engine.schedules.page(
         after=place_of(request), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
-    return as_json(msgspec.structs.replace(found, next=following(request, found.next or "") or None))
+    return as_json(msgspec.structs.replace(page, next=following(request, page.next or "") or None))
 
 
 async def show(request: Request) -> Response:
@@ -42,19 +42,19 @@ async def put(request: Request) -> Response:
     name, match = request.name("schedule"), request.header(b"if-none-match")
     if match not in ("", "*"):
         raise HttpRefused(400, "bad_header", "If-None-Match is * here: only create it", path="header.if-none-match")
-    wanted = await request.body(wire.ScheduleRequest)
-    return as_json(await request.engine.schedules.put(name, wanted, by=request.by, new=bool(match)))
+    body = await request.body(wire.ScheduleRequest)
+    return as_json(await request.engine.schedules.put(name, body, by=request.by, new=bool(match)))
 
 
 async def apply(request: Request) -> Response:
-    found = await request.engine.schedules.apply(await request.body(wire.ScheduleSet), by=request.by)
-    return as_json(wire.Schedules(schedules=tuple(found)))
+    schedules = await request.engine.schedules.apply(await request.body(wire.ScheduleSet), by=request.by)
+    return as_json(wire.Schedules(schedules=tuple(schedules)))
 
 
 async def preview(request: Request) -> Response:
-    wanted = await request.body(wire.PreviewRequest)
-    name = check_name(wanted.name, path="name", kind="schedule") if wanted.name else ""
-    return as_json(request.engine.schedules.preview(name, wanted))
+    body = await request.body(wire.PreviewRequest)
+    name = check_name(body.name, path="name", kind="schedule") if body.name else ""
+    return as_json(request.engine.schedules.preview(name, body))
 
 
 async def remove(request: Request) -> Response:
@@ -62,19 +62,19 @@ async def remove(request: Request) -> Response:
     return nothing()
 
 
-# ---- deeds
+# ---- actions
 
 
-def _steering(deed: str, summary: str) -> Route:
+def _steering(action: str, summary: str) -> Route:
     async def handler(request: Request) -> Response:
         await request.body(wire.Reason)
-        await request.engine.schedules.steer(request.name("schedule"), deed, by=request.by)
+        await request.engine.schedules.steer(request.name("schedule"), action, by=request.by)
         return nothing()
 
-    return _deed(deed, handler, summary, responses=DONE)
+    return _action_route(action, handler, summary, responses=DONE)
 
 
-def _beginning(deed: str, summary: str, *, test: bool) -> Route:
+def _beginning(action: str, summary: str, *, test: bool) -> Route:
     async def handler(request: Request) -> Response:
         await request.body(wire.Reason)
         run_id = await request.engine.schedules.trigger(
@@ -82,11 +82,11 @@ def _beginning(deed: str, summary: str, *, test: bool) -> Route:
         )
         return as_json(wire.Triggered(run_id=run_id), 202)
 
-    return _deed(deed, handler, summary, responses=_BEGUN, headers=(KEY,))
+    return _action_route(action, handler, summary, responses=_BEGUN, headers=(KEY,))
 
 
-def _deed(
-    deed: str,
+def _action_route(
+    action: str,
     handler: Callable[[Request], Awaitable[Response]],
     summary: str,
     *,
@@ -95,7 +95,7 @@ def _deed(
 ) -> Route:
     return Route(
         method="POST",
-        path=f"{_PATH}/{deed}",
+        path=f"{_PATH}/{action}",
         handler=handler,
         summary=summary,
         tag="schedules",
@@ -107,9 +107,9 @@ def _deed(
 
 
 async def advise(request: Request) -> Response:
-    wanted = await request.body(wire.HintRequest)
-    said(wanted.reason)
-    return as_json(await request.engine.schedules.advise(request.name("schedule"), wanted, by=request.by))
+    body = await request.body(wire.HintRequest)
+    said(body.reason)
+    return as_json(await request.engine.schedules.advise(request.name("schedule"), body, by=request.by))
 
 
 async def clear_hints(request: Request) -> Response:

@@ -27,28 +27,28 @@ async def status(request: Request) -> Response:
 async def spread_status(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
-    """The home's, with the counts of all partitions."""
+    """Return the status of the home, with the counts of all partitions."""
     statuses: list[wire.Status] = []
     for partition in router.node.partitions_of(TENANT):
         answer = await router.at(partition, handler, request.route, request.scope, b"")
         if not isinstance(answer, Response) or answer.status != 200:
             return answer
         statuses.append(msgspec.json.decode(answer.body, type=wire.Status))
-    clocks = [one.clock for one in statuses if one.clock is not None]
+    clocks = [part.clock for part in statuses if part.clock is not None]
     runs: dict[str, int] = {}
-    for one in statuses:
-        for state, count in one.runs.items():
+    for part in statuses:
+        for state, count in part.runs.items():
             runs[state] = runs.get(state, 0) + count
     return as_json(
         msgspec.structs.replace(
             statuses[0],
-            live_runs=sum(one.live_runs for one in statuses),
-            live_tasks=sum(one.live_tasks for one in statuses),
-            ready=sum(one.ready for one in statuses),
-            running=sum(one.running for one in statuses),
+            live_runs=sum(part.live_runs for part in statuses),
+            live_tasks=sum(part.live_tasks for part in statuses),
+            ready=sum(part.ready for part in statuses),
+            running=sum(part.running for part in statuses),
             runs=runs,
-            alerts=tuple(dict.fromkeys(alert for one in statuses for alert in one.alerts)),
-            accepting=all(one.accepting for one in statuses),
+            alerts=tuple(dict.fromkeys(alert for part in statuses for alert in part.alerts)),
+            accepting=all(part.accepting for part in statuses),
             clock=next((clock for clock in clocks if clock.state != "steady"), statuses[0].clock),
         )
     )
@@ -75,7 +75,7 @@ async def confirm_clock(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    engines = [request.engine] if request.node is None else [one for _, one in sorted(request.node.engines.items())]
+    engines = [request.engine] if request.node is None else [local for _, local in sorted(request.node.engines.items())]
     readings = [(engine, await engine.queries.status()) for engine in engines]
     return Response(200, exposition(readings, request.node, await _horizon_ms(request)), METRICS)
 

@@ -42,7 +42,7 @@ _decoders: dict[str, Any] = {
 
 async def submit(request: Request) -> Response:
     submission = _under_header(await request.body(wire.Submission), request.key)
-    return _told(request, (await _submitted(request, [submission]))[0])
+    return _outcome_response(request, (await _submitted(request, [submission]))[0])
 
 
 async def _submitted(request: Request, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
@@ -51,7 +51,7 @@ async def _submitted(request: Request, runs: Sequence[wire.Submission]) -> list[
     return await request.node.submit(request.engine, runs, by=request.by, tenant=TENANT)
 
 
-def _told(request: Request, outcome: wire.Submitted | wire.Rejected) -> Response:
+def _outcome_response(request: Request, outcome: wire.Submitted | wire.Rejected) -> Response:
     if isinstance(outcome, wire.Rejected):
         return refusal(outcome.code, outcome.detail, path=outcome.path)
     encode = as_msgpack if request.wants(MSGPACK) else as_json
@@ -60,10 +60,10 @@ def _told(request: Request, outcome: wire.Submitted | wire.Rejected) -> Response
 
 
 async def submit_batch(request: Request) -> Response:
-    return _all_told(request, await _submitted(request, await _runs_of(request)))
+    return _batch_response(request, await _submitted(request, await _runs_of(request)))
 
 
-def _all_told(request: Request, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Response:
+def _batch_response(request: Request, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Response:
     answer = wire.BatchAnswer(runs=tuple(outcomes))
     return as_msgpack(answer) if request.wants(MSGPACK) else as_json(answer)
 
@@ -104,14 +104,14 @@ async def spread_one(
     given = _under_header(await request.body(wire.Submission), request.key)
     kept_here = await _here(router.node, [given], by=request.by) if _may_wait(given) else None
     if kept_here is not None:
-        return _told(request, kept_here[0])
-    one = _named(given, router.node)
-    [partition] = await _places(router, [one])
-    sent = json_encoder.encode(one)
+        return _outcome_response(request, kept_here[0])
+    submission = _named(given, router.node)
+    [partition] = await _places(router, [submission])
+    sent = json_encoder.encode(submission)
     scope = {**request.scope, "headers": _as(request.scope["headers"], JSON)}
     answer = await router.at(partition, handler, request.route, scope, sent)
     if answer is not None and answer.status in _AWAY and _may_wait(given):
-        kept = (await router.node.to_inbox([one], by=request.by, tenant=TENANT))[0]
+        kept = (await router.node.to_inbox([submission], by=request.by, tenant=TENANT))[0]
         return as_json(kept, 201, (b"location", f"/v1/runs/{kept.id}".encode()))
     return answer
 
@@ -119,49 +119,52 @@ async def spread_one(
 async def spread_batch(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
-    """Runs without a name stay here, where that is possible; each other part goes to its owner. What becomes of each
-    is told in the order of the request."""
+    """Runs without a name stay here where possible; every other part goes to its owner. The response lists the outcomes
+    in the order of the request."""
     runs = await _runs_of(request)
     free = [run for run in runs if not (run.id or run.key or run.debounce)]  # nearly always all: no call for each
-    told_here = await _here(router.node, free, by=request.by) if free else None
-    if told_here is not None and len(free) == len(runs):
-        return _all_told(request, told_here)
-    found: dict[int, wire.Submitted | wire.Rejected] = {}
-    if told_here is not None:
-        found.update(zip((number for number, run in enumerate(runs) if _may_wait(run)), told_here, strict=True))
-    named = [run if number in found else _named(run, router.node) for number, run in enumerate(runs)]
+    local_outcomes = await _here(router.node, free, by=request.by) if free else None
+    if local_outcomes is not None and len(free) == len(runs):
+        return _batch_response(request, local_outcomes)
+    outcomes: dict[int, wire.Submitted | wire.Rejected] = {}
+    if local_outcomes is not None:
+        outcomes.update(zip((number for number, run in enumerate(runs) if _may_wait(run)), local_outcomes, strict=True))
+    named = [run if number in outcomes else _named(run, router.node) for number, run in enumerate(runs)]
     parts: dict[int, list[int]] = {}
-    left = [number for number in range(len(named)) if number not in found]
+    left = [number for number in range(len(named)) if number not in outcomes]
     for number, where in zip(left, await _places(router, [named[number] for number in left]), strict=True):
         parts.setdefault(where, []).append(number)
     scope = {**request.scope, "headers": _as(request.scope["headers"], MSGPACK, accept=MSGPACK)}
 
-    alone = len(parts) == 1 and not found  # otherwise a part may have been accepted where another one fails
+    alone = len(parts) == 1 and not outcomes  # otherwise a part may have been accepted where another one fails
 
     async def send(partition: int, numbers: list[int]) -> None:
         some = [named[number] for number in numbers]
         sent = msgpack_encoder.encode(wire.Batch(runs=tuple(some)))
         answer = await router.at(partition, handler, request.route, scope, sent)
-        told: Sequence[wire.Submitted | wire.Rejected]
+        replies: Sequence[wire.Submitted | wire.Rejected]
         if isinstance(answer, Response) and answer.status == 200:
-            told = msgspec.msgpack.decode(answer.body, type=wire.BatchAnswer).runs
+            replies = msgspec.msgpack.decode(answer.body, type=wire.BatchAnswer).runs
         elif answer is not None and answer.status in _AWAY:
             if not all(_may_wait(runs[number]) for number in numbers):
                 kind = Unavailable if alone and answer.status == 503 else OutcomeUnknown
                 raise kind("an owner cannot be reached; send the batch again with the same key", retry_after_ms=500)
-            told = await router.node.to_inbox(some, by=request.by, tenant=TENANT)
+            replies = await router.node.to_inbox(some, by=request.by, tenant=TENANT)
         else:
-            said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Response) else None
-            if said is not None and said.status >= 500:  # nothing of it is refused: it is to be sent again
-                trouble = (StoreFull if said.status == 507 else Unavailable) if alone else OutcomeUnknown
-                raise trouble(f"{said.detail or said.title}; send it again with the same key", retry_after_ms=1_000)
-            told = [
-                wire.Rejected(code=said.code if said else "gone", detail=said.detail if said else "") for _ in numbers
+            problem = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Response) else None
+            if problem is not None and problem.status >= 500:  # nothing of it is refused: it is to be sent again
+                trouble = (StoreFull if problem.status == 507 else Unavailable) if alone else OutcomeUnknown
+                raise trouble(
+                    f"{problem.detail or problem.title}; send it again with the same key", retry_after_ms=1_000
+                )
+            replies = [
+                wire.Rejected(code=problem.code if problem else "gone", detail=problem.detail if problem else "")
+                for _ in numbers
             ]
-        found.update(zip(numbers, told, strict=True))
+        outcomes.update(zip(numbers, replies, strict=True))
 
     await asyncio.gather(*(send(partition, numbers) for partition, numbers in parts.items()))
-    return _all_told(request, [found[number] for number in range(len(named))])
+    return _batch_response(request, [outcomes[number] for number in range(len(named))])
 
 
 async def _here(node: Node, runs: Sequence[wire.Submission], *, by: str) -> list[wire.Submitted | wire.Rejected] | None:

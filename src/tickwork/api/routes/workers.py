@@ -59,17 +59,22 @@ async def all_workers(
 ) -> Response | StreamingResponse | None:
     """Each has a share of its credit in every partition. What cannot be asked now is left out, but for the home."""
     home, *others = router.node.partitions_of(TENANT)
-    rest = [*others, *(one for one in range(router.node.partitions) if one != home and one not in others)]
+    rest = [
+        *others,
+        *(partition for partition in range(router.node.partitions) if partition != home and partition not in others),
+    ]
     answers = [await router.at(home, handler, request.route, request.scope, b"")]
     if not isinstance(answers[0], Response) or answers[0].status != 200:
         return answers[0]
-    answers += await asyncio.gather(*(router.at(one, handler, request.route, request.scope, b"") for one in rest))
-    found: dict[str, wire.Worker] = {}
+    answers += await asyncio.gather(
+        *(router.at(partition, handler, request.route, request.scope, b"") for partition in rest)
+    )
+    workers: dict[str, wire.Worker] = {}
     for answer in answers:
         if isinstance(answer, Response) and answer.status == 200:
             for worker in msgspec.json.decode(answer.body, type=wire.Workers).workers:
-                found[worker.id] = _together(found[worker.id], worker) if worker.id in found else worker
-    return as_json(wire.Workers(workers=tuple(one for _, one in sorted(found.items()))))
+                workers[worker.id] = _together(workers[worker.id], worker) if worker.id in workers else worker
+    return as_json(wire.Workers(workers=tuple(entry for _, entry in sorted(workers.items()))))
 
 
 def _together(first: wire.Worker, second: wire.Worker) -> wire.Worker:

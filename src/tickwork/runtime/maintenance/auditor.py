@@ -77,7 +77,7 @@ class Auditor:
         self,
         source: JournalSource,
         partition: int,
-        place: AuditStart,
+        start: AuditStart,
         *,
         zones: Zones,
         clock: Clock,
@@ -94,9 +94,9 @@ class Auditor:
         self._hold = hold
         self._keep = keep
         self._on_alarm = on_alarm
-        self._machine, self._seq, self._hash = place.machine, place.seq, place.hash
+        self._machine, self._seq, self._hash = start.machine, start.seq, start.hash
         self._epoch = 0  # the highest that was seen
-        self._end = place.seq
+        self._end = start.seq
         self._kept = (self._seq, self._hash, reproduction.before(self._machine))
 
     # ---- from outside
@@ -256,9 +256,9 @@ class Auditor:
         await self._stop_dispatch(text)
 
     async def _stop_dispatch(self, reason: str) -> None:
-        asked = shortened(f"audit_difference at {reason}", REASON_CHARACTERS_MAX)
+        text = shortened(f"audit_difference at {reason}", REASON_CHARACTERS_MAX)
         try:
-            await retry_until_available(lambda: self._hold(self.partition, asked))
+            await retry_until_available(lambda: self._hold(self.partition, text))
         except Refused as refused:
             if refused.code != "illegal_move":  # somebody has paused it before
                 self._on_alarm("audit_not_held", f"partition {self.partition} goes on: {refused}")

@@ -94,10 +94,10 @@ def _next(file: IO[bytes]) -> TableBatch:
     if len(body) < length or zlib.crc32(body) != checksum:
         raise Corrupt("the backup is cut off or damaged: a checksum does not match")
     try:
-        found = _decoder.decode(zlib.decompress(body))
+        batch = _decoder.decode(zlib.decompress(body))
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"the backup cannot be read: {error}") from None
-    return TableBatch(found.table, found.rows)
+    return TableBatch(batch.table, batch.rows)
 
 
 def fenced(batch: TableBatch, *, cluster: str) -> TableBatch:
@@ -175,10 +175,12 @@ async def bring_in(
 
 
 def _must_fit_one(batch: TableBatch) -> None:
-    place = _NUMBERED.get(batch.table)
-    if place is None:
+    column = _NUMBERED.get(batch.table)
+    if column is None:
         return
-    elsewhere = next((row[place] >> NUMBER_BITS for row in batch.rows if row[place] >> NUMBER_BITS != PARTITION), None)
+    elsewhere = next(
+        (row[column] >> NUMBER_BITS for row in batch.rows if row[column] >> NUMBER_BITS != PARTITION), None
+    )
     if elsewhere is not None:
         raise Refused(
             "many_partitions",

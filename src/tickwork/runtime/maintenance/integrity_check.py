@@ -77,8 +77,8 @@ async def check(
     except Exception as error:  # a row that no reader was made for is damage as well
         damage = f"the store cannot be read: {type(error).__name__}: {error}"
     archives = ArchiveReader(store, artifacts)
-    found = [await _partition(store, archives, number, zones, say, odds) for number in numbers]
-    return IntegrityReport(rows=rows, partitions=tuple(found), damage=damage)
+    reports = [await _partition(store, archives, number, zones, say, odds) for number in numbers]
+    return IntegrityReport(rows=rows, partitions=tuple(reports), damage=damage)
 
 
 class _RowProblems:
@@ -119,7 +119,7 @@ class _RowProblems:
 
     def _attempts(self, run: int, data: bytes) -> None:
         """Rows are written as attempts end."""
-        ends = [one.ended_ms for one in attempts_decoder.decode(data)] if data else []
+        ends = [attempt.ended_ms for attempt in attempts_decoder.decode(data)] if data else []
         if ends and min(ends) < self._ended.get(run, 0):
             raise Corrupt(f"attempts of run {run} are out of order: their places were damaged")
         if ends:
@@ -159,7 +159,7 @@ async def _object(store: Store, artifacts: Artifacts, digest: str, size: int, wh
 
 def _require_runs(archive: ArchiveObject, bundles: list[RunBundle], named: list[ArchivedRun]) -> None:
     there = {(bundle.row.tenant, bundle.row.id, bundle.row.number) for bundle in bundles}
-    if len(bundles) != archive.rows or any((one.tenant, one.id, one.number) not in there for one in named):
+    if len(bundles) != archive.rows or any((run.tenant, run.id, run.number) not in there for run in named):
         raise Corrupt(f"the archive {archive.object} has other runs than its entries say: they were damaged")
 
 

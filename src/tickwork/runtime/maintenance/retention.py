@@ -52,20 +52,20 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> RetentionPolicy:
-    """From durations as people write them; `0` is for ever. Raises `Refused` where one is too short."""
-    found = {
+    """Parse durations as people write them; `0` means for ever. Raises `Refused` where a duration is too short."""
+    periods = {
         name: 0 if text.strip() == "0" else duration_ms(text, path=name)
         for name, text in (
             ("retention_runs", runs), ("retention_journal", journal), ("retention_archive", archive),
             ("retention_logs", logs),
         )
     }  # fmt: skip
-    if 0 < found["retention_runs"] < DAY_MS:  # submit keys are found in the store, and count for a day
+    if 0 < periods["retention_runs"] < DAY_MS:  # submit keys are found in the store, and count for a day
         raise Refused("bad_setting", "runs are kept for a day at least", path="retention_runs")
     for name in ("retention_runs", "retention_journal"):
-        if 0 < found["retention_archive"] < found[name]:
+        if 0 < periods["retention_archive"] < periods[name]:
             raise Refused("bad_setting", f"the archive is kept at least as long as {name}", path="retention_archive")
-    runs_ms, journal_ms, archive_ms, logs_ms = found.values()
+    runs_ms, journal_ms, archive_ms, logs_ms = periods.values()
     return RetentionPolicy(runs_ms=runs_ms, journal_ms=journal_ms, archive_ms=archive_ms, logs_ms=logs_ms)
 
 
@@ -191,15 +191,15 @@ class Retention:
         return RunBundle(row, bundle.attempts, [*bundle.children, *more]) if more else bundle
 
     async def _with_earlier(self, bundle: RunBundle) -> RunBundle:
-        """A run that came back from the archive takes along what the archive knew of it."""
+        """Add to a run that came back from the archive what the archive holds of it."""
         row = bundle.row
         earlier = await self._archives.earlier(row.tenant, row.id)
         if earlier is None or earlier.row.ended_ms == row.ended_ms:
             return bundle
-        told = [*earlier.attempts, *filter(None, [earlier.row.attempts])]
+        attempts = [*earlier.attempts, *filter(None, [earlier.row.attempts])]
         known = {(child.run, child.step, child.child) for child in bundle.children}
         more = [child for child in earlier.children if (child.run, child.step, child.child) not in known]
-        return RunBundle(row, told + bundle.attempts, [*more, *bundle.children])
+        return RunBundle(row, attempts + bundle.attempts, [*more, *bundle.children])
 
     # ---- the journal
 
@@ -243,13 +243,13 @@ class Retention:
         kept = 0
         while before_ms >= 0:
             old = await self._store.old_archives(before_ms=before_ms, limit=ARCHIVES_PORTION + kept)
-            going = [one for one in old if not await self._is_last(one)]
+            going = [archive for archive in old if not await self._is_last(archive)]
             if not going:
                 return
             kept = len(old) - len(going)
-            for one in going:
-                await self._artifacts.delete(one.object)
-                await self._store.drop_archive(one.object)
+            for archive in going:
+                await self._artifacts.delete(archive.object)
+                await self._store.drop_archive(archive.object)
                 self.forgotten += 1
             await asyncio.sleep(STEP_S)
 
@@ -261,26 +261,27 @@ class Retention:
 
     async def _forget_logs(self) -> None:
         before_ms, young = self._before_ms(self._keep.logs_ms), 0
-        place: LogAddress = (0, 0, 0)
+        position: LogAddress = (0, 0, 0)
         while before_ms >= 0 and young < LOGS_YOUNG_MAX:
-            page = await self._store.log_chunks_after(self._partition, place=place, limit=LOGS_PORTION)
-            old = [one for one in page if one.written_ms < before_ms]
+            page = await self._store.log_chunks_after(self._partition, place=position, limit=LOGS_PORTION)
+            old = [chunk for chunk in page if chunk.written_ms < before_ms]
             if old:
                 await self._take_away(old)
                 self.logs += len(old)
             young = 0 if old else young + 1
             if len(page) < LOGS_PORTION:
                 return
-            place = (page[-1].task, page[-1].attempt, page[-1].chunk)
+            position = (page[-1].task, page[-1].attempt, page[-1].chunk)
             await asyncio.sleep(STEP_S)
 
     async def _take_away(self, chunks: list[LogChunk]) -> None:
-        """Into the archive, in portions that are not too large; for good, where that is kept no longer."""
+        """Move chunks to the archive in portions of limited size, or delete them where the archive keeps them no
+        longer."""
         portion: list[ArchivedLogChunk] = []
         for row in chunks:
             lines = await self._artifacts.get(row.digest)
             portion.append(ArchivedLogChunk(row, lines if lines is not None else b""))
-            if sum(len(one.lines) for one in portion) > LOGS_BYTES:
+            if sum(len(chunk.lines) for chunk in portion) > LOGS_BYTES:
                 await self._take_portion(portion)
                 portion = []
         if portion:

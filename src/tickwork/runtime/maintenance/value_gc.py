@@ -100,9 +100,9 @@ class ValueCollector:
             self._waits_until = today + -(-self._runs_ms // DAY_MS) + SLACK_DAYS
 
     async def renew(self, digests: Iterable[str]) -> None:
-        wanted = sorted(digests)
-        for at in range(0, len(wanted), DIGESTS_PORTION):
-            portion = wanted[at : at + DIGESTS_PORTION]
+        ordered = sorted(digests)
+        for at in range(0, len(ordered), DIGESTS_PORTION):
+            portion = ordered[at : at + DIGESTS_PORTION]
             await self._store.renew_payloads(portion)
             await self._artifacts.renew(portion)
 

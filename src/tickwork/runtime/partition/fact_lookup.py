@@ -51,39 +51,39 @@ class FactLookup:
         return FactLookup(self._runs, books, self._partition)
 
     async def attach(self, parts: list[BatchSlice]) -> list[Input]:
-        """The inputs of these parts, with the facts that they need."""
+        """Return the inputs of these parts, with the facts that they need."""
         inputs: list[Input] = []
-        asked: list[int] = []
+        positions: list[int] = []
         for part in parts:
             if part.letter.facts:
-                asked.extend(range(len(inputs), len(inputs) + part.count))
+                positions.extend(range(len(inputs), len(inputs) + part.count))
             inputs += part.letter.inputs[part.start : part.start + part.count]
-        if asked:
-            await retry_until_available(lambda: self._look_up(inputs, asked))
+        if positions:
+            await retry_until_available(lambda: self._look_up(inputs, positions))
         return inputs
 
-    async def _look_up(self, inputs: list[Input], asked: list[int]) -> None:
-        wanted = []
-        for place in asked:
-            tenant, run_id, key = _wants(inputs[place])
+    async def _look_up(self, inputs: list[Input], positions: list[int]) -> None:
+        lookups = []
+        for position in positions:
+            tenant, run_id, key = _wants(inputs[position])
             if run_id and not is_run_id(run_id):
                 run_id = ""  # no run has it: the machine refuses it, and no store has to understand it
-            live = self._live(tenant, run_id, key) if type(inputs[place]) in KEYED else None
+            live = self._live(tenant, run_id, key) if type(inputs[position]) in KEYED else None
             if live is None:
-                wanted.append((place, tenant, run_id, key))
+                lookups.append((position, tenant, run_id, key))
             else:
-                inputs[place] = _with_fact(inputs[place], live)
-        found = await self._find([(tenant, run_id, key) for _, tenant, run_id, key in wanted])
-        for (place, *_), record in zip(wanted, found, strict=True):
+                inputs[position] = _with_fact(inputs[position], live)
+        records = await self._find([(tenant, run_id, key) for _, tenant, run_id, key in lookups])
+        for (position, *_), record in zip(lookups, records, strict=True):
             # A run of another partition is none of ours to change; but its id and key are taken.
             own = record is not None and record.number >> NUMBER_BITS == self._partition
-            if record is not None and (own or type(inputs[place]) in KEYED):
-                inputs[place] = _with_fact(inputs[place], record)
+            if record is not None and (own or type(inputs[position]) in KEYED):
+                inputs[position] = _with_fact(inputs[position], record)
 
-    async def _find(self, wanted: Sequence[tuple[str, str, str]]) -> list[RunRecord | None]:
-        records = [self._not_stored_yet(*one) for one in wanted]
+    async def _find(self, lookups: Sequence[tuple[str, str, str]]) -> list[RunRecord | None]:
+        records = [self._not_stored_yet(*lookup) for lookup in lookups]
         missing: dict[str, tuple[list[str], list[str]]] = {}
-        for (tenant, run_id, key), record in zip(wanted, records, strict=True):
+        for (tenant, run_id, key), record in zip(lookups, records, strict=True):
             if record is None and tenant:
                 ids, keys = missing.setdefault(tenant, ([], []))
                 if run_id:
@@ -94,7 +94,7 @@ class FactLookup:
             rows = await self._runs.find_runs(tenant, ids=ids, keys=keys)
             by_id = {row.id: row for row in rows}
             by_key = {row.key: row for row in rows if row.key}
-            for index, (owner, run_id, key) in enumerate(wanted):
+            for index, (owner, run_id, key) in enumerate(lookups):
                 row = by_id.get(run_id) or (by_key.get(key) if key else None)
                 if records[index] is None and owner == tenant and row is not None:
                     records[index] = record_of(row)
@@ -115,34 +115,36 @@ class FactLookup:
         return None if row is None else record_of(row)
 
 
-def _wants(asked: Input) -> tuple[str, str, str]:
-    """Tenant, run id and key to look for; empty where there is nothing to ask."""
-    match asked:
+def _wants(request: Input) -> tuple[str, str, str]:
+    """Return the tenant, run id and key to look up; empty where there is nothing to look up."""
+    match request:
         case Submit():
-            return asked.tenant, asked.run_id, asked.terms.key if asked.terms is not None else ""
+            return request.tenant, request.run_id, request.terms.key if request.terms is not None else ""
         case Trigger():
-            return asked.tenant, "", asked.key
+            return request.tenant, "", request.key
         case Cancel() | Resolve() | Decide():
-            return asked.tenant, asked.run_id, ""
+            return request.tenant, request.run_id, ""
         case Pause() | Resume():
-            return asked.tenant, asked.name if asked.scope == "run" else "", ""
+            return request.tenant, request.name if request.scope == "run" else "", ""
         case _:
             return "", "", ""
 
 
-def _with_fact(asked: Input, record: RunRecord) -> Input:
-    match asked:
+def _with_fact(request: Input, record: RunRecord) -> Input:
+    match request:
         case Submit():
             known = KnownRun(record.run_id, record.body, record.submitted)
             return msgspec.structs.replace(
-                asked,
-                terms=msgspec.structs.replace(asked.terms, known=known) if asked.terms else SubmitOptions(known=known),
+                request,
+                terms=msgspec.structs.replace(request.terms, known=known)
+                if request.terms
+                else SubmitOptions(known=known),
             )
         case Trigger():
-            return msgspec.structs.replace(asked, known=KnownRun(record.run_id, record.body, record.submitted))
+            return msgspec.structs.replace(request, known=KnownRun(record.run_id, record.body, record.submitted))
         case Cancel() | Pause() | Resume() | Decide():
-            return msgspec.structs.replace(asked, left_as=record.state)
+            return msgspec.structs.replace(request, left_as=record.state)
         case Resolve():
-            return msgspec.structs.replace(asked, record=record)
+            return msgspec.structs.replace(request, record=record)
         case _:
-            return asked
+            return request

@@ -316,7 +316,7 @@ class Partition:
         parts = self._in_hand = self._inbox.take() if limit is None else self._inbox.take(limit=limit)
         self._one_by_one = max(0, self._one_by_one - 1)
         try:
-            asked = await self._facts.attach(parts)
+            requests = await self._facts.attach(parts)
         except StoreUnusable:
             raise  # an outage: nothing could be committed either
         except Exception as error:
@@ -326,7 +326,7 @@ class Partition:
         if self.failed is not None:
             return  # whoever asked has been told
         gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause, gap.by) for gap in self.keeper.take_gaps()]
-        inputs = gaps + asked if gaps else asked
+        inputs = gaps + requests if gaps else requests
         try:
             outcome = self.machine.apply(tick, inputs)
             taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
@@ -420,10 +420,10 @@ class Partition:
     def _set_aside(self, parts: list[BatchSlice], code: str, message: str, reason: str) -> None:
         """Answer a single input, and take it out of the inbox."""
         letter = parts[0].letter
-        asked = letter.inputs[letter.taken]
+        request = letter.inputs[letter.taken]
         reason = shortened(reason, REASON_CHARACTERS_MAX)
-        self._on_alarm(code, f"a {type(asked).__name__} was set aside: {reason}")
-        instead = stand_in(asked, reason)
+        self._on_alarm(code, f"a {type(request).__name__} was set aside: {reason}")
+        instead = stand_in(request, reason)
         if instead is not None:
             letter.inputs[letter.taken] = instead
             self._inbox.settle(parts, 0)
@@ -544,15 +544,15 @@ def _resolve_batches(letters: list[InputBatch]) -> None:
 
 
 def _sort_answers(parts: list[BatchSlice], effects: list[Effect], gaps: int) -> None:
-    """Give each letter what the machine said about its inputs, by their place in the letter."""
+    """Give each letter the machine's answers to its inputs, by their position in the letter."""
     answers = [effect for effect in effects if type(effect) is CommandResult]
     if not answers:
         return
     ends: list[tuple[int, int, BatchSlice]] = []
-    place = gaps
+    start = gaps
     for part in parts:
-        ends.append((place, place + part.count, part))
-        place += part.count
+        ends.append((start, start + part.count, part))
+        start += part.count
     for answer in answers:
         for begin, end, part in ends:
             if begin <= answer.input < end:

@@ -297,8 +297,8 @@ def _input(data: bytes, part: ArgumentTemplate) -> bytes:
     given = _raw_map.decode(data) if data != NIL else {}
     if not part.walk:
         return msgspec.msgpack.encode(_raw_map.decode(part.constant) | given, order="sorted")
-    found = given.get(part.walk[0])
-    value = bytes(found) if found is not None else part.constant
+    given_value = given.get(part.walk[0])
+    value = bytes(given_value) if given_value is not None else part.constant
     if not value:
         raise BadArgument(f"input {part.walk[0]!r} has neither a value nor a default")
     return _walked(value, part.walk[1:], part.name) if len(part.walk) > 1 else value

@@ -102,7 +102,7 @@ class WriteBehind:
         self.ledger = Ledger(state)
         self.open: dict[int, InFlightAttempt] = {}
         self._fans: dict[int, dict[int, None]] = {}  # run -> tasks of map children that a worker holds
-        self._said: dict[int, dict[int, str]] = {}  # unfinished run -> step -> why it failed
+        self._reasons: dict[int, dict[int, str]] = {}  # unfinished run -> step -> why it failed
         self._unplaced: dict[int, tuple[str, str]] = {}  # failed tasks of this tick that no worker held
         self.window = FlushWindow()
         self.writing: FlushWindow | None = None
@@ -131,8 +131,8 @@ class WriteBehind:
                     others.append(event)
                 elif held.of_map:
                     # Also of a run that ended in this very tick: its map may be its last node, and its output.
-                    asked: Any = inputs[event.input]  # type: ignore[union-attr]
-                    self.keep_child(held.run, held.row.step, held.row.child, asked.value)
+                    request: Any = inputs[event.input]  # type: ignore[union-attr]
+                    self.keep_child(held.run, held.row.step, held.row.child, request.value)
             elif kind is ev.TaskDispatched:
                 self._open(event.task)  # type: ignore[union-attr]
             else:
@@ -198,12 +198,12 @@ class WriteBehind:
             for child in list(self._fans.pop(number, ())):
                 self._end(child, CANCELLED, now_ms)
         window = self.window
-        said = self._said.pop(number, {}) if self._said else {}
-        row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None), said)
+        reasons = self._reasons.pop(number, {}) if self._reasons else {}
+        row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None), reasons)
         if run.key:
             window.left_keys[run.tenant.id, run.key] = row
         if run.state == RunState.FAILED and run.parent_run in self.state.runs:
-            self._said.setdefault(run.parent_run, {})[run.parent - run.parent_run] = row.error
+            self._reasons.setdefault(run.parent_run, {})[run.parent - run.parent_run] = row.error
         if run.parent:
             self.index.add(run.parent)
         if run.parent_run and run.state == RunState.COMPLETED:
@@ -250,7 +250,7 @@ class WriteBehind:
         if self.epoch:
             self.index.cover(self.epoch, through=self.index.seq)
         window.index = self.index.take()
-        rows.index = [IndexEntry(*place, data) for place, data in window.index.items()]
+        rows.index = [IndexEntry(*key, data) for key, data in window.index.items()]
         return rows
 
     def ended_rows(self) -> Rows:
@@ -266,7 +266,9 @@ class WriteBehind:
         """The rows that were taken last are durable."""
         self.writing = None
 
-    def _run_row(self, run: Run, ended_ms: int, history: list[AttemptRecord] | None, said: Mapping[int, str]) -> RunRow:
+    def _run_row(
+        self, run: Run, ended_ms: int, history: list[AttemptRecord] | None, reasons: Mapping[int, str]
+    ) -> RunRow:
         clock, plan = self.state.settings.clock, run.plan
         origin_ms, resolution_ms = clock.origin_ms, clock.resolution_ms  # every run comes by here: no call for each
         return RunRow(
@@ -282,7 +284,7 @@ class WriteBehind:
             origin_ms + run.started * resolution_ms if run.started else 0,
             ended_ms,
             run.key,
-            "" if run.state == COMPLETED else error_of(run, said),
+            "" if run.state == COMPLETED else error_of(run, reasons),
             run.schedule,
             rest_of_run(run),
             encode_value(output_of(run)),
@@ -292,16 +294,16 @@ class WriteBehind:
     # ---- what the store does not know yet
 
     def find_left(self, tenant: str, run_id: str) -> RunRow | None:
-        found = self.window.left.get((tenant, run_id))
-        if found is None and self.writing is not None:
-            found = self.writing.left.get((tenant, run_id))
-        return found
+        row = self.window.left.get((tenant, run_id))
+        if row is None and self.writing is not None:
+            row = self.writing.left.get((tenant, run_id))
+        return row
 
     def find_left_key(self, tenant: str, key: str) -> RunRow | None:
-        found = self.window.left_keys.get((tenant, key))
-        if found is None and self.writing is not None:
-            found = self.writing.left_keys.get((tenant, key))
-        return found
+        row = self.window.left_keys.get((tenant, key))
+        if row is None and self.writing is not None:
+            row = self.writing.left_keys.get((tenant, key))
+        return row
 
     def recently_left(self) -> list[RunRow]:
         """Newest first."""
@@ -322,20 +324,21 @@ class WriteBehind:
         return [held for number in numbers if (held := self.open.get(number)) is not None]
 
     def children_of(self, run: int, step: int) -> dict[int, Value]:
-        found: dict[int, Value] = {}
+        children: dict[int, Value] = {}
         for window in (self.writing, self.window):
             if window is not None:
-                found |= window.children.get((run, step), {})
-        return found
+                children |= window.children.get((run, step), {})
+        return children
 
     def fates_of(self, tenant: str, schedule: str) -> list[FateRange]:
-        """Ranges that the store may not have as they are now: those that closed, then the one that may still grow."""
+        """Return the ranges whose present form the store may lack: the closed ones, then the one that may still
+        grow."""
         closed = [*(self.writing.fates if self.writing is not None else ()), *self._touched.spans]
         owner = self.state.tenants.get(tenant)
-        one = owner.schedules.get(schedule) if owner is not None else None
-        growing = [one.span] if one is not None and one.span is not None else []
+        planned = owner.schedules.get(schedule) if owner is not None else None
+        growing = [planned.span] if planned is not None and planned.span is not None else []
         growing += [
-            walk.span for walk in self.state.backfills.values() if walk.schedule is one and walk.span is not None
+            walk.span for walk in self.state.backfills.values() if walk.schedule is planned and walk.span is not None
         ]
         return [span for span in closed if (span.tenant, span.name) == (tenant, schedule)] + growing
 
@@ -345,12 +348,12 @@ class WriteBehind:
         return [row for window in windows for row in window.backfills if row.tenant == tenant][::-1]
 
     def index_entries(self, kind: int, subjects: tuple[int, int], *, after: int, through: int) -> list[IndexEntry]:
-        """Those that the store may not have yet, by seq."""
+        """Return the entries that the store may not have yet, by seq."""
         written = self.writing.index if self.writing is not None else {}
         entries = {
-            place: data
-            for place, data in (*written.items(), *self.index.entries.items())
-            if place.kind == kind and subjects[0] <= place.subject <= subjects[1] and after < place.seq <= through
+            key: data
+            for key, data in (*written.items(), *self.index.entries.items())
+            if key.kind == kind and subjects[0] <= key.subject <= subjects[1] and after < key.seq <= through
         }
         return [IndexEntry(*entry, entries[entry]) for entry in sorted(entries, key=attrgetter("seq", "subject"))]
 
@@ -381,9 +384,9 @@ class WriteBehind:
     def _on_failed_attempt(self, event: ev.TaskFailed | ev.TaskRetrying, inputs: list[Input], now_ms: int) -> None:
         code = event.code if isinstance(event, ev.TaskFailed) else event.cause
         message = event.message if isinstance(event, ev.TaskFailed) else ""
-        asked = inputs[event.input] if event.input >= 0 else None
-        state = LOST if code == "worker_lost" else FAILED if asked is not None else TIMED_OUT
-        message = message or getattr(asked, "message", "")
+        report = inputs[event.input] if event.input >= 0 else None
+        state = LOST if code == "worker_lost" else FAILED if report is not None else TIMED_OUT
+        message = message or getattr(report, "message", "")
         held = self._end(event.task, state, now_ms, code, message)
         if isinstance(event, ev.TaskFailed):
             if held is None:
@@ -393,19 +396,19 @@ class WriteBehind:
 
     def _on_step_ended(self, event: ev.StepEnded, _: list[Input], __: int) -> None:
         if event.phase == Phase.FAILED:
-            self._said.setdefault(event.run, {})[event.step] = event.reason
+            self._reasons.setdefault(event.run, {})[event.step] = event.reason
 
     def _place_failures(self) -> None:
-        """Maps, waits, approvals and the like: their tasks are found among those that have ended."""
+        """Note failures of maps, waits, approvals and the like, whose tasks are among those that have ended."""
         for task in self.state.ended:
-            if (said := self._unplaced.get(task.number)) is not None:
-                self._note_failure(task.run.number, task.step.index, *said)
+            if (failure := self._unplaced.get(task.number)) is not None:
+                self._note_failure(task.run.number, task.step.index, *failure)
         self._unplaced = {}
 
     def _note_failure(self, run: int, step: int, code: str, message: str) -> None:
-        said = self._said.setdefault(run, {})
-        if step not in said or code not in OF_CHILDREN:
-            said[step] = f"{code}: {message}" if message else code
+        reasons = self._reasons.setdefault(run, {})
+        if step not in reasons or code not in OF_CHILDREN:
+            reasons[step] = f"{code}: {message}" if message else code
 
     def _on_requeued(self, event: ev.TaskRequeued, _: list[Input], now_ms: int) -> None:
         self._end(event.task, LOST if event.cause == "lost" else HANDED_BACK, now_ms)
@@ -416,19 +419,19 @@ class WriteBehind:
                 self._end(task.number, CANCELLED, now_ms)
 
     def _on_definition(self, event: ev.DefinitionPut, inputs: list[Input], now_ms: int) -> None:
-        asked: Any = inputs[event.input]
+        request: Any = inputs[event.input]
         document = self.state.documents[event.hash]
         name = self.state.plans[event.hash].name
-        self.window.definitions.append(DefinitionRow(event.hash, asked.tenant, name, document, now_ms))
+        self.window.definitions.append(DefinitionRow(event.hash, request.tenant, name, document, now_ms))
 
     def _on_restored(self, event: ev.RunRestored, _: list[Input], __: int) -> None:
         """A failed run is live again. Where its row was not written yet, there is none to take back."""
         for window in (self.window, self.writing):
             if window is None:
                 continue
-            for place, row in list(window.left.items()):
+            for key, row in list(window.left.items()):
                 if row.number == event.run:
-                    del window.left[place]
+                    del window.left[key]
                     if row.attempts and window is self.window:
                         self.window.history[event.run] = attempts_decoder.decode(row.attempts)
         self.window.reopened.append(event.run)
@@ -463,7 +466,7 @@ def _tasks_of(state: State, events: list[ev.Event]) -> list[Task]:
     return [task for number in dict.fromkeys(named) if (task := state.tasks.get(number)) is not None]
 
 
-def error_of(run: Run, said: Mapping[int, str]) -> str:
+def error_of(run: Run, reasons: Mapping[int, str]) -> str:
     """The first node that failed, and why: of a child run, what it says itself. What failed before a server was
     started anew is in the journal alone."""
     if run.state == RunState.CANCELLED:
@@ -472,5 +475,5 @@ def error_of(run: Run, said: Mapping[int, str]) -> str:
         return TOOK_TOO_LONG  # what failed in its clean-up is not why it failed
     for step in run.plan.steps:
         if run.phases[step.index] == Phase.FAILED:
-            return shortened(f"{step.id}: {said.get(step.index, 'failed')}", ERROR_CHARACTERS_MAX)
+            return shortened(f"{step.id}: {reasons.get(step.index, 'failed')}", ERROR_CHARACTERS_MAX)
     return shortened(run.pause_reason or TOOK_TOO_LONG, ERROR_CHARACTERS_MAX)

@@ -48,22 +48,22 @@ class EndpointService:
         return self._endpoint_preview(name, request, tenant)
 
     async def put_set(
-        self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str = TENANT
+        self, requests: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str = TENANT
     ) -> dict[str, wire.EndpointPreview]:
-        """All or none. Others are left alone."""
-        if len(wanted) > ENDPOINTS_MAX:
+        """Put all of them or none. Other endpoints stay as they are."""
+        if len(requests) > ENDPOINTS_MAX:
             raise Refused("too_many", f"a set has at most {ENDPOINTS_MAX} endpoints", path="endpoints")
-        await self._put_endpoints(wanted, by=by, tenant=tenant, path="endpoints")
-        return {name: self._endpoint_preview(name, one, tenant) for name, one in sorted(wanted.items())}
+        await self._put_endpoints(requests, by=by, tenant=tenant, path="endpoints")
+        return {name: self._endpoint_preview(name, request, tenant) for name, request in sorted(requests.items())}
 
     async def _put_endpoints(
-        self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str, path: str = ""
+        self, endpoints: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str, path: str = ""
     ) -> None:
         owner = self._context.tenant(tenant)
         requests: list[inp.Input] = []
-        for name, one in sorted(wanted.items()):
+        for name, request in sorted(endpoints.items()):
             try:
-                requests += self._endpoint_inputs(owner, name, one, by)
+                requests += self._endpoint_inputs(owner, name, request, by)
             except Refused as refused:
                 raise words.in_words_of_request(refused, f"{path}.{name}" if path else "") from None
         for each in requests:
@@ -97,20 +97,20 @@ class EndpointService:
         return requests
 
     def _endpoint_preview(self, name: str, request: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:
-        one = self._endpoint_of(name, tenant)
-        told = self._schedules.preview_of(name, words.schedule_request(name, request), one, tenant, owner="")
-        view = words.endpoint_view(one, self._context.plan(tenant, one.workflow))
-        times = told.next
-        if one.when.every_ms is not None and view.next_at is not None:
+        schedule = self._endpoint_of(name, tenant)
+        preview = self._schedules.preview_of(name, words.schedule_request(name, request), schedule, tenant, owner="")
+        view = words.endpoint_view(schedule, self._context.plan(tenant, schedule.workflow))
+        times = preview.next
+        if schedule.when.every_ms is not None and view.next_at is not None:
             # The intervals of an endpoint count from the start of its runs: these are the times if each is shorter.
-            first_ms, every_ms = instant_ms(view.next_at, path="next_at"), one.when.every_ms
+            first_ms, every_ms = instant_ms(view.next_at, path="next_at"), schedule.when.every_ms
             ticks = [instant(first_ms + number * every_ms) for number in range(TIMES_SHOWN)]
             times = tuple(wire.Time(utc=at, local=at) for at in ticks)
         return wire.EndpointPreview(
             says=view.says,
             next=times,
-            warnings=(*told.warnings, *words.warnings_of(request)),
-            tzdata=told.tzdata,
+            warnings=(*preview.warnings, *words.warnings_of(request)),
+            tzdata=preview.tzdata,
             next_at=view.next_at,
             source=view.source,
         )
@@ -128,53 +128,57 @@ class EndpointService:
     # ---- what is read
 
     async def get(self, name: str, *, tenant: str = TENANT) -> wire.Endpoint:
-        one = self._endpoint_of(name, tenant)
+        schedule = self._endpoint_of(name, tenant)
         last = await self._last_run(name, tenant)
-        view = words.endpoint_view(one, self._context.plan(tenant, one.workflow), last=last)
+        view = words.endpoint_view(schedule, self._context.plan(tenant, schedule.workflow), last=last)
         await self._context.until_durable()
         return view
 
     async def page(
         self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
     ) -> wire.EndpointPage:
-        """A page by name, those after `after`."""
+        """Return a page by name, beginning after `after`."""
         owner = self._context.tenant(tenant)
-        found = [
+        schedules = [
             schedule for name, schedule in owner.schedules.items()
             if name > after and schedule.archived is archived and group in ("",
             schedule.terms.group) and words.is_endpoint(schedule)
         ][: limit + 1]  # fmt: skip
-        shown_ones = tuple(words.endpoint_view(one, owner.plans[one.workflow]) for one in found[:limit])
+        shown_ones = tuple(
+            words.endpoint_view(endpoint, owner.plans[endpoint.workflow]) for endpoint in schedules[:limit]
+        )
         await self._context.until_durable()
-        return wire.EndpointPage(endpoints=shown_ones, next=found[limit - 1].name if len(found) > limit else None)
+        return wire.EndpointPage(
+            endpoints=shown_ones, next=schedules[limit - 1].name if len(schedules) > limit else None
+        )
 
     async def runs(
         self, name: str, *, tenant: str = TENANT, before: int = 0, limit: int = 20, states: tuple[str, ...] = ()
     ) -> tuple[list[wire.EndpointRun], int]:
-        """Its calls, newest first, and the number before which the next page begins (0: none)."""
+        """Return the endpoint's calls, newest first, and the number before which the next page begins (0: none)."""
         workflow = self._endpoint_of(name, tenant).workflow
-        wanted = self._queries.filter(
+        query = self._queries.filter(
             workflow=workflow, schedule=name, states=states, before=before, limit=limit, tenant=tenant
         )
-        heads, following = await self._queries.runs(wanted)
-        found: list[wire.EndpointRun] = []
+        heads, following = await self._queries.runs(query)
+        calls: list[wire.EndpointRun] = []
         size, last = 0, 0
         for head in heads:
-            one, number, length = await self._call(head, tenant)
-            if found and size + length > PAGE_BYTES_MAX:
-                return found, last
-            found.append(one)
+            call, number, length = await self._call(head, tenant)
+            if calls and size + length > PAGE_BYTES_MAX:
+                return calls, last
+            calls.append(call)
             size, last = size + length, number
-        return found, following
+        return calls, following
 
     async def _last_run(self, name: str, tenant: str) -> wire.EndpointRun | None:
-        wanted = self._queries.filter(schedule=name, limit=LAST_LOOKED_AT, tenant=tenant)
-        heads, _ = await self._queries.runs(wanted)
+        query = self._queries.filter(schedule=name, limit=LAST_LOOKED_AT, tenant=tenant)
+        heads, _ = await self._queries.runs(query)
         head = next((head for head in heads if head.source != "test"), None)
         if head is None:
             return None
-        found, _, _ = await self._call(head, tenant)
-        return msgspec.structs.replace(found, body=None)
+        call, _, _ = await self._call(head, tenant)
+        return msgspec.structs.replace(call, body=None)
 
     async def _call(self, head: wire.Run, tenant: str) -> tuple[wire.EndpointRun, int, int]:
         """A run as one call, its number, and about how many bytes its body has."""
@@ -211,20 +215,20 @@ class EndpointService:
         if value is None:
             return None, 0
         data = await self._context.payloads.bytes_of(value)
-        found = shown(data)
-        return (found, len(data)) if isinstance(found, dict) else (None, 0)
+        answer = shown(data)
+        return (answer, len(data)) if isinstance(answer, dict) else (None, 0)
 
     def _refused_answer(self, head: wire.Run, attempt: wire.Attempt | None, tenant: str) -> dict[str, Any]:
-        """Of a try that failed, what its report tells: the status, and as much of the body as the message has."""
+        """Return what the report of a failed attempt holds: the status, and as much of the body as the message has."""
         if attempt is None:
             return {}
-        found: dict[str, Any] = {"status": attempt.exit_code, "duration_ms": _lasted_ms(attempt)}
+        answer: dict[str, Any] = {"status": attempt.exit_code, "duration_ms": _lasted_ms(attempt)}
         plan = self._context.tenant(tenant).versions.get(head.definition)
         node = plan.steps[0].node if plan is not None else None
         if isinstance(node, HttpNode) and attempt.error == "HttpStatus":
-            said = f"{node.method} {node.url} answered {attempt.exit_code}: "
-            found["body"] = _plain(attempt.message.removeprefix(said))
-        return found
+            prefix = f"{node.method} {node.url} answered {attempt.exit_code}: "
+            answer["body"] = _plain(attempt.message.removeprefix(prefix))
+        return answer
 
     def _endpoint_of(self, name: str, tenant: str) -> Schedule:
         schedule = self._context.tenant(tenant).schedules.get(name)

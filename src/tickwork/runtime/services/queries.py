@@ -76,25 +76,25 @@ class QueryService:
             return None
         stored = await self._stored_attempts(row.number)
         if (archived := self._context.archives.opened(row.number)) is not None:
-            stored = [*(one for data in archived.attempts for one in attempts_decoder.decode(data)), *stored]
-        known = {(one.task, one.attempt, one.ended_ms) for one in stored}
+            stored = [*(attempt for data in archived.attempts for attempt in attempts_decoder.decode(data)), *stored]
+        known = {(attempt.task, attempt.attempt, attempt.ended_ms) for attempt in stored}
         own = attempts_decoder.decode(row.attempts) if row.attempts else []
-        stored += [one for one in own if (one.task, one.attempt, one.ended_ms) not in known]
+        stored += [attempt for attempt in own if (attempt.task, attempt.attempt, attempt.ended_ms) not in known]
         plan = owner.versions.get(row.definition)
         return reads.ended_draft(row, plan, decode_value(row.output), stored)
 
     async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[AttemptRecord]:
-        """Of one task, as its run's record has them; a child of a map that has ended is found by its run's id only."""
+        """Return the attempts of one task from its run's record; an ended map child is found only by its run's id."""
         run_id = run_id or await self._run_id_of(task, tenant) or ""
         live, books = self._context.tenant(tenant).runs.get(run_id), self._context.live.books
         if live is not None:
             unwritten = books.attempts_of(live.number)  # before the store is asked: it may be written meanwhile
-            found = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
+            attempts = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
         elif (row := await self._context.ended_row(tenant, run_id) if run_id else None) is not None:
-            found = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
+            attempts = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
         else:
-            found = []
-        return [one for one in found if one.task == task]
+            attempts = []
+        return [attempt for attempt in attempts if attempt.task == task]
 
     async def _stored_attempts(self, number: int) -> list[AttemptRecord]:
         """Of a run with many, decoded in portions: other requests have their turn between them."""
@@ -137,20 +137,20 @@ class QueryService:
             "unknown_node", f"run {shortened(run_id, 128)!r} has no node {shortened(node, 128)!r}", path="node"
         )
 
-    async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
-        """One page, newest first, and the number before which the next one begins (0: none)."""
-        self._context.tenant(wanted.tenant)
+    async def runs(self, query: RunFilter) -> tuple[list[wire.Run], int]:
+        """Return one page, newest first, and the number before which the next page begins (0: none)."""
+        self._context.tenant(query.tenant)
         if self._context.shared:
             end = self._context.number + 1 << NUMBER_BITS
-            wanted = msgspec.structs.replace(wanted, before=min(wanted.before or end, end))
+            query = msgspec.structs.replace(query, before=min(query.before or end, end))
         # Before the store is asked: what is written meanwhile is in neither.
         left = self._context.live.books.recently_left()
 
-        stored = await self._context.store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
+        stored = await self._context.store.list_runs(msgspec.structs.replace(query, limit=query.limit + 1))
         stored = [row for row in stored if row.number >> NUMBER_BITS == self._context.number]  # others are further down
-        found = reads.page(self._context.state, self._context.live.books, wanted, stored, left)
+        page = reads.page(self._context.state, self._context.live.books, query, stored, left)
         await self._context.until_durable()
-        return found
+        return page
 
     def filter(
         self, *, workflow: str = "", states: Sequence[str] = (), schedule: str = "", before: int = 0, limit: int = 50,
@@ -218,15 +218,15 @@ class QueryService:
         return await self._context.archives.journal(self._context.number, after=after, limit=limit)
 
     async def head(self) -> wire.PartitionHead:
-        """From the store: whoever asks wants to know what is durable."""
-        found, gauge = await self._context.store.read_head(self._context.number), self._context.state.gauge
+        """Read the head from the store, because callers want to know what is durable."""
+        head, gauge = await self._context.store.read_head(self._context.number), self._context.state.gauge
         return wire.PartitionHead(
             partition=self._context.number,
-            epoch=found.epoch,
-            seq=found.seq,
-            tick=found.tick,
-            hash=found.hash.hex(),
-            watermark=found.watermark,
+            epoch=head.epoch,
+            seq=head.seq,
+            tick=head.tick,
+            hash=head.hash.hex(),
+            watermark=head.watermark,
             dispatch_held=(gauge.pause_reason or "paused") if gauge.paused else "",
         )
 
@@ -294,25 +294,25 @@ class QueryService:
         return wire.WorkflowDetail(**msgspec.structs.asdict(head), document=document)
 
     async def known(self, ids: Sequence[str], *, tenant: str = TENANT) -> list[str]:
-        """Those of the ids whose runs live here, or ended here and are not in the store yet; durable."""
+        """Return those of the ids whose runs live here, or ended here and are not in the store yet; durable."""
         runs, left = self._context.tenant(tenant).runs, self._context.live.books.find_left
-        found = [one for one in ids if runs.get(one) is not None or left(tenant, one) is not None]
+        known = [run_id for run_id in ids if runs.get(run_id) is not None or left(tenant, run_id) is not None]
         await self._context.until_durable()
-        return found
+        return known
 
     def queues(self) -> list[wire.Queue]:
         return reads.queues(self._context.state)
 
     def workers(self) -> list[wire.Worker]:
         now_ms, mono_ms = self._context.clock.wall_ms(), self._context.clock.mono_ms()
-        found: list[wire.Worker] = []
-        for worker in sorted(self._context.state.workers.values(), key=lambda one: one.id):
+        workers: list[wire.Worker] = []
+        for worker in sorted(self._context.state.workers.values(), key=lambda entry: entry.id):
             registered = self._workers.registered.get(worker.id)
             heard_ms = now_ms - (mono_ms - registered.session.heard_ms) if registered is not None else 0
             profile = registered.profile if registered is not None else None
             application, _, version = worker.labels.get(PIN_LABEL, "").rpartition("@")
             latest = latest_name(self._context.state.tenants.get(TENANT), application)
-            found.append(
+            workers.append(
                 wire.Worker(
                     id=worker.id,
                     queues=worker.queues,
@@ -327,14 +327,14 @@ class QueryService:
                     latest=version == latest if latest else None,
                 )
             )
-        return found
+        return workers
 
     async def run_of_task(self, task: int, *, tenant: str = TENANT) -> wire.RunDetail:
         """The run that a task belongs to. A child of a map is found by its number only while it lives."""
         run_id = await self._run_id_of(task, tenant)
         if run_id is not None:
             detail = await self.run(run_id, tenant=tenant)
-            if any(one.id == str(task) for one in detail.tasks):
+            if any(entry.id == str(task) for entry in detail.tasks):
                 return detail
         raise Refused("unknown_task", f"there is no task {task}; look at the tasks of its run", path="task")
 
@@ -347,8 +347,8 @@ class QueryService:
         live = self._context.state.tasks.get(task)
         if live is not None:
             return live.run.id if live.run.tenant.id == tenant else None
-        found, _ = await self.runs(RunFilter(tenant, before=task + 1, limit=1))
-        return found[0].id if found else None
+        runs, _ = await self.runs(RunFilter(tenant, before=task + 1, limit=1))
+        return runs[0].id if runs else None
 
     # ---- following
 

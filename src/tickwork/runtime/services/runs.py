@@ -47,7 +47,8 @@ class RunService:
         tenant: str = TENANT,
         new_id: Callable[[], str] | None = None,
     ) -> list[wire.Submitted | wire.Rejected]:
-        """All of them in one call; each is accepted or refused on its own. `new_id` names those without a name."""
+        """Submit all runs in one call; each is accepted or refused on its own. `new_id` makes ids for runs without
+        one."""
         new_id = new_id or self._context.ids.new
         requests: list[inp.Input] = []
         payloads: list[Payload] = []
@@ -59,12 +60,12 @@ class RunService:
                 requests.append(inp.Submit(by, tenant, new_id(), submission.workflow))
                 continue
             try:
-                one = await self._submission(submission, by, tenant, payloads, new_id)
+                command = await self._submission(submission, by, tenant, payloads, new_id)
             except Refused as error:
                 refused[index] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
                 continue
             facts = facts or bool(submission.key or submission.id)
-            requests.append(one)
+            requests.append(command)
         answers: dict[int, CommandResult] = {}
         if requests:
             letter = self._context.post(requests, payloads, facts=facts)
@@ -158,8 +159,8 @@ class RunService:
             await self._bring_back(row)
         payloads: list[Payload] = []
         given = {node: await self._taken(value, f"values.{node}", payloads) for node, value in (values or {}).items()}
-        asked = inp.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
-        await self._context.command(asked, payloads, facts=True)
+        command = inp.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
+        await self._context.command(command, payloads, facts=True)
 
     async def _taken(self, value: Any, path: str, payloads: list[Payload]) -> Value:
         """A value that somebody sends to a run, of any size up to the limit of inputs."""
@@ -234,7 +235,7 @@ class RunService:
                     raise Refused("unknown_definition", "that version is not here", path="definition")
                 inputs = await self._large_inputs(request.inputs, plan, payloads)
         new = new_id or self._context.ids.new()
-        asked = inp.Rerun(
+        command = inp.Rerun(
             by,
             tenant,
             new,
@@ -245,7 +246,7 @@ class RunService:
             request.inputs is not None,
             request.from_start,
         )
-        await self._context.command(asked, payloads)
+        await self._context.command(command, payloads)
         return new
 
     async def decide(
@@ -256,8 +257,9 @@ class RunService:
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payloads: list[Payload] = []
         payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
-        asked = inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
-        message = (await self._context.command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
+        command = inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
+        # The message is "2 waiting", or empty where the signal went to one run.
+        message = (await self._context.command(command, payloads)).message
         return wire.Heard(detail=message, waiting=int(message.partition(" ")[0]) if message else 1)
 
 
@@ -287,22 +289,22 @@ def _rerun_id(run_id: str, key: str) -> str:
 def _in_order(
     count: int, requests: list[inp.Input], answers: dict[int, CommandResult], refused: dict[int, wire.Rejected]
 ) -> list[wire.Submitted | wire.Rejected]:
-    found: list[wire.Submitted | wire.Rejected] = []
+    outcomes: list[wire.Submitted | wire.Rejected] = []
     posted = 0
-    for place in range(count):
-        if place in refused:
-            found.append(refused[place])
+    for position in range(count):
+        if position in refused:
+            outcomes.append(refused[position])
             continue
-        one: Any = requests[posted]
+        request: Any = requests[posted]
         answer = answers.get(posted)
         posted += 1
         if answer is None:
-            found.append(wire.Submitted(id=one.run_id))
+            outcomes.append(wire.Submitted(id=request.run_id))
         elif answer.code:
-            found.append(_rejected(one, answer))
+            outcomes.append(_rejected(request, answer))
         else:
-            found.append(wire.Submitted(id=answer.run_id, duplicate=True))
-    return found
+            outcomes.append(wire.Submitted(id=answer.run_id, duplicate=True))
+    return outcomes
 
 
 def _rejected(request: inp.Submit, answer: CommandResult) -> wire.Rejected:

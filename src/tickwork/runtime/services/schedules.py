@@ -72,19 +72,21 @@ class ScheduleService:
         await self._context.command(put)
         return self.preview_of(name, request, self._context.tenant(tenant).schedules.get(name), tenant, owner)
 
-    async def apply(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
-        check_name(wanted.owner, path="owner", kind="owner")
-        asked = self.set_of(wanted.owner, wanted.schedules, self._context.tenant(tenant).plans, by=by, tenant=tenant)
-        if not wanted.dry_run:
-            await self._context.command(asked)
+    async def apply(self, request: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
+        check_name(request.owner, path="owner", kind="owner")
+        command = self.set_of(
+            request.owner, request.schedules, self._context.tenant(tenant).plans, by=by, tenant=tenant
+        )
+        if not request.dry_run:
+            await self._context.command(command)
         held = self._context.tenant(tenant).schedules
-        applied = (held.get(name) for name in sorted(wanted.schedules))
-        return [views.schedule(one) for one in applied if one is not None and not one.archived]
+        applied = (held.get(name) for name in sorted(request.schedules))
+        return [views.schedule(schedule) for schedule in applied if schedule is not None and not schedule.archived]
 
     def set_of(
         self,
         owner: str,
-        wanted: Mapping[str, wire.ScheduleRequest],
+        requests: Mapping[str, wire.ScheduleRequest],
         plans: Mapping[str, Plan],
         *,
         by: str,
@@ -93,9 +95,9 @@ class ScheduleService:
     ) -> inp.ApplySchedules:
         """A whole set, checked as the machine will check it."""
         puts = []
-        for name, one in sorted(wanted.items()):
+        for name, request in sorted(requests.items()):
             path = f"schedules.{name}"
-            put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
+            put = put_of(name, request, by=by, tenant=tenant, owner=owner, path=path)
             self._check_no_endpoint(name, tenant, path=path)
             with in_words(path):
                 check_put(self._context.state, put, plans=plans, queues=queues)
@@ -113,18 +115,18 @@ class ScheduleService:
             raise Refused("illegal_move", f"{name} is an endpoint, which is archived and not deleted", path="schedule")
         await self._context.command(inp.RemoveSchedule(by, tenant, name))
 
-    async def steer(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self._context.command(inp.SteerSchedule(by, tenant, name, deed))
+    async def steer(self, name: str, action: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._context.command(inp.SteerSchedule(by, tenant, name, action))
 
     async def advise(self, name: str, request: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(request.interval, "interval")
         at_ms = instant_ms(request.at, path="at") if request.at else None
         now_ms = self._context.now_ms()
         ttl_ms = duration_ms(request.ttl, path="ttl") if request.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
-        asked = inp.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, request.reason, request.cost)
+        command = inp.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, request.reason, request.cost)
         with in_words():
-            check_advice(self._context.state, asked, now_ms=now_ms)
-        await self._context.command(asked)
+            check_advice(self._context.state, command, now_ms=now_ms)
+        await self._context.command(command)
         return self.get(name, tenant=tenant)
 
     async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:
@@ -205,16 +207,16 @@ class ScheduleService:
         missing = tuple(occurrence_id(schedule.name, due_ms) for due_ms in dues_ms if due_ms not in known)
         return msgspec.structs.replace(plan, run_ids=missing, known=len(known))
 
-    async def steer_backfill(self, number: int, deed: str, *, by: str, tenant: str = TENANT) -> None:
-        await self._context.command(inp.SteerBackfill(by, tenant, number, deed))
+    async def steer_backfill(self, number: int, action: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._context.command(inp.SteerBackfill(by, tenant, number, action))
 
     async def backfills(self, *, tenant: str = TENANT, limit: int = 50) -> list[wire.Backfill]:
-        """Those under way, then those that ended, newest first."""
+        """Return the backfills under way, then those that ended, newest first."""
         state = self._context.state
         live = [
-            views.backfill(one.schedule.name, views.row_of(one))
-            for _, one in sorted(state.backfills.items(), reverse=True)
-            if one.schedule.tenant.id == tenant
+            views.backfill(backfill.schedule.name, views.row_of(backfill))
+            for _, backfill in sorted(state.backfills.items(), reverse=True)
+            if backfill.schedule.tenant.id == tenant
         ]
         unwritten = self._context.live.books.left_backfills(tenant)
         stored = await self._context.store.list_backfills(tenant, limit=limit)
@@ -253,18 +255,22 @@ class ScheduleService:
         return known
 
     async def _begun(self, tenant: str, name: str, dues_ms: Sequence[int]) -> set[int]:
-        """Those that have a run: here, in the store or in the archive. Asked for in the order in which runs move on,
-        and at the end once more for one that came back."""
+        """Return the times that have a run: here, in the store or in the archive. The lookups follow the order in which
+        runs move, and the last one covers a run that came back meanwhile."""
         owner, books = self._context.tenant(tenant), self._context.live.books
         ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
 
         def here() -> set[str]:
-            return {one for one in ids if owner.runs.get(one) is not None or books.find_left(tenant, one) is not None}
+            return {
+                run_id
+                for run_id in ids
+                if owner.runs.get(run_id) is not None or books.find_left(tenant, run_id) is not None
+            }
 
-        found = here()
+        known = here()
         if ids:
-            found |= await retry_until_available(lambda: self._context.archives.known(tenant, list(ids)))
-        return {ids[one] for one in found | here()}
+            known |= await retry_until_available(lambda: self._context.archives.known(tenant, list(ids)))
+        return {ids[run_id] for run_id in known | here()}
 
     async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[FateRange]:
         """All of them, however many; some may come twice."""
@@ -285,14 +291,14 @@ class ScheduleService:
     def page(
         self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
     ) -> wire.Schedules:
-        """A page by name, those after `after`."""
+        """Return a page by name, beginning after `after`."""
         owner = self._context.state.tenants.get(tenant)
-        found = [
-            one for name, one in (owner.schedules.items() if owner is not None else ())
-            if name > after and one.archived is archived and group in ("", one.terms.group)
+        schedules = [
+            schedule for name, schedule in (owner.schedules.items() if owner is not None else ())
+            if name > after and schedule.archived is archived and group in ("", schedule.terms.group)
         ][: limit + 1]  # fmt: skip
-        shown = tuple(views.schedule(one) for one in found[:limit])
-        return wire.Schedules(schedules=shown, next=found[limit - 1].name if len(found) > limit else None)
+        shown = tuple(views.schedule(schedule) for schedule in schedules[:limit])
+        return wire.Schedules(schedules=shown, next=schedules[limit - 1].name if len(schedules) > limit else None)
 
     def preview(self, name: str, request: wire.ScheduleRequest, *, tenant: str = TENANT) -> wire.SchedulePreview:
         """What this schedule would do, without putting it. One that names a workflow is checked as if it were put."""
@@ -313,7 +319,7 @@ class ScheduleService:
             rhythm = rhythm_of(state, self._context.tenant(tenant), name, when)
         now_ms, zone, left = self._context.now_ms(), state.zones.get(when.zone), left_of(request.max_runs, old)
         times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(request)
-        found = [
+        warnings = [
             *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
             *told.of_terms(terms, left),
             *told.of_name(when, name, owner),
@@ -321,21 +327,21 @@ class ScheduleService:
         return wire.SchedulePreview(
             says=told.describe(when, seed=f"{tenant}/{name}", rhythm=rhythm),
             next=tuple(wire.Time(utc=instant(at_ms), local=local) for at_ms, local in times),
-            warnings=tuple(wire.ScheduleWarning(code=one.code, text=one.text) for one in found),
+            warnings=tuple(wire.ScheduleWarning(code=warning.code, text=warning.text) for warning in warnings),
             tzdata=state.zones.version,
         )
 
     def next_occurrences(
         self, *, days: int, tenant: str = TENANT, name: str = "", after: str = "", limit: int = 10_000
     ) -> wire.Upcoming:
-        """What is expected within so many days, by time: a page of it, those after `after`."""
+        """Return a page of the occurrences that are due within so many days, by time, beginning after `after`."""
         now_ms, owner = self._context.now_ms(), self._context.tenant(tenant)
         every = (schedule for one_name, schedule in owner.schedules.items() if name in ("", one_name))
-        times = upcoming(every, now_ms, now_ms + days * DAY_MS, _place(after) if after else (0, ""))
-        found = list(islice(times, limit + 1))
-        more = f"{found[limit - 1][0]}-{found[limit - 1][1]}" if len(found) > limit else None
+        times = upcoming(every, now_ms, now_ms + days * DAY_MS, _position_of(after) if after else (0, ""))
+        occurrences = list(islice(times, limit + 1))
+        more = f"{occurrences[limit - 1][0]}-{occurrences[limit - 1][1]}" if len(occurrences) > limit else None
         return wire.Upcoming(
-            occurrences=tuple(self._due(tenant, one_name, at_ms) for at_ms, one_name in found[:limit]), next=more
+            occurrences=tuple(self._due(tenant, one_name, at_ms) for at_ms, one_name in occurrences[:limit]), next=more
         )
 
     def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:
@@ -345,7 +351,7 @@ class ScheduleService:
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
     ) -> wire.Occurrences:
-        """What became of a schedule's occurrences, oldest first; also of one that was removed."""
+        """Return what became of a schedule's occurrences, oldest first. A removed schedule still has them."""
         await self._context.until_durable()
         from_ms = instant_ms(start, path="start") if start else 0
         to_ms = instant_ms(end, path="end") if end else self._context.now_ms() + 1
@@ -355,9 +361,9 @@ class ScheduleService:
         for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
             if span.from_ms < to_ms and span.to_ms >= from_ms:
                 spans[span.from_ms, span.schedule, span.backfill] = span
-        found = [views.occurrence(spans[span]) for span in sorted(spans)]
-        more = found[limit - 1].from_at if len(found) > limit else None
-        return wire.Occurrences(occurrences=tuple(found[:limit]), next=more)
+        occurrences = [views.occurrence(spans[span]) for span in sorted(spans)]
+        more = occurrences[limit - 1].from_at if len(occurrences) > limit else None
+        return wire.Occurrences(occurrences=tuple(occurrences[:limit]), next=more)
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""
@@ -378,8 +384,8 @@ def _has_times_of(span: FateRange, schedule: Schedule | None) -> bool:
     return len(times) == span.count and (times[0], times[-1]) == (span.from_ms, span.to_ms)
 
 
-def _place(cursor: str) -> tuple[int, str]:
-    """Where a page ended: the time and the name of its last one."""
+def _position_of(cursor: str) -> tuple[int, str]:
+    """Return where the page before ended: the time and the name of its last occurrence."""
     at, _, name = cursor.partition("-")
     if not at.isdecimal() or len(at) > CURSOR_DIGITS_MAX:
         raise Refused("bad_cursor", "a cursor is `next` of the page before", path="query.cursor")

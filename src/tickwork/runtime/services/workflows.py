@@ -89,18 +89,18 @@ class WorkflowService:
         then the versions of applications, the latest last. Schedules live at home."""
         owner, documents = self._context.tenant(tenant), self._context.state.documents
         plain = [plan.hash for plan in owner.plans.values() if not plan.name.startswith(PREFIX)]
-        found = [wire.Publication(documents=tuple(msgspec.json.decode(documents[one]) for one in plain))]
+        publications = [wire.Publication(documents=tuple(msgspec.json.decode(documents[digest]) for digest in plain))]
         for application, versions in sorted(owner.applications.items()):
             for version in by_age(versions):
                 if version.declared is not None and all(
                     workflow in documents for workflow in version.workflows.values()
                 ):
                     own = tuple(msgspec.json.decode(documents[workflow]) for workflow in version.workflows.values())
-                    found.append(wire.Publication(documents=own, application=application, version=version.name))
-        return found
+                    publications.append(wire.Publication(documents=own, application=application, version=version.name))
+        return publications
 
     def versions(self, application: str = "", *, tenant: str = TENANT) -> list[wire.AppVersion]:
-        """Newest first; of one application, or of all."""
+        """Return the versions of one application, or of all, newest first."""
         owner = self._context.tenant(tenant)
         if application and application not in owner.applications:
             raise Refused(
@@ -111,24 +111,24 @@ class WorkflowService:
         for worker in self._context.state.workers.values():
             pin = worker.labels.get(PIN_LABEL, "")
             having[pin] = having.get(pin, 0) + 1
-        found = []
+        rows = []
         for name, versions in sorted(owner.applications.items()):
             latest = latest_of(versions)
-            for one in versions.values() if application in ("", name) else ():
-                pin = pin_of(name, one.name)
+            for entry in versions.values() if application in ("", name) else ():
+                pin = pin_of(name, entry.name)
                 view = wire.AppVersion(
                     application=name,
-                    version_id=one.number,
-                    version_name=one.name,
-                    version_timestamp=instant(one.timestamp_ms),
-                    created_at=instant(one.created_ms),
-                    latest=one is latest,
+                    version_id=entry.number,
+                    version_name=entry.name,
+                    version_timestamp=instant(entry.timestamp_ms),
+                    created_at=instant(entry.created_ms),
+                    latest=entry is latest,
                     workers=having.get(pin, 0),
                     stranded=waiting.get(pin, 0),
-                    kept=one.declared is not None,
+                    kept=entry.declared is not None,
                 )
-                found.append((one.timestamp_ms, one.number, view))
-        return [view for *_, view in sorted(found, key=lambda row: row[:2], reverse=True)]
+                rows.append((entry.timestamp_ms, entry.number, view))
+        return [view for *_, view in sorted(rows, key=lambda row: row[:2], reverse=True)]
 
     def workflows_of(self, application: str, *, tenant: str = TENANT) -> list[str]:
         """What the latest version of an application declares, in its order."""
@@ -146,10 +146,10 @@ class WorkflowService:
     async def set_latest_version(
         self, version: str, application: str = "", *, by: str, tenant: str = TENANT
     ) -> wire.AppVersion:
-        """Its definitions and schedules are those of the application from now on."""
+        """Make this version's definitions and schedules those of the application."""
         application = self._application(application, tenant)
-        wanted = version_of(self._context.tenant(tenant), application, version)
-        puts = declared_puts(wanted.declared, by) if wanted.declared is not None else []
+        target = version_of(self._context.tenant(tenant), application, version)
+        puts = declared_puts(target.declared, by) if target.declared is not None else []
         await self._context.command(inp.SetLatestVersion(by, tenant, application, version, puts))
         return self.latest_version(application, tenant=tenant)
 

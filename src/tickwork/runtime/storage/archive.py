@@ -89,33 +89,34 @@ class ArchiveReader:
     # ---- runs
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
-        """As a store does, wherever they are. Keys are not looked for in the archive: they count for a day."""
+        """Find runs as a store does, also in the archive. The archive is not searched for keys: they count for a
+        day."""
         if not ids:
             return await self._store.find_runs(tenant, ids=ids, keys=keys)
         rows, archived = await asyncio.gather(
             self._store.find_runs(tenant, ids=ids, keys=keys), self._store.archived(tenant, ids)
         )
         here = {row.id for row in rows}
-        for one in archived:
-            bundle = await self._bundle(one.object, one.number) if one.id not in here else None
+        for run in archived:
+            bundle = await self._bundle(run.object, run.number) if run.id not in here else None
             if bundle is not None:
                 rows.append(bundle.row)
         return rows
 
     async def known(self, tenant: str, ids: Sequence[str]) -> set[str]:
-        """Which of these ids are taken, here or in the archive. In this order: a run that is archived meanwhile is seen
-        in one of them."""
+        """Return which of these ids are taken, here or in the archive. The store is read first, so a run that is
+        archived meanwhile is seen in at least one of them."""
         here = {row.id for row in await self._store.find_runs(tenant, ids=ids, keys=())}
-        return here | {one.id for one in await self._store.archived(tenant, ids)}
+        return here | {run.id for run in await self._store.archived(tenant, ids)}
 
     def opened(self, number: int) -> RunBundle | None:
         """The archived run that `find_runs` found of late."""
         return self._opened.get(number)
 
     async def earlier(self, tenant: str, run_id: str) -> RunBundle | None:
-        """What the archive knows of a run, also where it came back since."""
-        for one in await self._store.archived(tenant, [run_id]):
-            return await self._bundle(one.object, one.number)
+        """Return what the archive holds of a run, even if the run has come back since."""
+        for run in await self._store.archived(tenant, [run_id]):
+            return await self._bundle(run.object, run.number)
         return None
 
     async def _bundle(self, object_: str, number: int) -> RunBundle | None:
@@ -125,7 +126,7 @@ class ArchiveReader:
             data = await self._artifacts.get(object_)
             if data is None:
                 return None
-            bundles = {one.row.number: one for one in unpacked(data)}
+            bundles = {entry.row.number: entry for entry in unpacked(data)}
             _remember(self._kept, object_, bundles, OBJECTS_KEPT)
         bundle = bundles.get(number)
         if bundle is None:
@@ -134,19 +135,19 @@ class ArchiveReader:
         return bundle
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
-        """Wherever they are. A value may be made of what children of another run gave: of one that it has called, and
-        that ended long ago."""
-        found = await self._store.read_children(run, step)
-        if found:
-            return found
+        """Read children from the store or the archive. A value may consist of results of another run's children: of a
+        run that was called and ended long ago."""
+        rows = await self._store.read_children(run, step)
+        if rows:
+            return rows
         opened = list(self._opened.values())
-        if found := [(c.child, c.value) for one in opened for c in one.children if (c.run, c.step) == (run, step)]:
-            return found
+        if rows := [(c.child, c.value) for bundle in opened for c in bundle.children if (c.run, c.step) == (run, step)]:
+            return rows
         for archive in await self._store.archives_over(run >> NUMBER_BITS, kind=RUNS, number=run):
             data = await self._artifacts.get(archive.object)
-            children = [c for one in unpacked(data) for c in one.children] if data is not None else []
-            if found := [(c.child, c.value) for c in children if (c.run, c.step) == (run, step)]:
-                return found
+            children = [c for bundle in unpacked(data) for c in bundle.children] if data is not None else []
+            if rows := [(c.child, c.value) for c in children if (c.run, c.step) == (run, step)]:
+                return rows
         return []
 
     async def rows_apart(self, values: Iterable[Value]) -> list[ChildRow]:
@@ -204,14 +205,14 @@ class ArchiveReader:
         return rows
 
     async def log_chunks(self, task: int, attempt: int, *, after: int) -> list[ArchivedLogChunk]:
-        """Pieces of a log that left for the archive, in their order."""
-        found: dict[int, ArchivedLogChunk] = {}
+        """Return the archived chunks of a log, in order."""
+        chunks: dict[int, ArchivedLogChunk] = {}
         for archive in await self._store.archives_over(task >> NUMBER_BITS, kind=LOGS, number=task):
             data = await self._artifacts.get(archive.object)
-            for one in unpacked_logs(data) if data is not None else ():
-                if (one.row.task, one.row.attempt) == (task, attempt) and one.row.chunk > after:
-                    found[one.row.chunk] = one
-        return [found[chunk] for chunk in sorted(found)]
+            for archived in unpacked_logs(data) if data is not None else ():
+                if (archived.row.task, archived.row.attempt) == (task, attempt) and archived.row.chunk > after:
+                    chunks[archived.row.chunk] = archived
+        return [chunks[chunk] for chunk in sorted(chunks)]
 
     async def read_head(self, partition: int) -> Head:
         return await self._store.read_head(partition)

@@ -48,16 +48,17 @@ class LogStore:
             raise Refused("log_chunk_too_large", f"a chunk of a log has at most {CHUNK_BYTES_MAX} bytes; send several")
         lines = parse(data)
         digest = await self._artifacts.put(data)
-        place = await self._place(task, attempt, chunk, digest)
-        row = LogChunk(task, attempt, place, first, len(lines), len(data), digest, self._clock.wall_ms())
+        position = await self._position(task, attempt, chunk, digest)
+        row = LogChunk(task, attempt, position, first, len(lines), len(data), digest, self._clock.wall_ms())
         self._chunks.append(row)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write())
         await asyncio.shield(self._writer)
 
-    async def _place(self, task: int, attempt: int, chunk: int, digest: str) -> int:
-        """Attempts of a failed run that is tried again are counted anew, and so are chunks of a log that its worker
-        took for ended: they go behind what is there. A chunk that comes again gets the place that it has."""
+    async def _position(self, task: int, attempt: int, chunk: int, digest: str) -> int:
+        """Return the chunk's position in the stored log. A retried run counts its attempts from the start again, and a
+        worker that took a log for ended does so with its chunks: such chunks go after the stored ones. A chunk that is
+        sent again keeps its position."""
         key = (task, attempt)
         if chunk == 0 or key not in self._offsets:
             rows = await self._store.read_log_chunks(task, attempt)
@@ -103,8 +104,8 @@ class LogStore:
 
 def parse(data: bytes) -> list[Line]:
     try:
-        found = [_lines.decode(line) for line in data.split(b"\n") if line]
-        return [(line.at, line.stream, line.text) for line in found]
+        records = [_lines.decode(line) for line in data.split(b"\n") if line]
+        return [(line.at, line.stream, line.text) for line in records]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(
             "bad_log_chunk", f'a log chunk is JSON lines {{"at": ms, "stream": "…", "text": "…"}}: {error}'

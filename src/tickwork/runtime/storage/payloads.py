@@ -101,9 +101,9 @@ class PayloadStore:
 
     async def bytes_of(self, value: Value) -> bytes:
         """The whole value as MessagePack, wherever it lies."""
-        found = self.at_hand(value)
-        if found is not None:
-            return found
+        data = self.at_hand(value)
+        if data is not None:
+            return data
         assert not isinstance(value, EncryptedValue), "subject keys come with a later issue"
         assert isinstance(value, Ref)
         name = (value.place, value.digest)

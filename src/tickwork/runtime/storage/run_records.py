@@ -36,7 +36,7 @@ _decode = msgspec.msgpack.Decoder(EndedRunFields).decode
 
 def rest_of_run(run: Run) -> bytes:
     """A `EndedRunFields`, without the detour over one: every run ends once."""
-    results = tuple(sorted(run.results.items(), key=_place)) if run.results else ()
+    results = tuple(sorted(run.results.items(), key=_step_index)) if run.results else ()
     return _encode(
         (
             run.inputs, run.submitted, run.started, run.priority, run.phases, results, run.body, run.scheduled_ms,
@@ -45,7 +45,7 @@ def rest_of_run(run: Run) -> bytes:
     )  # fmt: skip
 
 
-def _place(pair: tuple[int, Value]) -> int:
+def _step_index(pair: tuple[int, Value]) -> int:
     return pair[0]
 
 

@@ -110,14 +110,14 @@ def schedule_request(name: str, request: wire.EndpointRequest) -> wire.ScheduleR
 
 
 def in_words_of_request(error: Refused, path: str) -> Refused:
-    """The same refusal, with the fields as whoever asked calls them."""
+    """Return the same refusal, with the field names of the request."""
     at = f"{path}." if path else ""
     if isinstance(error, InvalidDefinition):
-        found = [
+        problems = [
             msgspec.structs.replace(problem, path=at + problem.path.removeprefix(_IN_NODE))
             for problem in error.problems
         ]
-        return InvalidDefinition(found)
+        return InvalidDefinition(problems)
     word = word_of(error.path)
     return Refused(error.code, error.message, path=(at + _FIELDS.get(word, word)).rstrip("."))
 

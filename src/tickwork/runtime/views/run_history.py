@@ -195,12 +195,12 @@ class HistoryReader:
     # ---- the journal
 
     async def _row(self, seq: int, later: Sequence[int]) -> Row:
-        """One row, its place in the chain verified. `later` are rows that are wanted next."""
+        """Return one row after verifying its position in the chain. `later` are the rows to be read next."""
         before = self._last if self._last is not None and self._last.seq == seq - 1 else None
         if seq not in self._ahead or (before is None and seq > 1 and seq - 1 not in self._ahead):
             self._ahead = {}
             after = seq - 1 if before is not None or seq == 1 else seq - 2
-            end = max((one for one in later if one <= seq + ROWS_TOGETHER), default=seq)
+            end = max((position for position in later if position <= seq + ROWS_TOGETHER), default=seq)
             while after < end:
                 rows = await self._archives.journal(self._partition, after=after, limit=end - after)
                 self._ahead |= {row.seq: row for row in rows}

@@ -93,7 +93,9 @@ class RunDraft(msgspec.Struct):
 
 def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
     clock = state.settings.clock
-    attempts = _by_task({(one.task, one.attempt): one for one in [*stored, *books.attempts_of(run.number)]}.values())
+    attempts = _by_task(
+        {(attempt.task, attempt.attempt): attempt for attempt in [*stored, *books.attempts_of(run.number)]}.values()
+    )
     progress = {held.row.task: held for held in books.open_of(run.number)}
     tasks: list[tuple[dict[str, Any], Value]] = []
     for step in run.plan.steps:
@@ -135,10 +137,10 @@ def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:
 
 
 def _by_task(attempts: Iterable[AttemptRecord]) -> dict[int, list[AttemptRecord]]:
-    found: dict[int, list[AttemptRecord]] = {}
+    by_task: dict[int, list[AttemptRecord]] = {}
     for attempt in attempts:
-        found.setdefault(attempt.task, []).append(attempt)
-    return found
+        by_task.setdefault(attempt.task, []).append(attempt)
+    return by_task
 
 
 def _task_view(
@@ -214,42 +216,42 @@ def attempt_view(row: AttemptRecord, held: Any = None) -> wire.Attempt:
 # ---- lists
 
 
-def live_runs(state: State, wanted: RunFilter) -> Iterator[Run]:
-    """Unfinished runs, newest first, looked at block by block."""
+def live_runs(state: State, query: RunFilter) -> Iterator[Run]:
+    """Yield unfinished runs, newest first, block by block."""
     blocks = state.runs.blocks
     for block in sorted(blocks, reverse=True):
         for number, run in sorted(blocks[block].items(), key=lambda pair: -pair[0]):
-            if wanted.before and number >= wanted.before:
+            if query.before and number >= query.before:
                 continue
-            if wanted.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
+            if query.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
                 yield run
 
 
 def page(
-    state: State, books: WriteBehind, wanted: RunFilter, stored: list[RunRow], left_before: list[RunRow]
+    state: State, books: WriteBehind, query: RunFilter, stored: list[RunRow], left_before: list[RunRow]
 ) -> tuple[list[wire.Run], int]:
-    """One page of runs, and the number from which the next one begins (0: none). `left_before` are runs that were
-    not stored when the store was asked."""
+    """Return one page of runs, and the number from which the next page begins (0: none). `left_before` are runs that
+    were not stored yet when the store was read."""
     clock = state.settings.clock
-    live = ((run.number, summary(run, clock)) for run in live_runs(state, wanted))
+    live = ((run.number, summary(run, clock)) for run in live_runs(state, query))
     left = sorted(
-        ((row.number, row_summary(row)) for row in [*books.recently_left(), *left_before] if wanted.fits(row)),
+        ((row.number, row_summary(row)) for row in [*books.recently_left(), *left_before] if query.fits(row)),
         key=lambda pair: -pair[0],
     )
     rows = ((row.number, row_summary(row)) for row in stored)
-    found: dict[int, wire.Run] = {}
+    views: dict[int, wire.Run] = {}
     for number, view in merge(live, left, rows, key=lambda pair: -pair[0]):
-        if number not in found and len(found) == wanted.limit:
-            return list(found.values()), min(found)
-        found.setdefault(number, view)  # a run that is live again may still have its old row
-    return list(found.values()), 0
+        if number not in views and len(views) == query.limit:
+            return list(views.values()), min(views)
+        views.setdefault(number, view)  # a run that is live again may still have its old row
+    return list(views.values()), 0
 
 
 # ---- the rest
 
 
 def workflows(state: State, tenant: str, *, among: Iterable[str] | None = None) -> list[wire.Workflow]:
-    """With the names of their schedules, or with those of them that are `among` these."""
+    """Return the workflows with the names of their schedules, or only of those that are `among` these."""
     owner = state.tenants.get(tenant)
     if owner is None:
         return []
@@ -257,7 +259,7 @@ def workflows(state: State, tenant: str, *, among: Iterable[str] | None = None) 
     for plan in owner.versions.values():
         versions[plan.name] = versions.get(plan.name, 0) + 1
     schedules: dict[str, list[str]] = {}
-    every = (one for shard in owner.schedules.shards for one in shard.values())
+    every = (entry for shard in owner.schedules.shards for entry in shard.values())
     named = (
         every if among is None else (schedule for name in among if (schedule := owner.schedules.get(name)) is not None)
     )
@@ -298,15 +300,15 @@ def queues(state: State) -> list[wire.Queue]:
 
 def depths(state: State) -> tuple[dict[tuple[str, str, int], int], int]:
     """Ready tasks by tenant, queue and priority, and since when the oldest of them has been ready (0: none is)."""
-    found: dict[tuple[str, str, int], int] = {}
+    depths: dict[tuple[str, str, int], int] = {}
     oldest_ms = 0
     for lane in state.lanes.values():
         if lane.live:
             tenant, _, queue, priority = lane.key[:4]
-            found[tenant, queue, priority] = found.get((tenant, queue, priority), 0) + lane.live
+            depths[tenant, queue, priority] = depths.get((tenant, queue, priority), 0) + lane.live
             ready_ms = lane.head().ready_ms
             oldest_ms = min(oldest_ms or ready_ms, ready_ms)
-    return found, oldest_ms
+    return depths, oldest_ms
 
 
 def shown(value: Value) -> int:

@@ -22,49 +22,51 @@ BACKFILL_STATES = {int(state): state.name.lower() for state in BackfillState}
 row_of = backfill_row
 
 
-def schedule(one: Schedule) -> wire.Schedule:
-    terms, next_ms = one.terms, 0 if is_held(one) else one.next_ms
+def schedule(schedule: Schedule) -> wire.Schedule:
+    terms, next_ms = schedule.terms, 0 if is_held(schedule) else schedule.next_ms
     return wire.Schedule(
-        name=one.name,
-        workflow=one.workflow,
-        expression=expression(one.when),
-        timezone=one.when.zone,
-        says="" if one.rhythm is None else describe(one.when, seed=f"{one.tenant.id}/{one.name}", rhythm=one.rhythm),
-        description=one.description,
-        owner=one.owner,
+        name=schedule.name,
+        workflow=schedule.workflow,
+        expression=expression(schedule.when),
+        timezone=schedule.when.zone,
+        says=""
+        if schedule.rhythm is None
+        else describe(schedule.when, seed=f"{schedule.tenant.id}/{schedule.name}", rhythm=schedule.rhythm),
+        description=schedule.description,
+        owner=schedule.owner,
         queue=terms.queue,
         overlap=terms.overlap,
         catch_up=terms.catch_up,
         automatic_backfill=terms.automatic_backfill,
         jitter=terms.jitter,
         group=terms.group,
-        paused=one.paused or is_held(one),
-        archived=one.archived,
-        pause_reason=one.pause_reason or _group_reason(one),
-        paused_until=instant_or_none(one.paused_until_ms),
+        paused=schedule.paused or is_held(schedule),
+        archived=schedule.archived,
+        pause_reason=schedule.pause_reason or _group_reason(schedule),
+        paused_until=instant_or_none(schedule.paused_until_ms),
         next_at=instant_or_none(next_ms),
-        starts_at=instant_or_none(next_ms and one.wait_ms and next_ms + one.wait_ms),
-        last_fired_at=instant_or_none(one.last_fired_ms),
-        last_success_at=instant_or_none(one.last_success_ms),
-        fired=one.fired,
-        failures=one.failures,
-        active=len(one.active),
-        buffered=len(one.buffer),
-        fates=wire.Fates(**dict(zip((FATES[fate] for fate in sorted(FATES)), one.fates, strict=True))),
-        governed=_governed(one),
-        broken=one.broken,
+        starts_at=instant_or_none(next_ms and schedule.wait_ms and next_ms + schedule.wait_ms),
+        last_fired_at=instant_or_none(schedule.last_fired_ms),
+        last_success_at=instant_or_none(schedule.last_success_ms),
+        fired=schedule.fired,
+        failures=schedule.failures,
+        active=len(schedule.active),
+        buffered=len(schedule.buffer),
+        fates=wire.Fates(**dict(zip((FATES[fate] for fate in sorted(FATES)), schedule.fates, strict=True))),
+        governed=_governed(schedule),
+        broken=schedule.broken,
     )
 
 
-def whole_schedule(one: Schedule) -> wire.Schedule:
-    return msgspec.structs.replace(schedule(one), request=request(one))
+def whole_schedule(source: Schedule) -> wire.Schedule:
+    return msgspec.structs.replace(schedule(source), request=request(source))
 
 
-def request(one: Schedule) -> wire.ScheduleRequest:
-    """What would put it just so: times and lengths are written in one way, whatever way they came in."""
-    when, terms = one.when, one.terms
+def request(schedule: Schedule) -> wire.ScheduleRequest:
+    """Return the request that would put this schedule as it is, with times and durations in canonical form."""
+    when, terms = schedule.when, schedule.terms
     return wire.ScheduleRequest(
-        workflow=one.workflow,
+        workflow=schedule.workflow,
         cron=when.cron or "",
         every=_length(when.every_ms),
         at=_instant(when.at_ms),
@@ -80,8 +82,8 @@ def request(one: Schedule) -> wire.ScheduleRequest:
         start=_instant(when.start_ms),
         end=_instant(when.end_ms),
         max_runs=terms.runs_max,
-        inputs=_value(one.inputs, "inputs") or {},
-        context=_value(one.context, "context"),
+        inputs=_value(schedule.inputs, "inputs") or {},
+        context=_value(schedule.context, "context"),
         time_input=terms.time_input,
         context_input=terms.context_input,
         queue=terms.queue,
@@ -96,8 +98,8 @@ def request(one: Schedule) -> wire.ScheduleRequest:
         jitter=terms.jitter,
         pause_after=terms.pause_after,
         group=terms.group,
-        description=one.description,
-        governor=_limits(one.governing),
+        description=schedule.description,
+        governor=_limits(schedule.governing),
     )
 
 
@@ -127,18 +129,20 @@ def expression(when: ScheduleSpec) -> str:
     return instant(when.at_ms) if when.at_ms is not None else when.rrule or ""
 
 
-def _group_reason(one: Schedule) -> str:
-    group = one.tenant.groups.get(one.terms.group) if one.terms.group else None
+def _group_reason(schedule: Schedule) -> str:
+    group = schedule.tenant.groups.get(schedule.terms.group) if schedule.terms.group else None
     if group is None or not group.paused:
         return ""
     return f"group {group.name} is paused" + (f": {group.reason}" if group.reason else "")
 
 
-def _governed(one: Schedule) -> wire.Governed | None:
-    if one.governing is None:
+def _governed(schedule: Schedule) -> wire.Governed | None:
+    if schedule.governing is None:
         return None
-    held, course, advice = is_held(one), one.course, one.advice
-    decision = None if held else one.decision  # what stood before binds nobody: the Governor is asked again afterwards
+    held, course, advice = is_held(schedule), schedule.course, schedule.advice
+    decision = (
+        None if held else schedule.decision
+    )  # what stood before binds nobody: the Governor is asked again afterwards
     hints = None
     if course is not None and course.hint_expires_ms:
         hints = wire.Hints(
@@ -150,11 +154,11 @@ def _governed(one: Schedule) -> wire.Governed | None:
             cost=advice.cost if advice is not None else 0,
         )
     return wire.Governed(
-        source=str(decision.source) if decision is not None else "paused" if held and not one.archived else "",
+        source=str(decision.source) if decision is not None else "paused" if held and not schedule.archived else "",
         candidates=tuple((str(each.source), instant(each.at_ms)) for each in decision.candidates) if decision else (),
-        min=duration_text(one.governing.min_ms) if one.governing.min_ms is not None else "",
-        max=duration_text(one.governing.max_ms) if one.governing.max_ms is not None else "",
-        failures=one.failures,
+        min=duration_text(schedule.governing.min_ms) if schedule.governing.min_ms is not None else "",
+        max=duration_text(schedule.governing.max_ms) if schedule.governing.max_ms is not None else "",
+        failures=schedule.failures,
         hints=hints,
     )
 
@@ -192,21 +196,21 @@ def backfill(schedule_name: str, row: LiveBackfill) -> wire.Backfill:
 
 
 def catch_ups(tenant: Tenant, now_ms: int, policy: str = "") -> list[wire.CatchUp]:
-    """What is late, and what would become of it; the state may be of a server that does not run."""
+    """Return what is late and what would become of it; the server of this state need not run."""
     return [
         wire.CatchUp(
-            schedule=one.schedule.name,
-            policy=one.policy,
-            late_since=instant(one.from_ms),
-            late=one.late,
-            runs=one.runs,
-            passed=one.late - one.runs,
-            fate=FATES[one.plan.fate],
-            cause=one.plan.cause,
-            first_run_at=instant(one.first_ms) if one.runs else None,
-            spread=duration_text(one.plan.spread_ms) if one.plan.spread_ms else "",
-            limit=one.limit,
-            paused=one.paused,
+            schedule=catch_up.schedule.name,
+            policy=catch_up.policy,
+            late_since=instant(catch_up.from_ms),
+            late=catch_up.late,
+            runs=catch_up.runs,
+            passed=catch_up.late - catch_up.runs,
+            fate=FATES[catch_up.plan.fate],
+            cause=catch_up.plan.cause,
+            first_run_at=instant(catch_up.first_ms) if catch_up.runs else None,
+            spread=duration_text(catch_up.plan.spread_ms) if catch_up.plan.spread_ms else "",
+            limit=catch_up.limit,
+            paused=catch_up.paused,
         )
-        for one in late_ones(tenant, now_ms, policy)
+        for catch_up in late_ones(tenant, now_ms, policy)
     ]
