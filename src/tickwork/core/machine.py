@@ -61,21 +61,21 @@ class Machine:
         self.state = state
         self.rules = rules_of(self.state.zones)
 
-    def apply(self, tick: int, asked: list[inputs.Input]) -> Outcome:
+    def apply(self, tick: int, requests: list[inputs.Input]) -> Outcome:
         state = self.state
-        begin_tick(state, tick, asked)
+        begin_tick(state, tick, requests)
         turn = TickContext(state)
-        taken = _take_inputs(turn, asked)
+        taken = _take_inputs(turn, requests)
         fired = _take_timers(turn)
         _visit_runs(turn)
         admit(turn)
         shed_load(turn)
         return Outcome(tick, taken, turn.events, turn.effects, state.closed, fired)
 
-    def fold(self, tick: int, asked: list[inputs.Input], events: list[Event]) -> None:
-        """Apply what was decided once, without deciding again."""
+    def fold(self, tick: int, requests: list[inputs.Input], events: list[Event]) -> None:
+        """Apply recorded events without deciding again."""
         state = self.state
-        begin_tick(state, tick, asked)
+        begin_tick(state, tick, requests)
         admitted = len(events) - (bool(events) and isinstance(events[-1], LoadShed))  # load is judged after admission
         for event in events[:admitted]:
             evolve(state, event)
@@ -96,22 +96,22 @@ class Machine:
         return None if due is None else max(due, state.tick + 1)
 
 
-def _take_inputs(turn: TickContext, asked: list[inputs.Input]) -> int:
+def _take_inputs(turn: TickContext, requests: list[inputs.Input]) -> int:
     events, changes_max = turn.events, max(1, turn.changes_max // 2)
-    for index, item in enumerate(asked):
+    for index, item in enumerate(requests):
         if len(events) >= changes_max:
             return index
         try:
             _RULES[type(item)](turn, index, item)
         except Refused as refused:
             refuse(turn, index, refused)
-    return len(asked)
+    return len(requests)
 
 
-def refuse(turn: TickContext, place: int, refused: Refused) -> None:
+def refuse(turn: TickContext, position: int, refused: Refused) -> None:
     """A rule raises before it emits anything, so nothing of the input is half done."""
-    turn.emit(InputRefused(place, refused.code, str(refused)))
-    turn.effects.append(CommandResult(place, "", refused.code, str(refused)))
+    turn.emit(InputRefused(position, refused.code, str(refused)))
+    turn.effects.append(CommandResult(position, "", refused.code, str(refused)))
 
 
 def _take_timers(turn: TickContext) -> int:
@@ -152,5 +152,5 @@ def _visit_runs(turn: TickContext) -> None:
 def _next_in_line(state: State) -> list[Run]:
     """At most `max_runs_per_tick` runs: those left over first, then the new ones by run id."""
     merge_fresh(state)
-    wanted = (run for run in state.line if run.wanted)
-    return list(islice(wanted, state.settings.max_runs_per_tick))
+    waiting = (run for run in state.line if run.wanted)
+    return list(islice(waiting, state.settings.max_runs_per_tick))

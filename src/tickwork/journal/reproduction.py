@@ -81,11 +81,11 @@ def before(machine: Machine) -> StateBefore:
 
 
 def decide(machine: Machine, row: Row, sealed: SealedRow, head: bytes) -> Divergence | None:
-    """The row decided again; None where its hash is the recorded one. The machine has moved on in any case."""
+    """Decide the row again. None if its hash equals the recorded one. The machine advances in any case."""
     try:
         outcome = machine.apply(row.tick, row.inputs)
-    except Exception as error:  # a defect on one of the two sides, and no reason to look away
-        return Divergence(text=f"it cannot be decided again: {_said(error)}", broken=type(error).__name__)
+    except Exception as error:  # a defect on either side is a divergence to report
+        return Divergence(text=f"it cannot be decided again: {_error_text(error)}", broken=type(error).__name__)
     if outcome.taken != len(row.inputs):
         return Divergence(text=f"{outcome.taken} of {len(row.inputs)} inputs were taken", taken=True)
     if outcome.events != row.events:
@@ -98,25 +98,25 @@ def decide(machine: Machine, row: Row, sealed: SealedRow, head: bytes) -> Diverg
 
 
 def fold(machine: Machine, row: Row) -> Divergence | None:
-    """A row of other rules: its events are applied, and must at least be possible."""
+    """Apply the events of a row that other rules decided; they must at least fit the state."""
     try:
         machine.fold(row.tick, row.inputs, row.events)
     except Exception as error:
-        return Divergence(text=f"its events do not fit the state: {_said(error)}", opaque=True)
+        return Divergence(text=f"its events do not fit the state: {_error_text(error)}", opaque=True)
     return None
 
 
 def _first_difference(recorded: list[Event], decided: list[Event]) -> Divergence:
-    for place, (was, now) in enumerate(zip(recorded, decided, strict=False)):
+    for index, (was, now) in enumerate(zip(recorded, decided, strict=False)):
         if was != now:
-            return Divergence(was, now, f"event {place} was {was}, is {now}")
-    place = min(len(recorded), len(decided))
+            return Divergence(was, now, f"event {index} was {was}, is {now}")
+    index = min(len(recorded), len(decided))
     if len(recorded) > len(decided):
-        return Divergence(recorded[place], None, f"event {place} is no longer decided: {recorded[place]}")
-    return Divergence(None, decided[place], f"event {place} is newly decided: {decided[place]}")
+        return Divergence(recorded[index], None, f"event {index} is no longer decided: {recorded[index]}")
+    return Divergence(None, decided[index], f"event {index} is newly decided: {decided[index]}")
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return shortened(f"{type(error).__name__}: {error}", 300)
 
 
@@ -150,7 +150,7 @@ def _fewest(places: list[int], differs: Callable[[list[int]], bool], trials: int
 
 
 def holds(state: StateBefore, row: Row, claim: Divergence, places: list[int], zones: Zones) -> bool:
-    """Whether the inputs at these places alone lead to the same difference."""
+    """Whether the inputs at these indexes alone lead to the same difference."""
     machine = state.machine(zones)
     try:
         outcome = machine.apply(row.tick, [row.inputs[index] for index in places])
@@ -159,21 +159,21 @@ def holds(state: StateBefore, row: Row, claim: Divergence, places: list[int], zo
     if claim.taken or claim.broken:
         return claim.taken and outcome.taken != len(places)
     new_place = {old: new for new, old in enumerate(places)} | {-1: -1}
-    for event, wanted in ((claim.again, True), (claim.was, False)):
+    for event, expected in ((claim.again, True), (claim.was, False)):
         if event is None:
             continue
         moved = _moved(event, new_place)
-        if moved is None or (moved in outcome.events) is not wanted:
+        if moved is None or (moved in outcome.events) is not expected:
             return False
     return True
 
 
 def _moved(event: Event, new_place: dict[int, int]) -> Event | None:
-    """The event as it reads beside fewer inputs; None where the one that it names is gone."""
-    place = getattr(event, "input", None)
-    if place is None:
+    """The event with its input renumbered for a shorter list; None if that input was removed."""
+    position = getattr(event, "input", None)
+    if position is None:
         return event
-    return msgspec.structs.replace(event, input=new_place[place]) if place in new_place else None
+    return msgspec.structs.replace(event, input=new_place[position]) if position in new_place else None
 
 
 # ---- the file
@@ -221,6 +221,6 @@ def _row_of(made: Reproduction) -> Row | None:
 
 
 def inputs_of(made: Reproduction) -> list[Input]:
-    """The inputs that are enough, for people."""
+    """The inputs that reproduce the difference, for display."""
     row = _row_of(made)
-    return [row.inputs[place] for place in made.inputs] if row is not None else []
+    return [row.inputs[position] for position in made.inputs] if row is not None else []

@@ -53,10 +53,10 @@ def _short(data: bytes) -> dict[str, str] | None:
     if b"\\" in data or b"{" in data[1:] or b"[" in data:
         return None
     try:
-        found = _TEXTS.decode(data)
+        texts = _TEXTS.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return found if data.count(b'"') == 4 * len(found) else None
+    return texts if data.count(b'"') == 4 * len(texts) else None
 
 
 def check_keys(data: bytes) -> None:
@@ -148,10 +148,10 @@ def _constant(word: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise Refused("json_duplicate_key", f"the key {_first_twice(pairs)!a} is given twice in one object; keep one")
-    return found
+    return members
 
 
 def _first_twice(pairs: list[tuple[str, Any]]) -> str:

@@ -61,12 +61,12 @@ class Days:
     def in_month(self, year: int, month: int) -> int:
         """The days of this month that fit, as a bitset."""
         key, memo = year * 12 + month, self._months_memo
-        found = memo.get(key)
-        if found is None:
+        days = memo.get(key)
+        if days is None:
             if len(memo) >= KEPT_MAX:
                 memo.clear()
-            found = memo[key] = self._decided(year, month)
-        return found
+            days = memo[key] = self._decided(year, month)
+        return days
 
     def _decided(self, year: int, month: int) -> int:
         fitting = 0
@@ -86,10 +86,10 @@ class Days:
             return memo[day]
         if len(memo) >= KEPT_MAX:
             memo.clear()
-        found = memo[day] = self._search_from(day) if day <= DAY_MAX else None
-        if found is not None:
-            memo[found] = found
-        return found
+        match = memo[day] = self._search_from(day) if day <= DAY_MAX else None
+        if match is not None:
+            memo[match] = match
+        return match
 
     def last_until(self, day: int) -> int | None:
         """The last day that fits, up to this one."""
@@ -98,8 +98,8 @@ class Days:
         months = self._months()
         year, month, day_of_month = civil(min(day, DAY_MAX))
         while year >= YEAR_MIN:
-            if months >> month & 1 and (found := highest_until(self.in_month(year, month), day_of_month)) >= 0:
-                return day_number(year, month, found)
+            if months >> month & 1 and (match := highest_until(self.in_month(year, month), day_of_month)) >= 0:
+                return day_number(year, month, match)
             day_of_month, month = 31, highest_until(months, month - 1)
             if month < 0:
                 year, month = year - 1, highest_until(months, 12)
@@ -109,8 +109,8 @@ class Days:
         months = self._months()
         year, month, day_of_month = civil(max(day, DAY_MIN))
         while year <= YEAR_MAX:
-            if months >> month & 1 and (found := lowest_from(self.in_month(year, month), day_of_month)) >= 0:
-                return day_number(year, month, found)
+            if months >> month & 1 and (match := lowest_from(self.in_month(year, month), day_of_month)) >= 0:
+                return day_number(year, month, match)
             day_of_month, month = 1, lowest_from(months, month + 1)
             if month < 0:
                 year, month = year + 1, lowest_from(months, 1)
@@ -120,14 +120,14 @@ class Days:
         return self.months | self.calendar.included_months if self.calendar is not None else self.months
 
 
-def special_days(found: ParsedField, year: int, month: int) -> int:
+def special_days(field: ParsedField, year: int, month: int) -> int:
     length = month_length(year, month)
     bits = 0
-    for before in members(found.from_end):
+    for before in members(field.from_end):
         bits |= 1 << length - before if before < length else 0
-    for day in members(found.nearest):
+    for day in members(field.nearest):
         bits |= 1 << nearest_workday(year, month, day) if day <= length else 0
-    if found.last_workday:
+    if field.last_workday:
         bits |= 1 << nearest_workday(year, month, length)
     return bits
 
@@ -142,16 +142,16 @@ def nearest_workday(year: int, month: int, day: int) -> int:
     return day
 
 
-def special_weekdays(found: ParsedField, year: int, month: int) -> int:
+def special_weekdays(field: ParsedField, year: int, month: int) -> int:
     length = month_length(year, month)
     first = weekday(day_number(year, month, 1))
     bits = 0
-    for wanted in members(found.last):
-        day = 1 + (wanted - first) % 7 + 28
+    for target in members(field.last):
+        day = 1 + (target - first) % 7 + 28
         bits |= 1 << (day if day <= length else day - 7)
-    for member in members(found.nth):
-        nth, wanted = divmod(member, 7)
-        bits |= 1 << 1 + (wanted - first) % 7 + 7 * nth
+    for member in members(field.nth):
+        nth, target = divmod(member, 7)
+        bits |= 1 << 1 + (target - first) % 7 + 7 * nth
     return bits
 
 
@@ -169,9 +169,11 @@ class Cron(LocalRecurrence):
     def parse(cls, text: str, *, path: str, seed: str = "") -> Self:
         """Five fields, or six with the seconds first, or a macro such as @daily."""
         words = split_fields(text, path=path)
-        found = [parse_field(word, seed=seed, path=path) for word in words]
-        *times, day, month, of_week = found
-        seconds, minutes, hours = [one.plain for one in times] if len(times) == 3 else [1, *(o.plain for o in times)]
+        fields = [parse_field(word, seed=seed, path=path) for word in words]
+        *times, day, month, of_week = fields
+        seconds, minutes, hours = (
+            [field.plain for field in times] if len(times) == 3 else [1, *(o.plain for o in times)]
+        )
         either = not words[-3].unrestricted and not words[-1].unrestricted
         days = Days.of(day, month.plain, of_week, either=either)
         if not days.possible():
@@ -196,24 +198,24 @@ class Cron(LocalRecurrence):
 
     def next_s(self, after_s: int) -> int | None:
         day, second = divmod(max(after_s + 1, DAY_MIN * DAY_S), DAY_S)
-        found = self.days.first_from(day)
-        if found == day:
+        match = self.days.first_from(day)
+        if match == day:
             time = time_from(self.hours, self.minutes, self.seconds, second)
             if time != NO_TIME:
                 return day * DAY_S + time
-            found = self.days.first_from(day + 1)
-        return None if found is None else found * DAY_S + time_from(self.hours, self.minutes, self.seconds, 0)
+            match = self.days.first_from(day + 1)
+        return None if match is None else match * DAY_S + time_from(self.hours, self.minutes, self.seconds, 0)
 
     def prev_s(self, before_s: int) -> int | None:
         day, second = divmod(min(before_s - 1, DAY_MAX * DAY_S + DAY_S - 1), DAY_S)
-        found = self.days.last_until(day)
-        if found == day:
+        match = self.days.last_until(day)
+        if match == day:
             time = time_until(self.hours, self.minutes, self.seconds, second)
             if time != NO_TIME:
                 return day * DAY_S + time
-            found = self.days.last_until(day - 1)
+            match = self.days.last_until(day - 1)
         last = DAY_S - 1
-        return None if found is None else found * DAY_S + time_until(self.hours, self.minutes, self.seconds, last)
+        return None if match is None else match * DAY_S + time_until(self.hours, self.minutes, self.seconds, last)
 
 
 def _hopeless(words: list[FieldText], days: Days) -> FieldText:

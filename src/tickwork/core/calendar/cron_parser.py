@@ -186,7 +186,7 @@ def _special_weekday(item: str) -> ParsedField | None:
 def _hashed_bits(field: Field, seed: str, low: str | None, high: str | None, step: str | None) -> int:
     start, end = field.low, field.hashed_high or field.high
     if low is not None and high is not None:
-        start, end = (_number(one, field.low, field.high, "number") for one in (low, high))
+        start, end = (_number(bound, field.low, field.high, "number") for bound in (low, high))
         if start > end:
             raise ValueError("the range of 'H' starts after its end")
     every = _number(step, 1, end - start + 1, "step") if step else 0
@@ -229,6 +229,6 @@ def _number(text: str, low: int, high: int, what: str) -> int:
     if not re.fullmatch(r"[0-9]{1,4}", text):
         raise ValueError(f"a {what} is missing" if not text else f"{shortened(text, 20)!r} is not a {what}")
     if not low <= int(text) <= high:
-        said = "a step of " if what == "step" else ""
-        raise ValueError(f"{said}{int(text)} is not between {low} and {high}")
+        prefix = "a step of " if what == "step" else ""
+        raise ValueError(f"{prefix}{int(text)} is not between {low} and {high}")
     return int(text)

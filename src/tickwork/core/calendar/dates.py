@@ -47,9 +47,9 @@ def civil(day: int) -> tuple[int, int, int]:
 
 def parse_date(text: str, *, path: str) -> int:
     """`2026-12-24` as a day number."""
-    found = _DATE.fullmatch(text)
-    if found is not None:
-        year, month, day = (int(part) for part in found.groups())
+    match = _DATE.fullmatch(text)
+    if match is not None:
+        year, month, day = (int(part) for part in match.groups())
         if year >= YEAR_MIN and 1 <= month <= 12 and 1 <= day <= month_length(year, month):
             return day_number(year, month, day)
     raise Refused("invalid_date", f"{text[:40]!a} is not a date; write it like 2026-12-24", path=path)
@@ -83,38 +83,38 @@ def bits_of(numbers: Iterable[int]) -> int:
 
 
 def members(bits: int) -> list[int]:
-    """What a set holds, in order."""
-    found = []
+    """The members of a bitset, in ascending order."""
+    numbers = []
     while bits:
         lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
+        numbers.append(lowest.bit_length() - 1)
         bits ^= lowest
-    return found
+    return numbers
 
 
 def time_from(hours: int, minutes: int, seconds: int, second: int) -> int:
     """The first second of a day whose hour, minute and second are in these sets, from this one on; or -1."""
     hour, minute, second = second // HOUR_S, second // MINUTE_S % 60, second % 60
     if hours >> hour & 1:
-        if minutes >> minute & 1 and (found := lowest_from(seconds, second)) >= 0:
-            return hour * HOUR_S + minute * MINUTE_S + found
-        if (found := lowest_from(minutes, minute + 1)) >= 0:
-            return hour * HOUR_S + found * MINUTE_S + lowest_from(seconds, 0)
-    if (found := lowest_from(hours, hour + 1)) >= 0:
-        return found * HOUR_S + lowest_from(minutes, 0) * MINUTE_S + lowest_from(seconds, 0)
+        if minutes >> minute & 1 and (unit := lowest_from(seconds, second)) >= 0:
+            return hour * HOUR_S + minute * MINUTE_S + unit
+        if (unit := lowest_from(minutes, minute + 1)) >= 0:
+            return hour * HOUR_S + unit * MINUTE_S + lowest_from(seconds, 0)
+    if (unit := lowest_from(hours, hour + 1)) >= 0:
+        return unit * HOUR_S + lowest_from(minutes, 0) * MINUTE_S + lowest_from(seconds, 0)
     return NO_TIME
 
 
 def time_until(hours: int, minutes: int, seconds: int, second: int) -> int:
-    """The last such second of a day, up to this one; or -1."""
+    """The last second of a day whose hour, minute and second are in these sets, up to this one; or -1."""
     hour, minute, second = second // HOUR_S, second // MINUTE_S % 60, second % 60
     if hours >> hour & 1:
-        if minutes >> minute & 1 and (found := highest_until(seconds, second)) >= 0:
-            return hour * HOUR_S + minute * MINUTE_S + found
-        if (found := highest_until(minutes, minute - 1)) >= 0:
-            return hour * HOUR_S + found * MINUTE_S + highest_until(seconds, 59)
-    if (found := highest_until(hours, hour - 1)) >= 0:
-        return found * HOUR_S + highest_until(minutes, 59) * MINUTE_S + highest_until(seconds, 59)
+        if minutes >> minute & 1 and (unit := highest_until(seconds, second)) >= 0:
+            return hour * HOUR_S + minute * MINUTE_S + unit
+        if (unit := highest_until(minutes, minute - 1)) >= 0:
+            return hour * HOUR_S + unit * MINUTE_S + highest_until(seconds, 59)
+    if (unit := highest_until(hours, hour - 1)) >= 0:
+        return unit * HOUR_S + highest_until(minutes, 59) * MINUTE_S + highest_until(seconds, 59)
     return NO_TIME
 
 

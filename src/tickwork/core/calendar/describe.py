@@ -16,24 +16,24 @@ EVERY_DAY, EVERY_WEEKDAY, EVERY_MONTH = (1 << 32) - 2, 127, (1 << 13) - 2
 
 
 def day_words(days: Days) -> str:
-    """With a blank before it, or nothing where every day is meant."""
+    """The days in words, with a leading blank; empty if the field allows every day."""
     of_month, of_week = _days_of_month(days), _days_of_week(days)
-    fits = [one for one in (of_month, of_week) if one]
-    said = f" on {(' or on ' if days.either else ' that is also ').join(fits)}" if fits else ""
+    fits = [words for words in (of_month, of_week) if words]
+    text = f" on {(' or on ' if days.either else ' that is also ').join(fits)}" if fits else ""
     if days.months == EVERY_MONTH:
-        return said
-    return f"{said} in {joined([MONTHS[member - 1] for member in members(days.months)])}"
+        return text
+    return f"{text} in {joined([MONTHS[member - 1] for member in members(days.months)])}"
 
 
 def _days_of_month(days: Days) -> str:
-    found = days.day
-    if found.plain == EVERY_DAY:
+    field = days.day
+    if field.plain == EVERY_DAY:
         return ""
-    plain = members(found.plain)
+    plain = members(field.plain)
     words = [f"day{'s' * (len(plain) > 1)} {joined(runs(plain, str))}"] if plain else []
-    words += [_from_end(before) for before in members(found.from_end)]
-    words += [f"the working day nearest to day {day}" for day in members(found.nearest)]
-    words += ["the last working day of the month"] if found.last_workday else []
+    words += [_from_end(before) for before in members(field.from_end)]
+    words += [f"the working day nearest to day {day}" for day in members(field.nearest)]
+    words += ["the last working day of the month"] if field.last_workday else []
     return joined(words)
 
 
@@ -52,9 +52,9 @@ def _days_of_week(days: Days) -> str:
 
 
 def weekday_words(weekdays: int) -> list[str]:
-    """From Monday on."""
+    """The names of the weekdays, starting with Monday."""
     from_monday = sorted((member - 1) % 7 for member in members(weekdays))
-    return runs(from_monday, lambda one: weekday_name(one + 1))
+    return runs(from_monday, lambda day: weekday_name(day + 1))
 
 
 def weekday_name(number: int) -> str:

@@ -73,11 +73,11 @@ def instant_ms(value: object, *, path: str) -> int:
     if not isinstance(value, str) or value.strip().lstrip("+-").replace(".", "", 1).isdigit():
         message = "a plain number may be seconds or milliseconds; write it like 2026-01-02T03:04:05Z"
         raise Refused("instant_number" if _numeric(value) else "wrong_type", message, path=path)
-    found = _INSTANT.fullmatch(value)
-    if found is None:
+    match = _INSTANT.fullmatch(value)
+    if match is None:
         message = f"{value[:60]!a} is not an instant; write it like 2026-01-02T03:04:05Z"
         raise Refused("instant_syntax", message, path=path)
-    *digits, fraction, zone = found.groups()
+    *digits, fraction, zone = match.groups()
     offset_minutes = _offset_minutes(zone, path)
     local = _local(*(int(part) for part in digits), path=path)
     result = (local - _EPOCH) // _MILLISECOND + int((fraction or "0").ljust(3, "0")[:3])
@@ -103,8 +103,8 @@ def _duration_of_text(text: str, path: str) -> int:
     raise _duration_refusal(text[:_DURATION_CHARACTERS_MAX], path)
 
 
-def _sum_ms(found: re.Match[str], units_ms: list[int], text: str, path: str) -> int:
-    pairs = [(int(count), unit_ms) for count, unit_ms in zip(found.groups(), units_ms, strict=True) if count]
+def _sum_ms(match: re.Match[str], units_ms: list[int], text: str, path: str) -> int:
+    pairs = [(int(count), unit_ms) for count, unit_ms in zip(match.groups(), units_ms, strict=True) if count]
     if not pairs:
         raise _duration_refusal(text, path)
     return sum(count * unit_ms for count, unit_ms in pairs)

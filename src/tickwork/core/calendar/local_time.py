@@ -24,18 +24,18 @@ class ZonedRecurrence(Recurrence):
         after_s = max(after_ms // 1000, S_START - 1)
         start_s, end_s, offset_s, before_s, next_s = self.zone.period(after_s)
         if after_s >= start_s + abs(offset_s - before_s):
-            found = self.pattern.next_s(after_s + offset_s)
-            if found is not None and found - offset_s < end_s - max(offset_s - next_s, 0):
-                return _counting((found - offset_s) * 1000)
+            local_s = self.pattern.next_s(after_s + offset_s)
+            if local_s is not None and local_s - offset_s < end_s - max(offset_s - next_s, 0):
+                return _counting((local_s - offset_s) * 1000)
         return self._next_near_changes(after_s)
 
     def prev_ms(self, before_ms: int) -> int | None:
         before_s = min(-(-before_ms // 1000), S_END)
         start_s, end_s, offset_s, earlier_s, next_s = self.zone.period(before_s)
         if before_s < end_s - max(offset_s - next_s, 0):
-            found = self.pattern.prev_s(before_s + offset_s)
-            if found is not None and start_s + abs(offset_s - earlier_s) <= found - offset_s:
-                return _counting((found - offset_s) * 1000)
+            local_s = self.pattern.prev_s(before_s + offset_s)
+            if local_s is not None and start_s + abs(offset_s - earlier_s) <= local_s - offset_s:
+                return _counting((local_s - offset_s) * 1000)
         return self._prev_near_changes(before_s)
 
     def _next_near_changes(self, after_s: int) -> int | None:
@@ -44,9 +44,9 @@ class ZonedRecurrence(Recurrence):
             period = self.zone.period(from_s)
             searched_s = max(after_s, self._counted(period)[0] - 1)
             reading = self.pattern.next_s(searched_s + period.offset_s)
-            found = self._first_in(period, after_s, reading)
-            if found is not None:
-                return _counting(found * 1000)
+            time_s = self._first_in(period, after_s, reading)
+            if time_s is not None:
+                return _counting(time_s * 1000)
             from_s = period.end_s
             # Nothing lies between the two readings. The clock may still be set back to before the first of them.
             if from_s - searched_s >= FAR_S:
@@ -61,9 +61,9 @@ class ZonedRecurrence(Recurrence):
             period = self.zone.period(until_s)
             searched_s = min(before_s, self._counted(period)[1])
             reading = self.pattern.prev_s(searched_s + period.offset_s)
-            found = self._last_in(period, before_s, reading)
-            if found is not None:
-                return _counting(found * 1000)
+            time_s = self._last_in(period, before_s, reading)
+            if time_s is not None:
+                return _counting(time_s * 1000)
             until_s = period.start_s - 1
             if searched_s - period.start_s >= FAR_S:
                 if reading is None or period.start_s == -FOREVER_S:
@@ -75,18 +75,18 @@ class ZonedRecurrence(Recurrence):
         """The first instant of a period after this one. `reading` is the next one on its clock."""
         offset_s = period.offset_s
         _, high_s = self._counted(period)
-        found = [] if reading is None or reading - offset_s >= high_s else [reading - offset_s]
+        times = [] if reading is None or reading - offset_s >= high_s else [reading - offset_s]
         if offset_s > period.before_s:
-            found += self._first_of_gap(period, after_s)
-        return min(found, default=None)
+            times += self._first_of_gap(period, after_s)
+        return min(times, default=None)
 
     def _last_in(self, period: Period, before_s: int, reading: int | None) -> int | None:
         offset_s = period.offset_s
         low_s, _ = self._counted(period)
-        found = [] if reading is None or reading - offset_s < low_s else [reading - offset_s]
+        times = [] if reading is None or reading - offset_s < low_s else [reading - offset_s]
         if offset_s > period.before_s:
-            found += self._last_of_gap(period, before_s)
-        return max(found, default=None)
+            times += self._last_of_gap(period, before_s)
+        return max(times, default=None)
 
     def _counted(self, period: Period) -> tuple[int, int]:
         """From when to when a period's readings count: without the times of folds that do not."""

@@ -27,9 +27,9 @@ class Transition:
 
     def _day_in(self, year: int) -> int:
         if self.day[0] == "M":
-            month, week, wanted = (int(part) for part in self.day[1:].split("."))
+            month, week, day_of_week = (int(part) for part in self.day[1:].split("."))
             first = day_number(year, month, 1)
-            day = 1 + (wanted - weekday(first)) % 7 + (week - 1) * 7
+            day = 1 + (day_of_week - weekday(first)) % 7 + (week - 1) * 7
             return first + (day if day <= month_length(year, month) else day - 7) - 1
         start = day_number(year, 1, 1)
         if self.day[0] == "J":  # 29 February is never counted
@@ -55,11 +55,11 @@ class PosixRule:
 
 
 def parse_rule(text: str) -> PosixRule:
-    """ValueError where the text is no such rule."""
-    found = _RULE.fullmatch(text)
-    if found is None:
+    """Parse a POSIX TZ rule. Raises ValueError if the text is not one."""
+    match = _RULE.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text[:80]!r} is not a rule for a zone")
-    standard, summer, begins, begins_time, ends, ends_time = found.groups()
+    standard, summer, begins, begins_time, ends, ends_time = match.groups()
     standard_s = -_seconds(standard)  # POSIX counts towards the west
     if begins is None:
         return PosixRule(standard_s)

@@ -87,12 +87,12 @@ class LocalRecurrence(Recurrence):
         """The last reading strictly before."""
 
     def next_ms(self, after_ms: int) -> int | None:
-        found = self.next_s(after_ms // 1000)
-        return None if found is None else found * 1000
+        time_s = self.next_s(after_ms // 1000)
+        return None if time_s is None else time_s * 1000
 
     def prev_ms(self, before_ms: int) -> int | None:
-        found = self.prev_s(-(-before_ms // 1000))
-        return None if found is None else found * 1000
+        time_s = self.prev_s(-(-before_ms // 1000))
+        return None if time_s is None else time_s * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +191,8 @@ class Calendar:
         year, month, day_of_month = civil(max(day, DAY_MIN))
         while day <= DAY_MAX:
             days = self.counted(year, month, (2 << month_length(year, month)) - 2)
-            if (found := lowest_from(days, day_of_month)) >= 0:
-                return day_number(year, month, found)
+            if (match := lowest_from(days, day_of_month)) >= 0:
+                return day_number(year, month, match)
             year, month, day_of_month = (year, month + 1, 1) if month < 12 else (year + 1, 1, 1)
             day = day_number(year, month, 1)
         return None
@@ -202,20 +202,20 @@ class Calendar:
         year, month, day_of_month = civil(min(day, DAY_MAX))
         while day >= DAY_MIN:
             days = self.counted(year, month, (2 << month_length(year, month)) - 2)
-            if (found := highest_until(days, day_of_month)) >= 0:
-                return day_number(year, month, found)
+            if (match := highest_until(days, day_of_month)) >= 0:
+                return day_number(year, month, match)
             year, month, day_of_month = (year, month - 1, 31) if month > 1 else (year - 1, 12, 31)
             day = day_number(year, month, 1)
         return None
 
 
 def by_month(days: Iterable[int]) -> Mapping[int, int]:
-    found: dict[int, int] = {}
+    months: dict[int, int] = {}
     for day in days:
         year, month, day_of_month = civil(day)
         key = year * 12 + month - 1
-        found[key] = found.get(key, 0) | 1 << day_of_month
-    return found
+        months[key] = months.get(key, 0) | 1 << day_of_month
+    return months
 
 
 def on_weekdays(year: int, month: int, weekdays: int) -> int:
@@ -243,20 +243,20 @@ class LocalDateFilter(LocalRecurrence):
 
     def next_s(self, after_s: int) -> int | None:
         for _ in range(DATES_TRIED_MAX):
-            found = self.pattern.next_s(after_s)
-            if found is None or self.calendar.has(found // DAY_S):
-                return found
-            if (day := self.calendar.day_from(found // DAY_S + 1)) is None:
+            time_s = self.pattern.next_s(after_s)
+            if time_s is None or self.calendar.has(time_s // DAY_S):
+                return time_s
+            if (day := self.calendar.day_from(time_s // DAY_S + 1)) is None:
                 return None
             after_s = day * DAY_S - 1
         return None
 
     def prev_s(self, before_s: int) -> int | None:
         for _ in range(DATES_TRIED_MAX):
-            found = self.pattern.prev_s(before_s)
-            if found is None or self.calendar.has(found // DAY_S):
-                return found
-            if (day := self.calendar.day_until(found // DAY_S - 1)) is None:
+            time_s = self.pattern.prev_s(before_s)
+            if time_s is None or self.calendar.has(time_s // DAY_S):
+                return time_s
+            if (day := self.calendar.day_until(time_s // DAY_S - 1)) is None:
                 return None
             before_s = (day + 1) * DAY_S
         return None
@@ -272,29 +272,29 @@ class DateFilter(Recurrence):
 
     def next_ms(self, after_ms: int) -> int | None:
         for _ in range(DATES_TRIED_MAX):
-            found = self.rhythm.next_ms(after_ms)
-            if found is None or self.calendar.has(date := self._date(found)):
-                return found
+            time_s = self.rhythm.next_ms(after_ms)
+            if time_s is None or self.calendar.has(date := self._date(time_s)):
+                return time_s
             day = self.calendar.day_from(date + 1)
             first_s = FOREVER_S if day is None else self.zone.first_s(day * DAY_S)
             # The clock may be set back over midnight before that, to a date that counts.
-            period = self.zone.period(found // 1000)
-            if period.after_s < period.offset_s and period.end_s - found // 1000 <= FAR_S:
+            period = self.zone.period(time_s // 1000)
+            if period.after_s < period.offset_s and period.end_s - time_s // 1000 <= FAR_S:
                 first_s = min(first_s, period.end_s)
-            after_ms = max(found, first_s * 1000 - 1)
+            after_ms = max(time_s, first_s * 1000 - 1)
         return None
 
     def prev_ms(self, before_ms: int) -> int | None:
         for _ in range(DATES_TRIED_MAX):
-            found = self.rhythm.prev_ms(before_ms)
-            if found is None or self.calendar.has(date := self._date(found)):
-                return found
+            time_s = self.rhythm.prev_ms(before_ms)
+            if time_s is None or self.calendar.has(date := self._date(time_s)):
+                return time_s
             day = self.calendar.day_until(date - 1)
             last_s = -FOREVER_S if day is None else self.zone.last_s((day + 1) * DAY_S)
-            period = self.zone.period(found // 1000)
-            if period.before_s > period.offset_s and found // 1000 - period.start_s <= FAR_S:
+            period = self.zone.period(time_s // 1000)
+            if period.before_s > period.offset_s and time_s // 1000 - period.start_s <= FAR_S:
                 last_s = max(last_s, period.start_s)
-            before_ms = min(found, last_s * 1000)
+            before_ms = min(time_s, last_s * 1000)
         return None
 
     def _date(self, at_ms: int) -> int:

@@ -53,17 +53,17 @@ EVERY_HOUR = (1 << 24) - 1
 
 
 def parse_rrule(text: str, *, zone: Zone, start_ms: int | None = None, path: str) -> "Rule":
-    """A rule with its DTSTART, or with `start_ms` in its place."""
+    """Parse a rule with its DTSTART, or with `start_ms` instead of one."""
     rule = compiled(read_rule(text, zone=zone, start_ms=start_ms, path=path))
     count = rule.count
     last_s = rule.from_s - 1
     for number in range(count or 1):
-        found = rule.next_s(last_s)
-        if found is None and number == 0:
+        time_s = rule.next_s(last_s)
+        if time_s is None and number == 0:
             raise InvalidRule("the rule is never due", path=path)
-        if found is None:
+        if time_s is None:
             break
-        last_s = found
+        last_s = time_s
     return replace(rule, until_s=last_s) if count else rule
 
 
@@ -107,13 +107,13 @@ class Rule(LocalRecurrence):
 
     def next_s(self, after_s: int) -> int | None:
         after_s = max(after_s, self.from_s - 1)
-        found = self._next_position(after_s) if self.positions else self._next_time(after_s)
-        return found if found is not None and found <= self.until_s else None
+        time_s = self._next_position(after_s) if self.positions else self._next_time(after_s)
+        return time_s if time_s is not None and time_s <= self.until_s else None
 
     def prev_s(self, before_s: int) -> int | None:
         before_s = min(before_s, self.until_s + 1)
-        found = self._prev_position(before_s) if self.positions else self._prev_time(before_s)
-        return found if found is not None and found >= self.from_s else None
+        time_s = self._prev_position(before_s) if self.positions else self._prev_time(before_s)
+        return time_s if time_s is not None and time_s >= self.from_s else None
 
     # ---- without BYSETPOS: day by day
 
@@ -142,8 +142,8 @@ class Rule(LocalRecurrence):
     def _day_from(self, day: int) -> int | None:
         year, month, day_of_month = civil(max(day, self.from_s // DAY_S))
         for _ in range(MONTHS_TRIED_MAX):
-            if self.months >> month & 1 and (found := lowest_from(self._kept(year, month), day_of_month)) >= 0:
-                return day_number(year, month, found) if year <= YEAR_MAX else None
+            if self.months >> month & 1 and (match := lowest_from(self._kept(year, month), day_of_month)) >= 0:
+                return day_number(year, month, match) if year <= YEAR_MAX else None
             year, month, day_of_month = (year, month + 1, 1) if month < 12 else (year + 1, 1, 1)
         return None
 
@@ -153,8 +153,8 @@ class Rule(LocalRecurrence):
         for _ in range(MONTHS_TRIED_MAX):
             if day_number(year, month, day_of_month) < first:
                 return None
-            if self.months >> month & 1 and (found := highest_until(self._kept(year, month), day_of_month)) >= 0:
-                return day_number(year, month, found)
+            if self.months >> month & 1 and (match := highest_until(self._kept(year, month), day_of_month)) >= 0:
+                return day_number(year, month, match)
             year, month = (year, month - 1) if month > 1 else (year - 1, 12)
             day_of_month = month_length(year, month)
         return None
@@ -203,7 +203,7 @@ class Rule(LocalRecurrence):
             start, end = day_number(year, 1, 1), day_number(year + 1, 1, 1)
         else:
             start, end = first, first + month_length(year, month)
-        return bits_of(nth_weekday(start, end, one) - first + 1 for one in self.numbered)
+        return bits_of(nth_weekday(start, end, entry) - first + 1 for entry in self.numbered)
 
     def _in_weeks(self, year: int, month: int) -> int:
         """The days that lie in one of the weeks; a week belongs to the year that has four of its days."""
@@ -238,9 +238,9 @@ class Rule(LocalRecurrence):
                 at = self._aligned_up(day, later)
                 continue
             hours, minutes, seconds = self._block(at)
-            found = time_from(hours, minutes, seconds, max(second, at))
-            if found != NO_TIME:
-                return found
+            time = time_from(hours, minutes, seconds, max(second, at))
+            if time != NO_TIME:
+                return time
             at += unit * self.interval
         return NO_TIME
 
@@ -257,9 +257,9 @@ class Rule(LocalRecurrence):
                 at = self._aligned_down(day, earlier)
                 continue
             hours, minutes, seconds = self._block(at)
-            found = time_until(hours, minutes, seconds, min(second, at + unit - 1))
-            if found != NO_TIME:
-                return found
+            time = time_until(hours, minutes, seconds, min(second, at + unit - 1))
+            if time != NO_TIME:
+                return time
             at -= unit * self.interval
         return NO_TIME
 
@@ -317,9 +317,9 @@ class Rule(LocalRecurrence):
             if following is None:
                 return None
             start = self._period_start(following)
-            for found in self._chosen(start):
-                if found > after_s:
-                    return found
+            for time_s in self._chosen(start):
+                if time_s > after_s:
+                    return time_s
             day = self._period_end(start)
         return None
 
@@ -330,9 +330,9 @@ class Rule(LocalRecurrence):
             if earlier is None:
                 return None
             start = self._period_start(earlier)
-            for found in reversed(self._chosen(start)):
-                if found < before_s:
-                    return found
+            for time_s in reversed(self._chosen(start)):
+                if time_s < before_s:
+                    return time_s
             day = start - 1
         return None
 
@@ -357,34 +357,34 @@ class Rule(LocalRecurrence):
         times = len(hours) * len(minutes) * len(seconds)
         count = len(days) * times
         chosen = []
-        for place in sorted({position - 1 if position > 0 else count + position for position in self.positions}):
-            if 0 <= place < count:
-                minute_of_day, second = divmod(place % times, len(seconds))
+        for index in sorted({position - 1 if position > 0 else count + position for position in self.positions}):
+            if 0 <= index < count:
+                minute_of_day, second = divmod(index % times, len(seconds))
                 hour, minute = divmod(minute_of_day, len(minutes))
                 time = hours[hour] * HOUR_S + minutes[minute] * MINUTE_S + seconds[second]
-                chosen.append(days[place // times] * DAY_S + time)
+                chosen.append(days[index // times] * DAY_S + time)
         return chosen
 
     def _days_between(self, start: int, end: int) -> list[int]:
-        found: list[int] = []
+        days: list[int] = []
         while start < end:
             year, month, day = civil(start)
             first = start - day
             if self.months >> month & 1:
-                found += [
+                days += [
                     first + member for member in members(self._days_in(year, month)) if start <= first + member < end
                 ]
             start = first + 1 + month_length(year, month)
-        return found
+        return days
 
 
-def nth_weekday(start: int, end: int, wanted: NthWeekday) -> int:
-    """A day number, which may lie outside of the stretch: then there is no such day."""
-    if wanted.nth > 0:
-        found = start + (wanted.weekday - weekday(start)) % 7 + 7 * (wanted.nth - 1)
-        return found if found < end else start - 1
-    found = end - 1 - (weekday(end - 1) - wanted.weekday) % 7 + 7 * (wanted.nth + 1)
-    return found if found >= start else start - 1
+def nth_weekday(start: int, end: int, rule: NthWeekday) -> int:
+    """The day number of the nth weekday. A number outside the range means that there is no such day."""
+    if rule.nth > 0:
+        day = start + (rule.weekday - weekday(start)) % 7 + 7 * (rule.nth - 1)
+        return day if day < end else start - 1
+    day = end - 1 - (weekday(end - 1) - rule.weekday) % 7 + 7 * (rule.nth + 1)
+    return day if day >= start else start - 1
 
 
 class SearchBudget:
@@ -395,11 +395,11 @@ class SearchBudget:
 
 
 def compiled(text: RuleText) -> Rule:
-    """What the rule leaves open is taken from its start: the day, and the time of day."""
+    """The rule takes the day and the time of day from its start if the text does not set them."""
     day, second = divmod(text.start_s, DAY_S)
     _, month, day_of_month = civil(day)
     numbers = text.numbers
-    weekdays = bits_of(one for nth, one in text.weekdays if not nth)
+    weekdays = bits_of(weekday_number for nth, weekday_number in text.weekdays if not nth)
     days_of_month = numbers.get("BYMONTHDAY", ())
     months = bits_of(iter(numbers["BYMONTH"])) if "BYMONTH" in numbers else EVERY_MONTH
     if not (text.weekdays or days_of_month or "BYYEARDAY" in numbers):
@@ -424,7 +424,7 @@ def compiled(text: RuleText) -> Rule:
         days_of_year=numbers.get("BYYEARDAY", ()),
         weeks=numbers.get("BYWEEKNO", ()),
         weekdays=weekdays,
-        numbered=tuple(NthWeekday(nth, one) for nth, one in text.weekdays if nth),
+        numbered=tuple(NthWeekday(nth, weekday_number) for nth, weekday_number in text.weekdays if nth),
         of_year=text.frequency == YEARLY and "BYMONTH" not in numbers,
         positions=numbers.get("BYSETPOS", ()),
         hours=_times(text, "BYHOUR", HOURLY, second // HOUR_S, 24),

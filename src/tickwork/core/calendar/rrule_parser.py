@@ -76,7 +76,7 @@ def _read(text: str, zone: Zone, start_ms: int | None) -> RuleText:
     parts = _parts(rule)
     frequency = _frequency(parts)
     numbers = {name: _numbers(name, parts[name]) for name in NUMBERS if name in parts}
-    weekdays = tuple(_weekday(one) for one in parts["BYDAY"].split(",")) if "BYDAY" in parts else ()
+    weekdays = tuple(_weekday(word) for word in parts["BYDAY"].split(",")) if "BYDAY" in parts else ()
     _check_together(frequency, parts, weekdays)
     until = _until(parts["UNTIL"], zone) if "UNTIL" in parts else None
     start_at_s = zone.first_s(start.local_s) if start.at_s is None else start.at_s
@@ -146,19 +146,19 @@ def _until(body: str, zone: Zone) -> Moment:
 
 
 def _moment(body: str, name: str, zone: Zone) -> tuple[Moment, bool]:
-    """Also whether it is a date only."""
-    found = _MOMENT.fullmatch(body)
-    if found is None:
+    """Parse a moment; the second value says whether it is only a date."""
+    match = _MOMENT.fullmatch(body)
+    if match is None:
         raise ValueError(f"{name} is a moment like 20260131T090000, not {body[:30]!a}")
-    year, month, day = (int(group) for group in found.groups()[:3])
-    hour, minute, second = (int(group or 0) for group in found.groups()[3:6])
+    year, month, day = (int(group) for group in match.groups()[:3])
+    hour, minute, second = (int(group or 0) for group in match.groups()[3:6])
     fits = year >= YEAR_MIN and 1 <= month <= 12 and 1 <= day <= month_length(year, month)
     if not fits or hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{name} has a date or time that does not exist")
     moment_s = day_number(year, month, day) * DAY_S + hour * HOUR_S + minute * MINUTE_S + second
-    if found[7]:
+    if match[7]:
         return Moment(moment_s + zone.offset_s(moment_s), moment_s), False
-    return Moment(moment_s, None), found[4] is None
+    return Moment(moment_s, None), match[4] is None
 
 
 def _parts(rule: str) -> dict[str, str]:
@@ -199,22 +199,22 @@ def _check_together(frequency: int, parts: dict[str, str], weekdays: tuple[tuple
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
     low, high, from_end = NUMBERS[name]
-    found = []
-    for one in text.split(","):
-        if not re.fullmatch(r"[+-]?[0-9]{1,3}", one) or not low <= abs(int(one)) <= high:
-            raise ValueError(f"{name} has numbers from {low} to {high}, not {one[:20]!a}")
-        if one[0] == "-" and not from_end:
+    numbers = []
+    for word in text.split(","):
+        if not re.fullmatch(r"[+-]?[0-9]{1,3}", word) or not low <= abs(int(word)) <= high:
+            raise ValueError(f"{name} has numbers from {low} to {high}, not {word[:20]!a}")
+        if word[0] == "-" and not from_end:
             raise ValueError(f"{name} has no negative numbers")
-        found.append(int(one))
-    return tuple(found)
+        numbers.append(int(word))
+    return tuple(numbers)
 
 
 def _weekday(text: str) -> tuple[int, int]:
-    found = _BYDAY.fullmatch(text)
-    nth = int(found[1]) if found and found[1] else 0
-    if found is None or abs(nth) > 53 or (found[1] and nth == 0):
+    match = _BYDAY.fullmatch(text)
+    nth = int(match[1]) if match and match[1] else 0
+    if match is None or abs(nth) > 53 or (match[1] and nth == 0):
         raise ValueError(f"BYDAY has days like MO, 2TU or -1FR, not {text[:20]!a}")
-    return nth, WEEKDAYS.index(found[2])
+    return nth, WEEKDAYS.index(match[2])
 
 
 def _week_start(text: str) -> int:

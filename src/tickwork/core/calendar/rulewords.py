@@ -29,7 +29,7 @@ def rule_words(rule: Rule) -> str:
     every = f"every {unit}" if rule.interval == 1 else f"every {rule.interval} {unit}s"
     words = [f"{every}{_days(rule)}{_months(rule)} {_times(rule)}".strip()]
     if rule.positions:
-        words.append(f"of these only the {joined([_place(position) for position in rule.positions])} in each {unit}")
+        words.append(f"of these only the {joined([_ordinal(position) for position in rule.positions])} in each {unit}")
     if rule.interval > 1:
         start = local_text(rule.start_s)
         words.append(f"counted from {start[:10] if rule.frequency >= DAILY else start}")
@@ -41,36 +41,36 @@ def rule_words(rule: Rule) -> str:
 
 
 def _days(rule: Rule) -> str:
-    """All of these must fit, so each narrows the ones before."""
+    """A day must match every part, so each part narrows the parts before it."""
     of = "year" if rule.of_year else "month"
     weekdays = weekday_words(rule.weekdays) if rule.weekdays else []
-    weekdays += [f"the {_nth(one)} of the {of}" for one in rule.numbered]
-    said = [joined(weekdays), _numbered(rule.days_of_month, "month"), _numbered(rule.days_of_year, "year")]
-    found = " that is also ".join(one for one in said if one)
+    weekdays += [f"the {_nth(part)} of the {of}" for part in rule.numbered]
+    parts = [joined(weekdays), _numbered(rule.days_of_month, "month"), _numbered(rule.days_of_year, "year")]
+    text = " that is also ".join(part for part in parts if part)
     weeks = [str(week) if week > 0 else f"{-week} from the end" for week in rule.weeks]
     in_weeks = f" in week{'s' * (len(weeks) > 1)} {joined(weeks)}" if weeks else ""
-    return (f" on {found}" if found else "") + in_weeks
+    return (f" on {text}" if text else "") + in_weeks
 
 
 def _nth(weekday: NthWeekday) -> str:
-    return f"{_place(weekday.nth)} {weekday_name(weekday.weekday)}"
+    return f"{_ordinal(weekday.nth)} {weekday_name(weekday.weekday)}"
 
 
-def _place(number: int) -> str:
+def _ordinal(number: int) -> str:
     """1 is the first, -1 the last, -2 the second to last."""
     if number == -1:
         return "last"
-    place = abs(number)
-    ending = "th" if place // 10 % 10 == 1 else ENDINGS.get(place % 10, "th")
-    said = ORDINALS[place - 1] if place <= len(ORDINALS) else f"{place}{ending}"
-    return said if number > 0 else f"{said} to last"
+    rank = abs(number)
+    ending = "th" if rank // 10 % 10 == 1 else ENDINGS.get(rank % 10, "th")
+    text = ORDINALS[rank - 1] if rank <= len(ORDINALS) else f"{rank}{ending}"
+    return text if number > 0 else f"{text} to last"
 
 
 def _numbered(days: tuple[int, ...], of: str) -> str:
     plain = sorted(day for day in days if day > 0)
     of_year = f" of the {of}" if of == "year" else ""
     words = [f"day{'s' * (len(plain) > 1)} {joined(runs(plain, str))}{of_year}"] if plain else []
-    return joined(words + [f"the {_place(day)} day of the {of}" for day in sorted(days, reverse=True) if day < 0])
+    return joined(words + [f"the {_ordinal(day)} day of the {of}" for day in sorted(days, reverse=True) if day < 0])
 
 
 def _months(rule: Rule) -> str:

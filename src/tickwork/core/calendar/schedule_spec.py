@@ -71,29 +71,29 @@ class SpecCache:
     """Compiled parts by their value, so that a million equal schedules hold one. For one owner, and never trimmed:
     drop it when the zones or many schedules change."""
 
-    __slots__ = ("_asked", "_kept", "_told_ms")
+    __slots__ = ("_kept", "_last_ms", "_last_query")
 
     def __init__(self) -> None:
         self._kept: dict[object, object] = {}
-        self._asked: tuple[Recurrence | None, int] = (None, 0)
-        self._told_ms: int | None = None
+        self._last_query: tuple[Recurrence | None, int] = (None, 0)
+        self._last_ms: int | None = None
 
     def keep(self, key: object, make: Callable[[], Part]) -> Part:
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = make()
-        return cast("Part", found)
+        part = self._kept.get(key)
+        if part is None:
+            part = self._kept[key] = make()
+        return cast("Part", part)
 
     def one(self, value: Part) -> Part:
         """The first of all values that equal this one."""
         return cast("Part", self._kept.setdefault(value, value))
 
     def next_ms(self, rhythm: Recurrence, after_ms: int) -> int | None:
-        """As the rhythm tells it. Many of one rhythm are due together, and ask for the same."""
-        asked = self._asked
-        if asked[0] is not rhythm or asked[1] != after_ms:
-            self._asked, self._told_ms = (rhythm, after_ms), rhythm.next_ms(after_ms)
-        return self._told_ms
+        """The next time of the rhythm. Schedules that share a rhythm are due together and repeat the same query."""
+        last = self._last_query
+        if last[0] is not rhythm or last[1] != after_ms:
+            self._last_query, self._last_ms = (rhythm, after_ms), rhythm.next_ms(after_ms)
+        return self._last_ms
 
     def when(self, when: "ScheduleSpec") -> "ScheduleSpec":
         """The one that stands for all equal ones, where many are likely to be: few share an anchor or a date."""
@@ -148,12 +148,12 @@ def policies(when: ScheduleSpec, pattern: LocalRecurrence) -> tuple[str, str]:
 
 
 def _check(when: ScheduleSpec, at: str) -> None:
-    said = [name for name in ("cron", "every_ms", "at_ms", "rrule") if getattr(when, name) is not None]
-    if len(said) != 1:
-        found = " and ".join(said) if said else "none of them"
-        message = f"say one of cron, every_ms, at_ms and rrule; there is {found}"
+    kinds = [name for name in ("cron", "every_ms", "at_ms", "rrule") if getattr(when, name) is not None]
+    if len(kinds) != 1:
+        given = " and ".join(kinds) if kinds else "none of them"
+        message = f"say one of cron, every_ms, at_ms and rrule; there is {given}"
         raise Refused("schedule_kind", message, path=at.removesuffix("."))
-    (kind,) = said
+    (kind,) = kinds
     if when.anchor_ms is not None and kind not in ("every_ms", "rrule"):
         raise Refused("schedule_anchor", "only an interval or a rule has an anchor", path=f"{at}anchor_ms")
     for name in ("gap", "overlap"):
@@ -186,8 +186,8 @@ def _calendar(when: ScheduleSpec, holidays: Mapping[str, frozenset[str]], at: st
     def make() -> Calendar:
         return Calendar(
             business=when.business_days,
-            included=[parse_date(one, path=f"{at}include[{i}]") for i, one in enumerate(when.include)],
-            excluded=[parse_date(one, path=f"{at}exclude[{i}]") for i, one in enumerate(when.exclude)],
+            included=[parse_date(text, path=f"{at}include[{i}]") for i, text in enumerate(when.include)],
+            excluded=[parse_date(text, path=f"{at}exclude[{i}]") for i, text in enumerate(when.exclude)],
             holidays=[parse_date(date, path=f"{at}holidays") for dates in lists for date in sorted(dates)],
         )
 
@@ -226,10 +226,10 @@ def _parsed(text: str, seed: str, path: str, parts: SpecCache) -> Cron:
 
 
 def _counted(cron: Cron, calendar: Calendar, at: str) -> Cron:
-    found = cron.on(calendar)
-    if not found.days.possible():
+    counted = cron.on(calendar)
+    if not counted.days.possible():
         raise Refused("never_due", "no day of this expression is a business day", path=f"{at}cron")
-    return found
+    return counted
 
 
 def _rule(when: ScheduleSpec, calendar: Calendar | None, zone: Zone, at: str) -> Recurrence:

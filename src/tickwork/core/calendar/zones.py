@@ -84,7 +84,9 @@ class Zone:
     def instants(self, local_s: int) -> tuple[int, ...]:
         """When the zone's clock shows this, in UTC: never in a gap, twice in a fold."""
         near = self.periods(local_s - OFFSET_S_MAX, local_s + OFFSET_S_MAX)
-        return tuple(local_s - one.offset_s for one in near if one.start_s <= local_s - one.offset_s < one.end_s)
+        return tuple(
+            local_s - period.offset_s for period in near if period.start_s <= local_s - period.offset_s < period.end_s
+        )
 
     def gap(self, local_s: int) -> Gap | None:
         """The gap that this reading falls into, if it does."""
@@ -96,13 +98,13 @@ class Zone:
 
     def first_s(self, local_s: int) -> int:
         """When the clock shows this for the first time, or jumps over it."""
-        found = self.instants(local_s)
-        return found[0] if found else self._jump_s(local_s)
+        instants = self.instants(local_s)
+        return instants[0] if instants else self._jump_s(local_s)
 
     def last_s(self, local_s: int) -> int:
         """When the clock shows this for the last time, or jumps over it."""
-        found = self.instants(local_s)
-        return found[-1] if found else self._jump_s(local_s)
+        instants = self.instants(local_s)
+        return instants[-1] if instants else self._jump_s(local_s)
 
     def _jump_s(self, local_s: int) -> int:
         gap = self.gap(local_s)
@@ -116,10 +118,10 @@ class Zone:
         while index == len(changes) and self._rule is not None:
             self._grow(self._rule)
             index = bisect_right(changes, utc_s)
-        found = self._periods.get(index)
-        if found is None:
-            found = self._periods[index] = self._made(index)
-        return found
+        period = self._periods.get(index)
+        if period is None:
+            period = self._periods[index] = self._made(index)
+        return period
 
     def _made(self, index: int) -> Period:
         changes, offsets = self._changes, self._offsets
@@ -228,9 +230,9 @@ class Zones:
     def _advice(self, name: str) -> str:
         if name in self._links:
             return f"{name!a} is an old name of a time zone; use {self._links[name]}"
-        alike = [one for one in self.names if one.lower() == name.lower()[:80]]
-        wanted = f"use {alike[0]}" if alike else "use a name like Europe/Berlin, or UTC"
-        return f"{name[:60]!a} is no time zone of the data of {self.version}; {wanted}"
+        alike = [zone for zone in self.names if zone.lower() == name.lower()[:80]]
+        suggestion = f"use {alike[0]}" if alike else "use a name like Europe/Berlin, or UTC"
+        return f"{name[:60]!a} is no time zone of the data of {self.version}; {suggestion}"
 
 
 def _no_data(name: str) -> bytes:
@@ -250,6 +252,6 @@ def names_in_use(every: Sequence[str], source: str, table: str) -> tuple[list[st
     """
     links = {link: target for target, link in _LINK.findall(source)}
     places = {line.split("\t")[2] for line in table.splitlines() if line and not line.startswith("#")}
-    names = [one for one in every if one == "UTC" or ("/" in one and (one not in links or one in places))]
+    names = [name for name in every if name == "UTC" or ("/" in name and (name not in links or name in places))]
     kept = frozenset(names)
     return names, {link: links[link] for link in sorted(links) if link not in kept}

@@ -58,16 +58,16 @@ def _candidates(state: State) -> list[Candidate]:
 
 
 def _plenty(state: State, line: list[Candidate]) -> bool:
-    """Whether every ready task of these lanes can start now: then nobody can be kept waiting by another."""
+    """Whether every ready task of these lanes can start now, so that no task can delay another."""
     demand = 0
-    wanted: dict[Limiter, int] = {}
+    live_by_gauge: dict[Limiter, int] = {}
     for _, lane, source in line:
         if source is not None or not lane.plain or lane.tasks[0].fan is not None:
             return False
         demand += lane.live
         for gauge in lane.gauges:
-            wanted[gauge] = wanted.get(gauge, 0) + lane.live
-    return all(gauge.room(state.now_ms) >= live for gauge, live in wanted.items()) and all(
+            live_by_gauge[gauge] = live_by_gauge.get(gauge, 0) + lane.live
+    return all(gauge.room(state.now_ms) >= live for gauge, live in live_by_gauge.items()) and all(
         _credit_reaches(state, lane.station, demand) for _, lane, _ in line
     )
 
@@ -189,10 +189,10 @@ def _next_worker(state: State, lane: ReadyQueue, room: int, turns: int) -> tuple
 
 
 def fits(worker: Worker, resources: tuple[int, int, int, int]) -> bool:
-    """What it does not want cannot stand in its way, even where a changed offer left the worker overdrawn."""
+    """A resource that the task does not need never blocks it, even if a changed offer left the worker overdrawn."""
     used = (worker.slots, *worker.more)
     amounts = zip(worker.capacity, used, resources, strict=True)
-    return all(not wanted or have >= taken + wanted for have, taken, wanted in amounts)
+    return all(not needed or have >= taken + needed for have, taken, needed in amounts)
 
 
 Hold = tuple[str, str, int]

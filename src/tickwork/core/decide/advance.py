@@ -304,7 +304,7 @@ def child_runs(state: State, task: Task) -> list[Run]:
 
 
 def _take_steps(turn: TickContext, run: Run) -> None:
-    """Begin every node whose parents have all ended; what that frees at once, too."""
+    """Begin every node whose parents have all ended, and every node that this frees immediately."""
     phases, counts, steps = run.phases, run.counts, run.plan.steps
     if counts is None:  # a single node
         run.todo = ()
@@ -314,11 +314,11 @@ def _take_steps(turn: TickContext, run: Run) -> None:
     while run.todo:
         todo = run.todo if len(run.todo) == 1 else sorted(dict.fromkeys(run.todo))
         run.todo = ()
-        for place, index in enumerate(todo):
+        for position, index in enumerate(todo):
             if phases[index] or counts[index]:
                 continue
             if len(turn.events) >= turn.changes_max or run.state == PAUSED:
-                run.todo = [*todo[place:], *run.todo]
+                run.todo = [*todo[position:], *run.todo]
                 if run.state != PAUSED:
                     turn.deferred.append(run.number)
                 return
@@ -610,13 +610,13 @@ def _child_inputs(task: Task, node: WorkflowNode, own: dict[str, Any], plan: Pla
     """Raises `Refused` where they cannot be made or are not what the child declares. An item of a map fails only its
     own child: that one starts with inputs which the shell makes and checks, as where the list is not inline."""
     assert task.fan is not None
-    place = f"{task.number}/{task.fan.begun}"
+    name = f"{task.number}/{task.fan.begun}"
     try:
-        inputs = child_inputs(task.run, node.args, own, place=place)
+        inputs = child_inputs(task.run, node.args, own, place=name)
         require_child_inputs(plan.definition, inputs.plain, inputs.apart)
     except Refused:
         if task.step.kind is Kind.MAP:
-            return Ref(place, 0, None, "arguments")
+            return Ref(name, 0, None, "arguments")
         raise
     return inputs.stored
 

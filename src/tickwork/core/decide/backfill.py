@@ -41,7 +41,7 @@ def window_end_ms(schedule: Schedule, to_ms: int, now_ms: int) -> int:
     return min(to_ms, limit_ms)
 
 
-def _begin(turn: TickContext, place: int, request: inp.Backfill) -> None:
+def _begin(turn: TickContext, position: int, request: inp.Backfill) -> None:
     state = turn.state
     schedule = schedule_of(state, request.tenant, request.schedule)
     if schedule.governing is not None:
@@ -67,11 +67,11 @@ def _begin(turn: TickContext, place: int, request: inp.Backfill) -> None:
             raise Refused("resume_first", message, path="end")
         book_pause(turn, schedule)
     number = state.next_number
-    turn.emit(BackfillStarted(place, number, window_end_ms(schedule, request.to_ms, state.now_ms)))
-    answer(turn, place, str(number))
+    turn.emit(BackfillStarted(position, number, window_end_ms(schedule, request.to_ms, state.now_ms)))
+    answer(turn, position, str(number))
 
 
-def _steer(turn: TickContext, place: int, request: inp.SteerBackfill) -> None:
+def _steer(turn: TickContext, position: int, request: inp.SteerBackfill) -> None:
     backfill = turn.state.backfills.get(request.backfill)
     if backfill is None or backfill.schedule.tenant.id != request.tenant:
         raise Refused("unknown_backfill", f"there is no backfill {request.backfill} under way", path="backfill")
@@ -85,14 +85,14 @@ def _steer(turn: TickContext, place: int, request: inp.SteerBackfill) -> None:
             pass
         case _:
             raise Refused("bad_deed", "a deed is pause, resume or cancel", path="deed")
-    turn.emit(BackfillStateChanged(place))
+    turn.emit(BackfillStateChanged(position))
 
 
-def _told(turn: TickContext, place: int, request: inp.RunsKnown) -> None:
+def _finish_lookup(turn: TickContext, position: int, request: inp.RunsKnown) -> None:
     backfill = turn.state.backfills.get(request.backfill)
     if backfill is None or not backfill.asked:
         raise Refused("unknown_backfill", f"backfill {request.backfill} has not asked", path="backfill")
-    turn.emit(BackfillLookupFinished(place, backfill.number))
+    turn.emit(BackfillLookupFinished(position, backfill.number))
 
 
 def look_at_backfill(turn: TickContext, number: int) -> None:
@@ -153,5 +153,5 @@ def _taken(state: State, backfill: Backfill) -> frozenset[int]:
 BACKFILL_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inp.Backfill: _begin,
     inp.SteerBackfill: _steer,
-    inp.RunsKnown: _told,
+    inp.RunsKnown: _finish_lookup,
 }

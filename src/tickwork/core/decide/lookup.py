@@ -43,5 +43,5 @@ def check_same(before: str, now: str, what: str) -> None:
         raise Refused("key_reused", f"{what} was used for a different request", path="key")
 
 
-def answer(turn: TickContext, place: int, run_id: str) -> None:
-    turn.effects.append(CommandResult(place, run_id))
+def answer(turn: TickContext, position: int, run_id: str) -> None:
+    turn.effects.append(CommandResult(position, run_id))

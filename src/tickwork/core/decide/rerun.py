@@ -35,19 +35,19 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
     out = left_out(old, record.phases)
     for index in _parents_first(new):
         step = new.steps[index]
-        place = old.index.get(step.id)
-        if place is not None and any(new.index.get(old.steps[one].id) in kept for one in out.get(place, ())):
+        source = old.index.get(step.id)
+        if source is not None and any(new.index.get(old.steps[child].id) in kept for child in out.get(source, ())):
             if step.id == from_node:
-                branch = old.steps[out[place][0]].id
+                branch = old.steps[out[source][0]].id
                 message = f"the branch {branch} did not lead to {from_node[:128]}, so nothing runs from there"
                 raise Refused("not_taken", f"{message}; run it again from {branch}", path="from_node")
-            kept[index] = place
+            kept[index] = source
             continue
-        if place is None or index in again or (other and step.kind is Kind.APPROVAL):
+        if source is None or index in again or (other and step.kind is Kind.APPROVAL):
             continue
-        same = old.steps[place].node == step.node and record.phases[place] in _KEEPABLE
+        same = old.steps[source].node == step.node and record.phases[source] in _KEEPABLE
         if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
-            kept[index] = place
+            kept[index] = source
     return kept if len(kept) < len(new.steps) else {}
 
 

@@ -80,16 +80,16 @@ def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None)
 # ---- submissions
 
 
-def _submit(turn: TickContext, place: int, submit: inputs.Submit) -> None:
+def _submit(turn: TickContext, position: int, submit: inputs.Submit) -> None:
     state = turn.state
     tenant = state.tenants.get(submit.tenant) or tenant_of(state, submit.tenant)
     if submit.terms is not None:
-        _submit_on_terms(turn, place, submit, tenant, submit.terms)
+        _submit_on_terms(turn, position, submit, tenant, submit.terms)
         return
     plan = tenant.plans.get(submit.workflow) or _plan(tenant, submit)
     run_id = submit.run_id
     if run_id in tenant.runs.of(run_id):
-        _answer_duplicate(turn, place, run_id)
+        _answer_duplicate(turn, position, run_id)
         return
     if (
         submit.inputs is not None
@@ -100,12 +100,12 @@ def _submit(turn: TickContext, place: int, submit: inputs.Submit) -> None:
     ):
         _check_submission(state, tenant, plan, submit)
     number = state.next_number
-    turn.events.append(RunSubmitted(number, place))
+    turn.events.append(RunSubmitted(number, position))
     submitted(state, number, submit, tenant, plan)
 
 
 def _submit_on_terms(
-    turn: TickContext, place: int, submit: inputs.Submit, tenant: Tenant, terms: inputs.SubmitOptions
+    turn: TickContext, position: int, submit: inputs.Submit, tenant: Tenant, terms: inputs.SubmitOptions
 ) -> None:
     state = turn.state
     plan = _plan(tenant, submit)
@@ -115,7 +115,7 @@ def _submit_on_terms(
         _check_key(getattr(terms, field), field)
     same = _earlier(state, tenant, submit, terms)
     if same is not None:
-        _answer_duplicate(turn, place, same)
+        _answer_duplicate(turn, position, same)
         return
     _check_submission(state, tenant, plan, submit)
     if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
@@ -123,19 +123,21 @@ def _submit_on_terms(
     start_at = _start_tick(state, terms)
     pending = tenant.debounced.get((plan.name, terms.debounce)) if terms.debounce else None
     if pending is not None and pending.state == RunState.PENDING and pending.start_at:
-        require_inputs(pending.plan.definition, submit.inputs)  # it keeps the version it was accepted with
-        turn.emit(RunDebounced(pending.number, place, start_at))
-        answer(turn, place, pending.id)
+        require_inputs(pending.plan.definition, submit.inputs)  # the run keeps the version that accepted it
+        turn.emit(RunDebounced(pending.number, position, start_at))
+        answer(turn, position, pending.id)
         return
-    turn.emit(RunSubmitted(state.next_number, place, start_at))
+    turn.emit(RunSubmitted(state.next_number, position, start_at))
 
 
 def _plan(tenant: Tenant, submit: inputs.Submit) -> Plan:
-    wanted = submit.terms.definition if submit.terms is not None else ""
-    plan = tenant.versions.get(wanted) if wanted else tenant.plans.get(submit.workflow)
+    definition = submit.terms.definition if submit.terms is not None else ""
+    plan = tenant.versions.get(definition) if definition else tenant.plans.get(submit.workflow)
     if plan is None or plan.name != submit.workflow:
         raise Refused(
-            "unknown_workflow", f"there is no workflow {shortened(submit.workflow, 128)!r} {wanted}", path="workflow"
+            "unknown_workflow",
+            f"there is no workflow {shortened(submit.workflow, 128)!r} {definition}",
+            path="workflow",
         )
     return plan
 
@@ -184,34 +186,34 @@ def _start_tick(state: State, terms: inputs.SubmitOptions) -> int:
     return state.tick + clock.ticks(wait_ms) if wait_ms else 0
 
 
-def _answer_duplicate(turn: TickContext, place: int, run_id: str) -> None:
-    turn.emit(Duplicate(place, run_id))
-    answer(turn, place, run_id)
+def _answer_duplicate(turn: TickContext, position: int, run_id: str) -> None:
+    turn.emit(Duplicate(position, run_id))
+    answer(turn, position, run_id)
 
 
 # ---- runs
 
 
-def _cancel(turn: TickContext, place: int, cancel: inputs.Cancel) -> None:
+def _cancel(turn: TickContext, position: int, cancel: inputs.Cancel) -> None:
     run = live_run(turn.state, cancel.tenant, cancel.run_id, cancel.left_as)
     _may(run, RunTrigger.CANCEL)
-    end_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", place=place)
+    end_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", place=position)
 
 
 def _may(run: Run, trigger: RunTrigger) -> None:
     if not may_move(run.state, trigger):
-        state, deed = RunState(run.state).name, trigger.name.lower()
-        raise Refused("illegal_move", f"run {run.id} is {state}: it cannot {deed}", path="run_id")
+        state, action = RunState(run.state).name, trigger.name.lower()
+        raise Refused("illegal_move", f"run {run.id} is {state}: it cannot {action}", path="run_id")
 
 
-def _pause(turn: TickContext, place: int, pause: inputs.Pause) -> None:
+def _pause(turn: TickContext, position: int, pause: inputs.Pause) -> None:
     state = turn.state
     if pause.scope in ("schedule", "group"):
-        schedules.pause(turn, place, pause)
+        schedules.pause(turn, position, pause)
         return
     if pause.scope != "run":
         _check_scope(state, pause)
-        turn.emit(ScopePaused(place))
+        turn.emit(ScopePaused(position))
         if pause.scope == "partition":
             turn.effects.append(Alert("dispatch_held", "", f"partition {pause.name}", f"{pause.by}: {pause.reason}"))
         return
@@ -222,48 +224,50 @@ def _pause(turn: TickContext, place: int, pause: inputs.Pause) -> None:
         until = state.settings.clock.tick_at(pause.until_ms)
         if until <= state.tick:
             raise Refused("bad_time", "a pause must end in the future", path="until_ms")
-    pause_run(turn, run, pause.reason or "paused", place=place, until=until)
+    pause_run(turn, run, pause.reason or "paused", place=position, until=until)
 
 
-def _resume(turn: TickContext, place: int, resume: inputs.Resume) -> None:
+def _resume(turn: TickContext, position: int, resume: inputs.Resume) -> None:
     state = turn.state
     if resume.scope in ("schedule", "group"):
-        schedules.resume(turn, place, resume)
+        schedules.resume(turn, position, resume)
         return
     if resume.scope != "run":
         _check_scope(state, resume)
-        turn.emit(ScopeResumed(place))
+        turn.emit(ScopeResumed(position))
         return
     run = live_run(state, resume.tenant, resume.name, resume.left_as)
     _may(run, RunTrigger.RESUME)
-    resume_run(turn, run, place=place)
+    resume_run(turn, run, place=position)
 
 
-def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:
+def _check_scope(state: State, request: inputs.Pause | inputs.Resume) -> None:
     known = {
-        "partition": lambda: asked.name == str(state.settings.partition),
-        "queue": lambda: asked.name in state.queues,
-        "tenant": lambda: tenant_of(state, asked.tenant) is not None,
-        "workflow": lambda: asked.name in tenant_of(state, asked.tenant).plans,
-    }.get(asked.scope)
+        "partition": lambda: request.name == str(state.settings.partition),
+        "queue": lambda: request.name in state.queues,
+        "tenant": lambda: tenant_of(state, request.tenant) is not None,
+        "workflow": lambda: request.name in tenant_of(state, request.tenant).plans,
+    }.get(request.scope)
     if known is None:
         message = "a scope is run, queue, workflow, tenant, schedule, group or partition"
         raise Refused("bad_scope", message, path="scope")
     if not known():
         raise Refused(
-            f"unknown_{asked.scope}", f"there is no {asked.scope} {shortened(asked.name, 128)!r}", path="name"
+            f"unknown_{request.scope}", f"there is no {request.scope} {shortened(request.name, 128)!r}", path="name"
         )
-    paused = _is_paused(state, asked)
-    if paused is (isinstance(asked, inputs.Pause)):
-        raise Refused("illegal_move", f"{asked.scope} {asked.name} is {'' if paused else 'not '}paused", path="name")
+    paused = _is_paused(state, request)
+    if paused is (isinstance(request, inputs.Pause)):
+        raise Refused(
+            "illegal_move", f"{request.scope} {request.name} is {'' if paused else 'not '}paused", path="name"
+        )
 
 
-def _is_paused(state: State, asked: inputs.Pause | inputs.Resume) -> bool:
-    gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
+def _is_paused(state: State, request: inputs.Pause | inputs.Resume) -> bool:
+    gauge = scope_gauge(state, request.scope, request.tenant, request.name)
     return gauge is not None and gauge.paused
 
 
-def _resolve(turn: TickContext, place: int, resolve: inputs.Resolve) -> None:
+def _resolve(turn: TickContext, position: int, resolve: inputs.Resolve) -> None:
     state = turn.state
     tenant = tenant_of(state, resolve.tenant)
     record = resolve.record
@@ -271,8 +275,8 @@ def _resolve(turn: TickContext, place: int, resolve: inputs.Resolve) -> None:
         raise Refused("unknown_run", f"there is no failed run {shortened(resolve.run_id, 128)!r}", path="run_id")
     decisions = _decisions(state, tenant, record, resolve)
     check_room(state, tenant, 1)
-    turn.emit(RunRestored(record.number, place))
-    _apply_decisions(turn, place, state.runs[record.number], decisions)
+    turn.emit(RunRestored(record.number, position))
+    _apply_decisions(turn, position, state.runs[record.number], decisions)
 
 
 def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: inputs.Resolve) -> dict[int, str]:
@@ -286,18 +290,19 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: 
     if not resolve.decisions:
         return dict.fromkeys(failed, "retry")
     chosen: dict[int, str] = {}
-    for node, deed in sorted(resolve.decisions.items()):  # as the journal keeps them, so a refusal names the same one
+    # The journal keeps decisions in this order, so a refusal names the same node on replay.
+    for node, decision in sorted(resolve.decisions.items()):
         index = plan.index.get(node)
         if index is None or index not in failed:
             raise Refused("not_failed", f"node {shortened(node, 128)!r} has not failed", path=f"decisions.{node}")
-        if deed not in ("retry", "accept", "skip"):
+        if decision not in ("retry", "accept", "skip"):
             raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
-        if deed == "accept" and plan.steps[index].kind is Kind.BRANCH:
+        if decision == "accept" and plan.steps[index].kind is Kind.BRANCH:
             message = f"the branch {node} took no side, so it cannot be accepted: retry it, or skip it with its sides"
             raise Refused("bad_decision", message, path=f"decisions.{node}")
-        if deed != "retry":  # a way around an approval is an approval
+        if decision != "retry":  # to bypass an approval takes the right to approve
             _check_entitled(plan.steps[index].node, by=resolve.by, requester=record.by)
-        chosen[index] = deed
+        chosen[index] = decision
     if len(chosen) < len(failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
     return chosen
@@ -314,22 +319,22 @@ def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> P
     return plan
 
 
-def _apply_decisions(turn: TickContext, place: int, run: Run, decisions: dict[int, str]) -> None:
+def _apply_decisions(turn: TickContext, position: int, run: Run, decisions: dict[int, str]) -> None:
     again = _decided_again(run, decisions)
-    for index, deed in sorted(decisions.items()):
-        if deed != "retry":
-            accepted = Phase.SUCCEEDED if deed == "accept" else Phase.SKIPPED
-            turn.emit(StepAccepted(run.number, index, accepted, place))
+    for index, decision in sorted(decisions.items()):
+        if decision != "retry":
+            accepted = Phase.SUCCEEDED if decision == "accept" else Phase.SKIPPED
+            turn.emit(StepAccepted(run.number, index, accepted, position))
     for index in sorted(again):
         turn.emit(StepReset(run.number, index))
     if run.plan.definition.concurrency is not None:
         take_gate_again(turn, run)
-    asked: Any = turn.state.inputs[place] if place >= 0 else None
-    turn.emit(RunMoved(run.number, RunTrigger.RESOLVE, asked.reason if asked else "redriven", place))
+    request: Any = turn.state.inputs[position] if position >= 0 else None
+    turn.emit(RunMoved(run.number, RunTrigger.RESOLVE, request.reason if request else "redriven", position))
 
 
 def _decided_again(run: Run, decisions: dict[int, str]) -> dict[int, None]:
-    """The nodes whose outcomes do not hold any more.
+    """The nodes whose outcomes are no longer valid.
 
     What is tried again, what was cut short or blocked, and everything that comes after one of these: clean-up and
     alerts that already ran belong to the try that failed, and the next one has its own. What a branch left out stays
@@ -341,7 +346,7 @@ def _decided_again(run: Run, decisions: dict[int, str]) -> dict[int, None]:
     for index, phase in enumerate(phases):
         if phase == Phase.CANCELLED or (phase == Phase.BLOCKED and index in after):
             again[index] = None
-    later = {found: None for index in list(again) for found in downstream(plan, index)}
+    later = {step: None for index in list(again) for step in downstream(plan, index)}
     out = left_out(plan, phases)
     for index in later:
         left = any(branch not in again and branch not in later for branch in out.get(index, ()))
@@ -356,7 +361,7 @@ def resolve_redriven(turn: TickContext, run: Run) -> None:
     _apply_decisions(turn, -1, run, dict.fromkeys(failed, "retry"))
 
 
-def _redrive(turn: TickContext, place: int, redrive: inputs.Redrive) -> None:
+def _redrive(turn: TickContext, position: int, redrive: inputs.Redrive) -> None:
     """Runs come back one by one, spaced so that no more than `per_second` start in any second."""
     state = turn.state
     tenant = tenant_of(state, redrive.tenant)
@@ -374,10 +379,10 @@ def _redrive(turn: TickContext, place: int, redrive: inputs.Redrive) -> None:
     clock, gap_ms = state.settings.clock, -(-1_000 // redrive.per_second)
     for number, record in enumerate(redrive.records):
         start_at = max(state.tick + 1, clock.tick_at(max(tenant.redrive_ms + gap_ms, state.now_ms)))
-        turn.emit(RunRestored(record.number, place, number, start_at))
+        turn.emit(RunRestored(record.number, position, number, start_at))
 
 
-def _rerun(turn: TickContext, place: int, rerun: inputs.Rerun) -> None:
+def _rerun(turn: TickContext, position: int, rerun: inputs.Rerun) -> None:
     state = turn.state
     tenant = tenant_of(state, rerun.tenant)
     record = rerun.record
@@ -395,10 +400,10 @@ def _rerun(turn: TickContext, place: int, rerun: inputs.Rerun) -> None:
     values = rerun.inputs if rerun.change_inputs else record.inputs
     _check_submission(state, tenant, new, inputs.Submit(rerun.by, rerun.tenant, rerun.run_id, new.name, values))
     kept = {} if rerun.from_start else kept_steps(old, record, new, rerun.from_node, values)
-    turn.emit(RunRerun(state.next_number, place, list(kept.items())))
+    turn.emit(RunRerun(state.next_number, position, list(kept.items())))
 
 
-def _decide(turn: TickContext, place: int, decide: inputs.Decide) -> None:
+def _decide(turn: TickContext, position: int, decide: inputs.Decide) -> None:
     state = turn.state
     if decide.left_as is not None and tenant_of(state, decide.tenant).runs.get(decide.run_id) is None:
         message = f"run {decide.run_id[:128]} is {RunState(decide.left_as).name}: nothing in it waits for a decision"
@@ -407,9 +412,9 @@ def _decide(turn: TickContext, place: int, decide: inputs.Decide) -> None:
     task = _waiting_task(state, run, decide.node, Kind.APPROVAL)
     _check_entitled(task.step.node, by=decide.by, requester=run.by)
     if decide.approve:
-        turn.emit(TaskAnswered(task.number, place))
+        turn.emit(TaskAnswered(task.number, position))
     else:
-        turn.emit(TaskFailed(task.number, "rejected", f"by {decide.by}: {decide.comment}"[:512], place))
+        turn.emit(TaskFailed(task.number, "rejected", f"by {decide.by}: {decide.comment}"[:512], position))
 
 
 def _check_entitled(node: Node, *, by: str, requester: str) -> None:
@@ -434,7 +439,7 @@ def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
     return task
 
 
-def _ingest(turn: TickContext, place: int, ingest: inputs.Ingest) -> None:
+def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
     state = turn.state
     tenant = tenant_of(state, ingest.tenant)
     if too_large(ingest.payload):
@@ -444,13 +449,13 @@ def _ingest(turn: TickContext, place: int, ingest: inputs.Ingest) -> None:
     waiting = list(tenant.waits.get((ingest.event, ingest.key), {}).values())
     if not ingest.run_id:
         for task in waiting:
-            turn.emit(TaskAnswered(task.number, place))
-        turn.effects.append(CommandResult(place, "", "", f"{len(waiting)} waiting"))
+            turn.emit(TaskAnswered(task.number, position))
+        turn.effects.append(CommandResult(position, "", "", f"{len(waiting)} waiting"))
         return
     run = live_run(state, ingest.tenant, ingest.run_id)
     own = [task for task in waiting if task.run is run]
     if own:
-        turn.emit(TaskAnswered(own[0].number, place))
+        turn.emit(TaskAnswered(own[0].number, position))
     elif run.plan.events is not None and ingest.event not in run.plan.events:
         known = ", ".join(run.plan.events[:10])
         waits = f"its events are {known}" if known else "it waits for no event"
@@ -459,13 +464,13 @@ def _ingest(turn: TickContext, place: int, ingest: inputs.Ingest) -> None:
     elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
         raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
     else:
-        turn.emit(EventStored(run.number, place))
+        turn.emit(EventStored(run.number, position))
 
 
 # ---- set-up
 
 
-def _put_definition(turn: TickContext, place: int, definition: inputs.PutDefinition) -> None:
+def _put_definition(turn: TickContext, position: int, definition: inputs.PutDefinition) -> None:
     state = turn.state
     tenant_of(state, definition.tenant)
     plan = plan_of(definition.document)
@@ -474,77 +479,77 @@ def _put_definition(turn: TickContext, place: int, definition: inputs.PutDefinit
             raise Refused(
                 "unknown_queue", f"queue {step.requirement[0]!r} is not declared", path=f"nodes.{step.id}.queue"
             )
-    turn.emit(DefinitionPut(place, plan.hash))
+    turn.emit(DefinitionPut(position, plan.hash))
 
 
 def _runs_on_workers(node: object, body: object) -> bool:
     return isinstance(node, WorkNode) or (body is not None and isinstance(getattr(body, "node", None), WorkNode))
 
 
-def _put_tenant(turn: TickContext, place: int, tenant: inputs.PutTenant) -> None:
+def _put_tenant(turn: TickContext, position: int, tenant: inputs.PutTenant) -> None:
     check_name(tenant.tenant, path="tenant", kind="tenant")
     if not 1 <= tenant.weight <= WEIGHT_MAX:
         raise Refused("bad_weight", f"a weight is 1 to {WEIGHT_MAX}", path="weight")
     _check_limits(tenant)
-    turn.emit(TenantPut(place))
+    turn.emit(TenantPut(position))
 
 
-def _put_queue(turn: TickContext, place: int, queue: inputs.PutQueue) -> None:
+def _put_queue(turn: TickContext, position: int, queue: inputs.PutQueue) -> None:
     check_name(queue.queue, path="queue", kind="queue")
     _check_limits(queue)
-    turn.emit(QueuePut(place))
+    turn.emit(QueuePut(position))
 
 
-def _check_limits(asked: inputs.PutTenant | inputs.PutQueue) -> None:
+def _check_limits(request: inputs.PutTenant | inputs.PutQueue) -> None:
     for field in ("limit", "burst"):
-        value = getattr(asked, field)
+        value = getattr(request, field)
         if value is not None and not 0 <= value <= LIMIT_MAX:
             raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path=field)
-    if asked.rate_starts is not None and not 1 <= asked.rate_starts <= 1_000_000:
+    if request.rate_starts is not None and not 1 <= request.rate_starts <= 1_000_000:
         raise Refused("bad_rate", "a rate is 1 to 1,000,000 starts", path="rate_starts")
-    if not 1 <= asked.rate_ms <= 86_400_000:
+    if not 1 <= request.rate_ms <= 86_400_000:
         raise Refused("bad_rate", "a rate is counted over 1 ms to one day", path="rate_ms")
-    if asked.rate_starts is not None and asked.burst == 0:
+    if request.rate_starts is not None and request.burst == 0:
         raise Refused("bad_rate", "a burst of 0 would let nothing start", path="burst")
-    if asked.window not in ("bucket", "sliding"):
+    if request.window not in ("bucket", "sliding"):
         raise Refused("bad_rate", "a window is bucket or sliding", path="window")
-    if asked.window == "sliding":
-        _check_sliding(asked)
+    if request.window == "sliding":
+        _check_sliding(request)
 
 
-def _check_sliding(asked: inputs.PutTenant | inputs.PutQueue) -> None:
-    if asked.rate_starts is None:
+def _check_sliding(request: inputs.PutTenant | inputs.PutQueue) -> None:
+    if request.rate_starts is None:
         raise Refused("bad_rate", "a sliding window needs a rate: give the number of starts", path="rate_starts")
-    if asked.rate_starts > SLIDING_STARTS_MAX:
+    if request.rate_starts > SLIDING_STARTS_MAX:
         message = (
             f"a sliding window remembers each start, {SLIDING_STARTS_MAX:,} at most; use a bucket, or a shorter time"
         )
         raise Refused("bad_rate", message, path="rate_starts")
-    if asked.burst is not None:
+    if request.burst is not None:
         raise Refused("bad_rate", "a sliding window has no burst; leave it out, or use a bucket", path="burst")
 
 
-def _put_label_limit(turn: TickContext, place: int, limit: inputs.PutLabelLimit) -> None:
+def _put_label_limit(turn: TickContext, position: int, limit: inputs.PutLabelLimit) -> None:
     check_name(limit.label, path="label", kind="label")
     if limit.limit is not None and not 0 <= limit.limit <= LIMIT_MAX:
         raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path="limit")
-    turn.emit(LabelLimitPut(place))
+    turn.emit(LabelLimitPut(position))
 
 
-def _put_policy(turn: TickContext, place: int, policy: inputs.PutPolicy) -> None:
+def _put_policy(turn: TickContext, position: int, policy: inputs.PutPolicy) -> None:
     check_name(policy.policy, path="policy", kind="policy")
     Condition.compile(policy.allow, path="allow")
     if policy.action not in ACTIONS:
         raise Refused("bad_action", f"an action is one of {', '.join(ACTIONS)}", path="action")
     if not 0 <= policy.pause_ms <= DELAY_MS_MAX:
         raise Refused("bad_delay", "a pause is 0 ms or more", path="pause_ms")
-    turn.emit(PolicyPut(place))
+    turn.emit(PolicyPut(position))
 
 
-def _clock_gap(turn: TickContext, place: int, gap: inputs.ClockGap) -> None:
+def _clock_gap(turn: TickContext, position: int, gap: inputs.ClockGap) -> None:
     """Who takes up a partition cannot tell an owner that had nothing to decide from one that was away. Where nothing
     was due meanwhile that is the same to everybody."""
-    turn.emit(ClockGapRecorded(place))
+    turn.emit(ClockGapRecorded(position))
     due = turn.state.wheel.next_due()
     harmless = gap.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > gap.to_ms)
     if not harmless:
@@ -552,9 +557,9 @@ def _clock_gap(turn: TickContext, place: int, gap: inputs.ClockGap) -> None:
         turn.effects.append(Alert("clock_gap", "", gap.cause, span))
 
 
-def _hold_timers(turn: TickContext, place: int, timers: inputs.HoldTimers) -> None:
+def _hold_timers(turn: TickContext, position: int, timers: inputs.HoldTimers) -> None:
     if timers.held != turn.state.timers_held:
-        turn.emit(TimersHeld(place, timers.held))
+        turn.emit(TimersHeld(position, timers.held))
 
 
 COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {

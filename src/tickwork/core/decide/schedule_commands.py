@@ -67,17 +67,17 @@ def schedule_of(state: State, tenant: str, name: str) -> Schedule:
 # ---- put and remove
 
 
-def _put(turn: TickContext, place: int, request: inp.PutSchedule) -> None:
+def _put(turn: TickContext, position: int, request: inp.PutSchedule) -> None:
     rhythm = check_put(turn.state, request)
-    _emit_put(turn, place, request, rhythm)
+    _emit_put(turn, position, request, rhythm)
 
 
-def _apply(turn: TickContext, place: int, request: inp.ApplySchedules) -> None:
+def _apply(turn: TickContext, position: int, request: inp.ApplySchedules) -> None:
     state = turn.state
     tenant = tenant_of(state, request.tenant)
     rhythms = check_set(state, request.tenant, request.owner, request.puts, tenant.plans)
-    apply_set(turn, place, request.tenant, request.owner, request.puts, rhythms)
-    answer(turn, place, "")
+    apply_set(turn, position, request.tenant, request.owner, request.puts, rhythms)
+    answer(turn, position, "")
 
 
 def check_set(
@@ -92,18 +92,18 @@ def check_set(
 
 
 def apply_set(
-    turn: TickContext, place: int, tenant_id: str, owner: str, puts: list[inp.PutSchedule], rhythms: list[Recurrence]
+    turn: TickContext, position: int, tenant_id: str, owner: str, puts: list[inp.PutSchedule], rhythms: list[Recurrence]
 ) -> None:
-    """What the owner had and the set lacks goes, what is there just so stays as it is."""
+    """Remove the schedules of the owner that the set lacks, and leave the unchanged ones alone."""
     tenant = turn.state.tenants[tenant_id]
     kept = frozenset(put.schedule for put in puts)
     every = tenant.owned.get(owner, {}) if owner else dict(tenant.schedules.items())
     gone = [schedule for name, schedule in every.items() if schedule.owner == owner and name not in kept]
     for schedule in sorted(gone, key=attrgetter("name")):
-        _emit_removed(turn, place, schedule)
+        _emit_removed(turn, position, schedule)
     for item, (put, rhythm) in enumerate(zip(puts, rhythms, strict=True)):
         if not is_same(tenant.schedules.get(put.schedule), put):
-            _emit_put(turn, place, put, rhythm, item)
+            _emit_put(turn, position, put, rhythm, item)
 
 
 def is_same(schedule: Schedule | None, put: inp.PutSchedule) -> bool:
@@ -181,7 +181,7 @@ def _settle(turn: TickContext, schedule: Schedule) -> None:
         pass  # one occurrence, and at most its catch-up
 
 
-def _emit_put(turn: TickContext, place: int, request: inp.PutSchedule, rhythm: Recurrence, item: int = -1) -> None:
+def _emit_put(turn: TickContext, position: int, request: inp.PutSchedule, rhythm: Recurrence, item: int = -1) -> None:
     state = turn.state
     old = state.tenants[request.tenant].schedules.get(request.schedule)
     if old is not None:
@@ -197,20 +197,20 @@ def _emit_put(turn: TickContext, place: int, request: inp.PutSchedule, rhythm: R
         wait = start_delay_ms(rhythm, f"{request.tenant}/{request.schedule}", next_ms) if request.terms.jitter else 0
         if old is not None and request.terms.runs_max and old.fired + len(old.buffer) >= request.terms.runs_max:
             next_ms = wait = 0
-    turn.emit(SchedulePut(place, number, next_ms, item, wait))
+    turn.emit(SchedulePut(position, number, next_ms, item, wait))
     schedule = state.schedules[number]
     if schedule.governing is not None and not in_its_run(state, schedule) and not is_held(schedule):
         govern(turn, schedule)
 
 
-def _remove(turn: TickContext, place: int, request: inp.RemoveSchedule) -> None:
-    _emit_removed(turn, place, schedule_of(turn.state, request.tenant, request.schedule))
+def _remove(turn: TickContext, position: int, request: inp.RemoveSchedule) -> None:
+    _emit_removed(turn, position, schedule_of(turn.state, request.tenant, request.schedule))
 
 
-def _emit_removed(turn: TickContext, place: int, schedule: Schedule) -> None:
+def _emit_removed(turn: TickContext, position: int, schedule: Schedule) -> None:
     now_ms, number = turn.state.now_ms, schedule.number
     if is_held(schedule):
-        if schedule.governing is None:  # a decision of the Governor that is held binds nobody
+        if schedule.governing is None:  # a held decision of the Governor binds nobody
             book_pause(turn, schedule, with_now=True)
     elif 0 < schedule.next_ms <= now_ms:
         due_ms = last_ms = schedule.next_ms
@@ -220,13 +220,13 @@ def _emit_removed(turn: TickContext, place: int, schedule: Schedule) -> None:
         turn.emit(OccurrencesSettled(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
     if schedule.buffer:
         turn.emit(OccurrencesCancelled(number, schedule.buffer, "removed"))
-    turn.emit(ScheduleRemoved(place, number))
+    turn.emit(ScheduleRemoved(position, number))
 
 
 # ---- pause and resume
 
 
-def pause(turn: TickContext, place: int, request: inp.Pause) -> None:
+def pause(turn: TickContext, position: int, request: inp.Pause) -> None:
     state = turn.state
     until_ms = request.until_ms or 0
     if request.until_ms is not None and request.until_ms <= state.now_ms:
@@ -235,37 +235,37 @@ def pause(turn: TickContext, place: int, request: inp.Pause) -> None:
         if request.until_ms is not None:
             raise Refused("bad_time", "the pause of a group ends when it is resumed", path="until_ms")
         _check_group(state, request, paused=False)
-        turn.emit(ScopePaused(place))
+        turn.emit(ScopePaused(position))
         return
     schedule = schedule_of(state, request.tenant, request.name)
     if schedule.paused and until_ms == schedule.paused_until_ms:
         raise Refused("illegal_move", f"schedule {schedule.name} is paused", path="name")
-    turn.emit(SchedulePaused(schedule.number, place, request.reason or "paused", until_ms))
+    turn.emit(SchedulePaused(schedule.number, position, request.reason or "paused", until_ms))
     if schedule.governing is not None and not is_held(schedule) and not in_its_run(state, schedule):
         govern(turn, schedule)
 
 
-def resume(turn: TickContext, place: int, request: inp.Resume) -> None:
+def resume(turn: TickContext, position: int, request: inp.Resume) -> None:
     state = turn.state
     if request.scope == "group":
         _check_group(state, request, paused=True)
-        turn.emit(ScopeResumed(place))
+        turn.emit(ScopeResumed(position))
         return
     schedule = schedule_of(state, request.tenant, request.name)
     if not schedule.paused:
         raise Refused("illegal_move", f"schedule {schedule.name} is not paused", path="name")
-    turn.emit(ScheduleResumed(schedule.number, place))
+    turn.emit(ScheduleResumed(schedule.number, position))
 
 
-def _check_group(state: State, asked: inp.Pause | inp.Resume, *, paused: bool) -> None:
-    group = tenant_of(state, asked.tenant).groups.get(asked.name)
+def _check_group(state: State, request: inp.Pause | inp.Resume, *, paused: bool) -> None:
+    group = tenant_of(state, request.tenant).groups.get(request.name)
     if group is None:
-        raise Refused("unknown_group", f"there is no group {shortened(asked.name, 128)!r}", path="name")
+        raise Refused("unknown_group", f"there is no group {shortened(request.name, 128)!r}", path="name")
     if group.paused is not paused:
-        raise Refused("illegal_move", f"group {asked.name} is {'' if group.paused else 'not '}paused", path="name")
+        raise Refused("illegal_move", f"group {request.name} is {'' if group.paused else 'not '}paused", path="name")
 
 
-def _steer(turn: TickContext, place: int, request: inp.SteerSchedule) -> None:
+def _steer(turn: TickContext, position: int, request: inp.SteerSchedule) -> None:
     schedule = schedule_of(turn.state, request.tenant, request.schedule)
     match request.deed:
         case "archive" | "restore":
@@ -277,29 +277,29 @@ def _steer(turn: TickContext, place: int, request: inp.SteerSchedule) -> None:
         case _:
             raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
     standing, failures = schedule.decision, schedule.failures
-    turn.emit(ScheduleStateChanged(place, schedule.number))
+    turn.emit(ScheduleStateChanged(position, schedule.number))
     if request.deed == "reset_failures" and standing is not None and failures:
         after = governor_state_of(schedule)
-        told = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
-        turn.emit(ScheduleDecided(schedule.number, after, told))
+        decision = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
+        turn.emit(ScheduleDecided(schedule.number, after, decision))
 
 
 # ---- advice and triggers
 
 
-def _advise(turn: TickContext, place: int, request: inp.Advise) -> None:
+def _advise(turn: TickContext, position: int, request: inp.Advise) -> None:
     state = turn.state
     schedule = check_advice(state, request, now_ms=state.now_ms)
-    turn.emit(HintsChanged(place, schedule.number))
+    turn.emit(HintsChanged(position, schedule.number))
     if schedule.ended and not is_held(schedule):
-        govern(turn, schedule)  # it has to hear of the run that ended before anything else
+        govern(turn, schedule)  # the Governor has to see the ended run first
     before, standing, rhythm = governor_state_of(schedule), schedule.decision, cron_of(schedule)
     after = _advised(before, request, state.now_ms)
     if standing is None or (request.clear and standing.chosen in HINTED):
-        told = decide(state.now_ms, after, rhythm)  # what was cleared is the reason for the time that stands
+        decision = decide(state.now_ms, after, rhythm)  # the cleared hint caused the current time
     else:
-        told = arrives(state.now_ms, before, standing, after, rhythm)
-    turn.emit(ScheduleDecided(schedule.number, after, told))
+        decision = arrives(state.now_ms, before, standing, after, rhythm)
+    turn.emit(ScheduleDecided(schedule.number, after, decision))
 
 
 def check_advice(state: State, request: inp.Advise, *, now_ms: int) -> Schedule:
@@ -335,15 +335,15 @@ def _advised(course: GovernorState, request: inp.Advise, now_ms: int) -> Governo
     return msgspec.structs.replace(course, hint_interval_ms=interval_ms, hint_at_ms=at_ms, hint_expires_ms=expires_ms)
 
 
-def _trigger(turn: TickContext, place: int, request: inp.Trigger) -> None:
+def _trigger(turn: TickContext, position: int, request: inp.Trigger) -> None:
     state = turn.state
     schedule = schedule_of(state, request.tenant, request.schedule)
     tenant, way = schedule.tenant, "test" if request.test else "trigger"
     if request.key and (
         begun := earlier_run(state, tenant, request.key, trigger_body(schedule.name, way), request.known)
     ):
-        turn.emit(Duplicate(place, begun))
-        answer(turn, place, begun)
+        turn.emit(Duplicate(position, begun))
+        answer(turn, position, begun)
         return
     if schedule.workflow not in tenant.plans:
         raise Refused(
@@ -358,14 +358,14 @@ def _trigger(turn: TickContext, place: int, request: inp.Trigger) -> None:
             message = "a run of this schedule still goes on, and its terms allow one at a time"
             raise Refused("still_running", message, path="schedule")
     number = state.next_number
-    turn.emit(RunScheduled(number, schedule.number, state.now_ms, way=way, input=place))
-    answer(turn, place, state.runs[number].id)
+    turn.emit(RunScheduled(number, schedule.number, state.now_ms, way=way, input=position))
+    answer(turn, position, state.runs[number].id)
 
 
 # ---- calendars and zones
 
 
-def _put_holidays(turn: TickContext, place: int, request: inp.PutHolidays) -> None:
+def _put_holidays(turn: TickContext, position: int, request: inp.PutHolidays) -> None:
     state = turn.state
     tenant = tenant_of(state, request.tenant)
     check_name(request.name, path="name", kind="list of holidays")
@@ -384,25 +384,25 @@ def _put_holidays(turn: TickContext, place: int, request: inp.PutHolidays) -> No
         _check_settled(state, schedule)
     for schedule in users:
         _settle(turn, schedule)
-    turn.emit(HolidaysPut(place))
+    turn.emit(HolidaysPut(position))
     for schedule in users:
         _tell_anew(turn, schedule)
 
 
-def _new_zones(turn: TickContext, place: int, _asked: inp.NewZones) -> None:
-    turn.emit(ZonesChanged(place))
+def _new_zones(turn: TickContext, position: int, _request: inp.NewZones) -> None:
+    turn.emit(ZonesChanged(position))
     for schedule in turn.state.schedules.values():
         if schedule.when.zone != "UTC" and schedule.governing is None and schedule.late is None:
             _tell_anew(turn, schedule)
 
 
-def _choose_catch_up(turn: TickContext, place: int, request: inp.ChooseCatchUp) -> None:
+def _choose_catch_up(turn: TickContext, position: int, request: inp.ChooseCatchUp) -> None:
     if request.policy not in CATCH_UPS:
         raise Refused("bad_catch_up", f"policy is one of {', '.join(CATCH_UPS)}", path="policy")
     if (request.policy in ("window", "spread")) != (0 < request.length_ms <= SPAN_MS_MAX):
         message = "window and spread need a length of at most a year, and no other policy has one"
         raise Refused("bad_catch_up", message, path="length_ms")
-    turn.emit(CatchUpChosen(place))
+    turn.emit(CatchUpChosen(position))
 
 
 def _tell_anew(turn: TickContext, schedule: Schedule) -> None:

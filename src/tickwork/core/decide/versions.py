@@ -31,35 +31,35 @@ def version_of(tenant: Tenant, application: str, version: str) -> AppVersion:
         raise Refused(
             "unknown_application", f"there is no application {shortened(application, 128)!r}", path="application"
         )
-    found = versions.get(version)
-    if found is None:
+    registered = versions.get(version)
+    if registered is None:
         message = (
             f"application {application} has no version {shortened(version, 128)!r}; `tickwork versions` lists them"
         )
         raise Refused("unknown_version", message, path="version")
-    return found
+    return registered
 
 
 def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
     """What a run asks for that is pinned to a version, as `version` or `application@version`: the label's value
     and the hash of its definition."""
-    wanted, _, name = version.rpartition("@")
-    found = [
+    requested, _, name = version.rpartition("@")
+    matches = [
         (application, versions[name].workflows[workflow])
         for application, versions in sorted(tenant.applications.items())
-        if wanted in ("", application) and name in versions and workflow in versions[name].workflows
+        if requested in ("", application) and name in versions and workflow in versions[name].workflows
     ]
-    if not found:
+    if not matches:
         message = f"no version {shortened(version, 128)!r} with a workflow {shortened(workflow, 128)!r} is registered"
         raise Refused("unknown_version", message, path="version")
-    if len(found) > 1:
-        known = " or ".join(pin_of(application, name) for application, _ in found)
+    if len(matches) > 1:
+        known = " or ".join(pin_of(application, name) for application, _ in matches)
         raise Refused("which_version", f"several applications have this version; say {known}", path="version")
-    application, definition = found[0]
+    application, definition = matches[0]
     return pin_of(application, name), definition
 
 
-def _register(turn: TickContext, place: int, request: inp.RegisterVersion) -> None:
+def _register(turn: TickContext, position: int, request: inp.RegisterVersion) -> None:
     state = turn.state
     tenant = tenant_of(state, request.tenant)
     check_name(request.application, path="application", kind="application")
@@ -85,42 +85,42 @@ def _register(turn: TickContext, place: int, request: inp.RegisterVersion) -> No
         or timestamp_ms != known.timestamp_ms
         or (known.workflows, known.declared) != (request.workflows, declared_bytes(request.puts))
     ):
-        turn.emit(VersionPut(place, number, timestamp_ms))
+        turn.emit(VersionPut(position, number, timestamp_ms))
     if moves:
-        apply_set(turn, place, request.tenant, request.application, request.puts, rhythms)
+        apply_set(turn, position, request.tenant, request.application, request.puts, rhythms)
         latest = latest_of(tenant.applications[request.application])
-    answer(turn, place, "" if latest is None else latest.name)
+    answer(turn, position, "" if latest is None else latest.name)
 
 
-def _set_latest(turn: TickContext, place: int, request: inp.SetLatestVersion) -> None:
+def _set_latest(turn: TickContext, position: int, request: inp.SetLatestVersion) -> None:
     state = turn.state
     tenant = tenant_of(state, request.tenant)
-    wanted = version_of(tenant, request.application, request.version)
+    requested = version_of(tenant, request.application, request.version)
     latest = latest_of(tenant.applications[request.application])
     assert latest is not None, "an application has at least the version that was found"
-    if wanted.declared is None:
+    if requested.declared is None:
         message = f"what version {request.version} declares is no longer kept; start a worker of it, then set it latest"
         raise Refused("version_too_old", message, path="version")
-    if wanted.declared != declared_bytes(request.puts):
+    if requested.declared != declared_bytes(request.puts):
         raise Refused("version_changed", "it was registered anew meanwhile; try again", path="version")
-    plans = tenant.plans | {name: tenant.versions[plan] for name, plan in wanted.workflows.items()}
+    plans = tenant.plans | {name: tenant.versions[plan] for name, plan in requested.workflows.items()}
     rhythms = check_set(state, request.tenant, request.application, request.puts, plans)
-    timestamp_ms = state.now_ms if wanted is latest else max(state.now_ms, latest.timestamp_ms + 1)
-    turn.emit(VersionPut(place, wanted.number, max(timestamp_ms, wanted.timestamp_ms)))
-    apply_set(turn, place, request.tenant, request.application, request.puts, rhythms)
-    answer(turn, place, wanted.name)
+    timestamp_ms = state.now_ms if requested is latest else max(state.now_ms, latest.timestamp_ms + 1)
+    turn.emit(VersionPut(position, requested.number, max(timestamp_ms, requested.timestamp_ms)))
+    apply_set(turn, position, request.tenant, request.application, request.puts, rhythms)
+    answer(turn, position, requested.name)
 
 
 def stranded(state: State) -> list[tuple[str, str, int]]:
-    """What waits for a version that no worker has: tenant, `application@version`, ready tasks."""
-    found: dict[tuple[str, str], int] = {}
+    """The tasks that wait for a version that no worker has: tenant, `application@version`, ready tasks."""
+    counts: dict[tuple[str, str], int] = {}
     for lane in state.lanes.values():
         if lane.live and not lane.station.workers:
             for name, value in lane.station.labels:
                 if name == PIN_LABEL:
                     key = (lane.tenant.id, value)
-                    found[key] = found.get(key, 0) + lane.live
-    return [(tenant, pin, count) for (tenant, pin), count in sorted(found.items())]
+                    counts[key] = counts.get(key, 0) + lane.live
+    return [(tenant, pin, count) for (tenant, pin), count in sorted(counts.items())]
 
 
 VERSION_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {

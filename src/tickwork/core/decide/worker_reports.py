@@ -44,10 +44,10 @@ UNDECIDABLE = "undecidable"  # the error of a task whose report broke a rule of 
 MESSAGE_CHARACTERS_MAX = 4_000
 
 
-def _current(turn: TickContext, place: int, number: int, attempt: int, sender: str = "") -> Task | None:
+def _current(turn: TickContext, position: int, number: int, attempt: int, sender: str = "") -> Task | None:
     task = turn.state.tasks.get(number)
     if task is None or task.phase != RUNNING or task.attempt != attempt or (sender and not _holds(task, sender)):
-        _fence(turn, place)
+        _fence(turn, position)
         return None
     return task
 
@@ -57,31 +57,31 @@ def _holds(task: Task, worker: str) -> bool:
     return task.worker is not None and task.worker.id == worker
 
 
-def _fence(turn: TickContext, place: int) -> None:
-    turn.emit(StaleReport(place))
-    turn.effects.append(CommandResult(place, "", "fenced", "this attempt is no longer yours"))
+def _fence(turn: TickContext, position: int) -> None:
+    turn.emit(StaleReport(position))
+    turn.effects.append(CommandResult(position, "", "fenced", "this attempt is no longer yours"))
 
 
-def _succeeded(turn: TickContext, place: int, asked: inputs.Succeeded) -> None:
-    number = asked.task
+def _succeeded(turn: TickContext, position: int, report: inputs.Succeeded) -> None:
+    number = report.task
     block = turn.state.tasks.blocks.get(number >> BLOCK_BITS)
     task = block.get(number) if block is not None else None
-    if task is None or task.phase != RUNNING or task.attempt != asked.attempt:
-        _fence(turn, place)
+    if task is None or task.phase != RUNNING or task.attempt != report.attempt:
+        _fence(turn, position)
         return
-    if asked.sender and (task.worker is None or task.worker.id != asked.sender):
-        _fence(turn, place)
+    if report.sender and (task.worker is None or task.worker.id != report.sender):
+        _fence(turn, position)
         return
-    if asked.value is not None and too_large(asked.value):
+    if report.value is not None and too_large(report.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
     if task.cache_key:
-        turn.effects.append(StoreCached(task.number, task.cache_key, place))
-    _succeed(turn, task, place, asked.value)
+        turn.effects.append(StoreCached(task.number, task.cache_key, position))
+    _succeed(turn, task, position, report.value)
 
 
-def _succeed(turn: TickContext, task: Task, place: int, value: Value) -> None:
-    """Accept a result. Where it was the last that the run waited for, the run is complete with it."""
-    turn.events.append(TaskSucceeded(task.number, place))
+def _succeed(turn: TickContext, task: Task, position: int, value: Value) -> None:
+    """Accept a result. The run completes if this was the last result that it waited for."""
+    turn.events.append(TaskSucceeded(task.number, position))
     succeeded(turn.state, task, value)
     run = task.run
     if not run.unfinished and not run.wanted:  # nobody has to look at it again
@@ -90,27 +90,27 @@ def _succeed(turn: TickContext, task: Task, place: int, value: Value) -> None:
         moved(turn.state, run, COMPLETE, event)
 
 
-def _failed(turn: TickContext, place: int, failed: inputs.Failed) -> None:
-    task = _current(turn, place, failed.task, failed.attempt, failed.sender)
+def _failed(turn: TickContext, position: int, failed: inputs.Failed) -> None:
+    task = _current(turn, position, failed.task, failed.attempt, failed.sender)
     if task is not None:
-        fail_or_retry(turn, task, failed.error, failed.message, place=place, permanent=failed.permanent)
+        fail_or_retry(turn, task, failed.error, failed.message, place=position, permanent=failed.permanent)
 
 
-def _started(turn: TickContext, place: int, started: inputs.Started) -> None:
-    if _current(turn, place, started.task, started.attempt, started.sender) is not None:
+def _started(turn: TickContext, position: int, started: inputs.Started) -> None:
+    if _current(turn, position, started.task, started.attempt, started.sender) is not None:
         turn.emit(AttemptStarted(started.task))
 
 
-def _checkpointed(turn: TickContext, place: int, checkpointed: inputs.Checkpointed) -> None:
-    if _current(turn, place, checkpointed.task, checkpointed.attempt, checkpointed.sender) is None:
+def _checkpointed(turn: TickContext, position: int, checkpointed: inputs.Checkpointed) -> None:
+    if _current(turn, position, checkpointed.task, checkpointed.attempt, checkpointed.sender) is None:
         return
     if too_large(checkpointed.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
-    turn.emit(AttemptCheckpointed(checkpointed.task, place))
+    turn.emit(AttemptCheckpointed(checkpointed.task, position))
 
 
-def _handed_back(turn: TickContext, place: int, back: inputs.HandedBack) -> None:
-    task = _current(turn, place, back.task, back.attempt, back.worker)
+def _handed_back(turn: TickContext, position: int, back: inputs.HandedBack) -> None:
+    task = _current(turn, position, back.task, back.attempt, back.worker)
     if task is None:
         return
     if back.begun and task.step.ends_with_worker:
@@ -119,47 +119,48 @@ def _handed_back(turn: TickContext, place: int, back: inputs.HandedBack) -> None
     turn.emit(TaskRequeued(back.task, "handed_back"))
 
 
-def _taken(turn: TickContext, place: int, taken: inputs.Taken) -> None:
-    """Whoever asks first gets it, and hears so again. What is over or with another is not to be had any more."""
-    task = _current(turn, place, taken.task, taken.attempt)
+def _taken(turn: TickContext, position: int, taken: inputs.Taken) -> None:
+    """The first worker to ask gets the task, and gets the same reply if it repeats the request. An ended task, or
+    one that another worker holds, is fenced."""
+    task = _current(turn, position, taken.task, taken.attempt)
     if task is None:
         return
     number, carrier = turn.state.worker_numbers.get(taken.worker), task.worker
     assert carrier is not None and task.lane is not None
     if number is not None and carrier.number == number and not is_broker_worker(carrier.id):
-        return  # it did not hear that it has it
+        return  # the worker missed the first reply
     if not is_broker_worker(carrier.id) or number is None or not _may_take(turn.state.workers[number], task.lane):
-        _fence(turn, place)
+        _fence(turn, position)
         return
-    turn.emit(TaskTaken(taken.task, number, place))
+    turn.emit(TaskTaken(taken.task, number, position))
     turn.effects.append(ReleaseAttempt(carrier.number, taken.task, taken.attempt))
 
 
 def _may_take(worker: Worker, lane: ReadyQueue) -> bool:
-    """A message has come to it already, so it may have it whatever functions it has."""
-    wanted = announced(lane.station.labels)
-    return not is_broker_worker(worker.id) and all(worker.labels.get(name) == value for name, value in wanted)
+    """The worker already has the message, so the functions that it offers do not matter."""
+    labels = announced(lane.station.labels)
+    return not is_broker_worker(worker.id) and all(worker.labels.get(name) == value for name, value in labels)
 
 
-def _cache_answered(turn: TickContext, place: int, answered: inputs.CacheAnswered) -> None:
+def _cache_answered(turn: TickContext, position: int, answered: inputs.CacheAnswered) -> None:
     task = turn.state.tasks.get(answered.task)
     if task is None or task.phase != Phase.CHECKING:
-        turn.emit(StaleReport(place))
+        turn.emit(StaleReport(position))
     elif answered.found:
-        _succeed(turn, task, place, answered.value)
+        _succeed(turn, task, position, answered.value)
     else:
         turn.emit(CacheMissed(answered.task))
 
 
-def _extracted(turn: TickContext, place: int, extracted: inputs.Extracted) -> None:
+def _extracted(turn: TickContext, position: int, extracted: inputs.Extracted) -> None:
     run = turn.state.runs.get(extracted.run)
     if run is None or (run.extracts or {}).get((extracted.source, extracted.key), run) is not None:
-        turn.emit(StaleReport(place))  # nobody seeks it any more
+        turn.emit(StaleReport(position))  # nothing waits for this extract any more
     else:
-        turn.emit(ExtractKept(extracted.run, place))
+        turn.emit(ExtractKept(extracted.run, position))
 
 
-def _offer(turn: TickContext, place: int, offer: inputs.Offer) -> None:
+def _offer(turn: TickContext, position: int, offer: inputs.Offer) -> None:
     state = turn.state
     check_name(offer.worker.removeprefix(BROKER_WORKER_PREFIX), path="worker", kind="worker")
     if not 0 <= offer.credit <= WORKER_CREDIT_MAX:
@@ -179,14 +180,14 @@ def _offer(turn: TickContext, place: int, offer: inputs.Offer) -> None:
         number = None
     if number is None:
         number = (~state.worker_bits & (state.worker_bits + 1)).bit_length() - 1  # the lowest one free
-    turn.emit(WorkerOffered(number, place))
+    turn.emit(WorkerOffered(number, position))
 
 
-def _worker_lost(turn: TickContext, place: int, lost: inputs.WorkerLost) -> None:
+def _worker_lost(turn: TickContext, position: int, lost: inputs.WorkerLost) -> None:
     state = turn.state
     number = state.worker_numbers.get(lost.worker)
     if number is None:
-        turn.emit(StaleReport(place))
+        turn.emit(StaleReport(position))
         return
     _lose(turn, state.workers[number], clean=lost.clean)
 

@@ -19,8 +19,8 @@ VALUE_CHARACTERS_MAX = 500
 
 
 def message_of(text: str, plan: Plan, inputs: Value, results: Mapping[int, Value]) -> str:
-    """The text with its values as they are now."""
-    return references.IN_TEXT.sub(lambda found: _shown(found[1], plan, inputs, results), text)
+    """The text with the current values filled in."""
+    return references.IN_TEXT.sub(lambda match: _shown(match[1], plan, inputs, results), text)
 
 
 def _shown(source: str, plan: Plan, inputs: Value, results: Mapping[int, Value]) -> str:

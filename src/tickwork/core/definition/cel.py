@@ -231,9 +231,9 @@ def _reason(text: str) -> str:
     """The library's first complaint, without its decoration and without addresses, which differ by process."""
     text = re.sub(r" at 0x[0-9a-f]+", "", text).replace(f"{SOME}(", "optional access(")
     first = text.removesuffix("]").rpartition(" [")[0] if text.endswith("]") else text
-    found = re.search(r"ERROR: <input>:(-?\d+):(-?\d+): ([^\n]*)", first)
-    if found:
-        line, column, reason = found.groups()
+    match = re.search(r"ERROR: <input>:(-?\d+):(-?\d+): ([^\n]*)", first)
+    if match:
+        line, column, reason = match.groups()
         where = f"line {line}, column {column}: " if line != "-1" else ""
         return where + reason.replace(" (in container '')", "")
     return first.partition(": ")[2] or first

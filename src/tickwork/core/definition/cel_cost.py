@@ -147,7 +147,7 @@ class _Estimate:
         rule = _RULES.get(name)
         if rule is None:
             return SCALAR
-        work, result = rule([_weight(one) for one in given], given)
+        work, result = rule([_weight(sort) for sort in given], given)
         self.spend(work, times)
         if isinstance(result, KnownValue):
             self.made(result.weight, times)
@@ -253,9 +253,9 @@ def _literal(constant: Message) -> Sort:
 
 
 def _part(message: Message, field: int) -> Message:
-    found = message.message(field)
-    assert found is not None, "a checked tree is complete"
-    return found
+    part = message.message(field)
+    assert part is not None, "a checked tree is complete"
+    return part
 
 
 # ---- functions: how much work, and how large the answer

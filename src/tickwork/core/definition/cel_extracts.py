@@ -120,9 +120,9 @@ _Read = Need | _Made
 
 def needs_of(root: Message, variables: Sequence[str]) -> dict[str, Need]:
     """For each variable, what is read of it."""
-    found = {name: Need() for name in variables}
-    _read(root, dict(found)).mark_whole()
-    return found
+    needs = {name: Need() for name in variables}
+    _read(root, dict(needs)).mark_whole()
+    return needs
 
 
 def _read(expr: Message, names: Mapping[str, _Read]) -> _Read:
@@ -173,10 +173,10 @@ def _call(call: Message, names: Mapping[str, _Read]) -> _Read:
     if name == "_?_:_":
         read[0].mark_whole()
         return _Union(read[1:])
-    if name == "_+_" and all(type(one) is _Made for one in read):
-        return _Made([item for one in read for item in one.items])  # type: ignore[union-attr]
-    for one in read:
-        one.mark_whole()
+    if name == "_+_" and all(type(value) is _Made for value in read):
+        return _Made([item for value in read for item in value.items])  # type: ignore[union-attr]
+    for value in read:
+        value.mark_whole()
     return _Union([])
 
 
@@ -193,7 +193,7 @@ def _loop(loop: Message, names: Mapping[str, _Read]) -> _Read:
 def _gathered(step: _Read) -> _Read:
     """`map` and `filter` add a list to a list, or keep the list as it is."""
     lists = step.items if type(step) is _Union else [step]
-    return _Made([item for one in lists if type(one) is _Made for item in one.items])
+    return _Made([item for part in lists if type(part) is _Made for item in part.items])
 
 
 def _constant(expr: Message) -> str | int | None:
@@ -282,7 +282,7 @@ def _taken_of_list(data: bytes | msgspec.Raw, need: Need) -> Any:
     keys = {int(key): inner for key, inner in need.keys.items() if isinstance(key, int) or key.isdecimal()}
     if every is not None:
         return [_taken(item, _both(every, keys.get(index))) for index, item in enumerate(items)]
-    inside = {place: inner for place, inner in keys.items() if place < len(items)}
+    inside = {item_index: inner for item_index, inner in keys.items() if item_index < len(items)}
     if inside:
         return [_taken(item, inside[index]) if index in inside else None for index, item in enumerate(items)]
     return msgspec.msgpack.Ext(_LENGTH_ONLY, len(items).to_bytes(4))

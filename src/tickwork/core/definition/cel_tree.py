@@ -99,12 +99,12 @@ class Tree:
 
     def overloads(self) -> dict[int, tuple[str, ...]]:
         """What a function may mean at each call, by the number of the expression."""
-        found: dict[int, tuple[str, ...]] = {}
+        table: dict[int, tuple[str, ...]] = {}
         for entry in self._checked.messages(2):
             data = next((value for key, value in entry.fields if key == 2 and isinstance(value, bytes)), b"")
             names = [value.decode() for key, value in _raw_fields(data) if key == 3 and isinstance(value, bytes)]
-            found[entry.number(1)] = tuple(names)
-        return found
+            table[entry.number(1)] = tuple(names)
+        return table
 
     def prepared(self) -> bytes:
         """The same expression with every loop in a stated order and every optional access safe, for the library."""
@@ -188,9 +188,9 @@ def _indexed(call: Message) -> tuple[Message | None, str]:
 
 
 def _first_at(message: Message, field: int) -> tuple[int, Message]:
-    spot, found = next((at, value) for at, (key, value) in enumerate(message.fields) if key == field)
-    assert isinstance(found, Message)
-    return spot, found
+    spot, part = next((at, value) for at, (key, value) in enumerate(message.fields) if key == field)
+    assert isinstance(part, Message)
+    return spot, part
 
 
 def _is_list(entry: Message) -> bool:

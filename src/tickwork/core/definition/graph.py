@@ -50,9 +50,9 @@ def shortest_cycle(parents: Edges, children: Edges) -> list[int]:
     for start in core:
         if len(best) == 2 or (steps_left <= 0 and not exact):
             break
-        found, steps = _shortest_through(start, core, len(best))
+        cycle, steps = _shortest_through(start, core, len(best))
         steps_left -= steps
-        best = found or best
+        best = cycle or best
     first = best.index(min(best))
     return best[first:] + best[:first]
 
@@ -63,13 +63,13 @@ def unrelated(parents: Edges, order: Sequence[int], pairs: Iterable[tuple[int, i
     Every node carries one bit for each of its ancestors that is asked about; a bounded number of
     them travels down the graph at a time, so many questions cost little more than one.
     """
-    asked = _not_direct(parents, pairs)
-    targets, failed = sorted(asked), []
+    indirect = _not_direct(parents, pairs)
+    targets, failed = sorted(indirect), []
     for start in range(0, len(targets), TARGETS_PER_PASS):
         batch = targets[start : start + TARGETS_PER_PASS]
         above = _ancestor_bits(parents, order, batch)
         failed += [
-            (node, other) for bit, other in enumerate(batch) for node in asked[other] if not above[node] >> bit & 1
+            (node, other) for bit, other in enumerate(batch) for node in indirect[other] if not above[node] >> bit & 1
         ]
     return sorted(failed)
 
@@ -126,15 +126,15 @@ def _path_back(node: int, came_from: dict[int, int]) -> list[int]:
 
 
 def _not_direct(parents: Edges, pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """Nodes by the other, without the common case that needs no search."""
+    """Map each other to its nodes, leaving out direct parents, which need no search."""
     direct: dict[int, frozenset[int]] = {}
-    asked: dict[int, list[int]] = {}
+    indirect: dict[int, list[int]] = {}
     for node, other in pairs:
         if node not in direct:
             direct[node] = frozenset(parents[node])
         if other not in direct[node]:
-            asked.setdefault(other, []).append(node)
-    return asked
+            indirect.setdefault(other, []).append(node)
+    return indirect
 
 
 def _ancestor_bits(parents: Edges, order: Sequence[int], targets: list[int]) -> list[int]:

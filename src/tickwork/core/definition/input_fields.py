@@ -198,13 +198,13 @@ def _check_secret(value: Any, path: str, problems: Problems) -> None:
         problems.add(path, refused.code, "the name after secret: is not valid; use letters, digits, '_', '-' and '.'")
 
 
-def _has_type(value: Any, wanted: str, path: str, problems: Problems) -> bool:
-    if wanted == "any":
+def _has_type(value: Any, type_name: str, path: str, problems: Problems) -> bool:
+    if type_name == "any":
         return True
-    if type(value) not in _PYTHON_TYPES[wanted]:
-        problems.add(path, "wrong_type", f"a value of type {wanted} is expected, not {type(value).__name__}")
+    if type(value) not in _PYTHON_TYPES[type_name]:
+        problems.add(path, "wrong_type", f"a value of type {type_name} is expected, not {type(value).__name__}")
         return False
-    return wanted != "datetime" or problems.attempt(instant_ms, value, path=path) is not None
+    return type_name != "datetime" or problems.attempt(instant_ms, value, path=path) is not None
 
 
 def _check_reference(ref: Ref | None, field: InputField, path: str, problems: Problems) -> None:
@@ -230,6 +230,6 @@ def _check_bounds(value: Any, field: InputField, path: str, problems: Problems) 
         problems.add(path, "out_of_range", f"the value is longer than {field.max_length}")
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Equal as JSON: 1, 1.0 and true are three values."""
-    return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
+    return msgspec.json.encode(first, order="sorted") == msgspec.json.encode(second, order="sorted")

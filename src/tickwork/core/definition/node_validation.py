@@ -202,12 +202,12 @@ def _check_http(node: HttpNode, path: str, rules: NodeValidator) -> None:
 
 def _url_reason(url: str) -> str | None:
     """A pattern and not a parser: what two parsers read differently is refused."""
-    found = _URL.fullmatch(url)
-    if found is None:
+    match = _URL.fullmatch(url)
+    if match is None:
         return "write a whole URL that starts with http:// or https://, in ASCII, other characters as %XX"
-    if found["user"]:
+    if match["user"]:
         return "a URL holds no user or password; use a header with a secret instead"
-    if found["port"] and not 1 <= int(found["port"]) <= 65_535:
+    if match["port"] and not 1 <= int(match["port"]) <= 65_535:
         return "the port of the URL is out of range; use 1 to 65535"
     return None
 

@@ -185,10 +185,12 @@ def _reads(definition: Definition, step: Step, index: dict[str, int]) -> Iterato
     for condition in (step.when, step.until, *(case for case, _ in step.cases)):
         names = (condition.nodes if condition is not None else None) or ()
         yield from (index[name] for name in names if name in index)
-    for place in places_of(step.node, step.id):
-        found = resolve(place.text, path=place.path, inputs=definition.inputs, nodes=index, words=place.words)
-        if found.root == "nodes":
-            yield index[found.name]
+    for template in places_of(step.node, step.id):
+        reference = resolve(
+            template.text, path=template.path, inputs=definition.inputs, nodes=index, words=template.words
+        )
+        if reference.root == "nodes":
+            yield index[reference.name]
 
 
 def _mark_clean_up(steps: tuple[Step, ...]) -> None:
@@ -202,8 +204,10 @@ def _mark_clean_up(steps: tuple[Step, ...]) -> None:
 
 
 def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condition, ...]) -> tuple[str, ...] | None:
-    conditions = [one for step in steps for one in (step.when, step.until, *(case for case, _ in step.cases))]
-    if any(one is not None and "events" in one.names for one in (*conditions, *exits)):
+    conditions = [
+        condition for step in steps for condition in (step.when, step.until, *(case for case, _ in step.cases))
+    ]
+    if any(condition is not None and "events" in condition.names for condition in (*conditions, *exits)):
         return None
     if definition.policy or any(node.policy for node in definition.nodes):
         return None  # a policy may read them, and can be changed while a run goes on
@@ -211,33 +215,33 @@ def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condit
 
 
 def _needs(definition: Definition, steps: tuple[Step, ...], index: dict[str, int]) -> dict[int, Need]:
-    """Of all conditions together, so that a value is looked into once."""
+    """The needs of all conditions together, so that each value is decoded once."""
     concurrency = definition.concurrency
     conditions = [Condition.compile(way.when) for way in definition.exits]
     conditions += [Condition.compile(concurrency.key)] if concurrency and concurrency.key else []
     for step in steps:
-        conditions += [one for one in (step.when, step.until, *(case for case, _ in step.cases)) if one is not None]
-    found: dict[int, Need] = {}
+        conditions += [part for part in (step.when, step.until, *(case for case, _ in step.cases)) if part is not None]
+    needs: dict[int, Need] = {}
     for condition in conditions:
-        note_needs(found, condition, index)
-    return found
+        note_needs(needs, condition, index)
+    return needs
 
 
-def note_needs(found: dict[int, Need], condition: Condition, index: dict[str, int]) -> None:
+def note_needs(needs: dict[int, Need], condition: Condition, index: dict[str, int]) -> None:
     """Add what this condition reads of the values of a run."""
     for name, need in condition.needs.items():
         match name:
             case "inputs":
-                found.setdefault(INPUTS, Need()).join(need)
+                needs.setdefault(INPUTS, Need()).join(need)
             case "events":
-                found.setdefault(EVENTS, Need()).join(_of_payload(need))
+                needs.setdefault(EVENTS, Need()).join(_of_payload(need))
             case "results":
                 every = need.every
                 for node, inner in need.keys.items():
-                    if (place := index.get(str(node))) is not None:
-                        found.setdefault(place, Need()).join(inner)
+                    if (step := index.get(str(node))) is not None:
+                        needs.setdefault(step, Need()).join(inner)
                 if need.whole or every is not None:
-                    of_all = found.setdefault(RESULTS, Need())
+                    of_all = needs.setdefault(RESULTS, Need())
                     of_all.whole = of_all.whole or need.whole
                     if every is not None:
                         of_all.join(every)
@@ -248,11 +252,11 @@ def _of_payload(need: Need) -> Need:
     whole.whole = True
     if need.whole:
         return whole
-    events = [one for one in (need.every, *need.keys.values()) if one is not None]
-    found = Need()
+    events = [item for item in (need.every, *need.keys.values()) if item is not None]
+    joined = Need()
     for event in events:
-        found.join(whole if event.whole or event.every is not None else event.keys.get("payload", Need()))
-    return found
+        joined.join(whole if event.whole or event.every is not None else event.keys.get("payload", Need()))
+    return joined
 
 
 def _output(definition: Definition, index: dict[str, int]) -> int:

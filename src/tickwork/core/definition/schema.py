@@ -35,14 +35,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def _shapes(top: Shape) -> dict[str, Shape]:
-    found = {top.struct.__name__: top}
+    shapes = {top.struct.__name__: top}
     todo = [top]
     for shape in todo:  # grows while we walk it
         for field in shape.fields.values():
-            fresh = [part for part in field.parts if part.struct.__name__ not in found]
-            found.update((part.struct.__name__, part) for part in fresh)
+            fresh = [part for part in field.parts if part.struct.__name__ not in shapes]
+            shapes.update((part.struct.__name__, part) for part in fresh)
             todo.extend(fresh)
-    return found
+    return shapes
 
 
 def _add_shorthands(part: dict[str, Any], shape: Shape) -> None:

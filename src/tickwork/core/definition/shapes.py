@@ -42,7 +42,7 @@ def shape_of(struct: type[msgspec.Struct]) -> Shape:
 
 def _field(info: msgspec.structs.FieldInfo) -> Field:
     container, types = _unwrapped(info.type)
-    parts = tuple(shape_of(one) for one in types if isinstance(one, type) and issubclass(one, msgspec.Struct))
+    parts = tuple(shape_of(kind) for kind in types if isinstance(kind, type) and issubclass(kind, msgspec.Struct))
     default = info.default
     if info.default_factory is not msgspec.NODEFAULT:
         default = info.default_factory()

@@ -128,14 +128,14 @@ def _check_graph(definition: Definition, index: dict[str, int], problems: Proble
 def _parents(definition: Definition, index: dict[str, int], problems: Problems) -> list[list[int]]:
     parents: list[list[int]] = []
     for position, node in enumerate(definition.nodes):
-        found: dict[int, None] = {}
+        known: dict[int, None] = {}
         for number, name in enumerate(node.needs):
             parent = index.get(name)
-            if parent is None or parent == position or parent in found:
+            if parent is None or parent == position or parent in known:
                 problems.add(f"nodes[{position}].needs[{number}]", *_wrong_need(name, parent, position))
             else:
-                found[parent] = None
-        parents.append(list(found))
+                known[parent] = None
+        parents.append(list(known))
     return parents
 
 
@@ -204,26 +204,26 @@ def _check_references(
     problems: Problems,
 ) -> None:
     """Declared and, where there is an order, upstream: otherwise there would be no value yet."""
-    asked: dict[tuple[int, int], str] = {}
-    for place in output_place(definition):
-        _target(place, definition, index, problems)
+    path_of: dict[tuple[int, int], str] = {}
+    for scope in output_place(definition):
+        _target(scope, definition, index, problems)
     for position, node in enumerate(definition.nodes):
-        for place in places_of(node, f"nodes[{position}]"):
-            target = _target(place, definition, index, problems)
+        for scope in places_of(node, f"nodes[{position}]"):
+            target = _target(scope, definition, index, problems)
             if target is not None:
-                asked.setdefault((position, target), place.path)
+                path_of.setdefault((position, target), scope.path)
     if order is None:
         return
-    for position, target in graph.unrelated(parents, order, asked):
+    for position, target in graph.unrelated(parents, order, path_of):
         name = definition.nodes[target].id
         message = f"the node {name!a} does not come before this one; add it to the needs of this node"
-        problems.add(asked[position, target], "reference_not_upstream", message)
+        problems.add(path_of[position, target], "reference_not_upstream", message)
 
 
 def _target(scope: ReferenceScope, definition: Definition, index: dict[str, int], problems: Problems) -> int | None:
     try:
-        found = resolve(scope.text, path=scope.path, inputs=definition.inputs, nodes=index, words=scope.words)
+        reference = resolve(scope.text, path=scope.path, inputs=definition.inputs, nodes=index, words=scope.words)
     except Refused as refused:
         problems.add(refused.path, refused.code, refused.message)
         return None
-    return index[found.name] if found.root == "nodes" else None
+    return index[reference.name] if reference.root == "nodes" else None

@@ -39,32 +39,32 @@ def _looked(state: State, backfill: Backfill) -> None:
 
 
 def _on_begun(state: State, event: ev.BackfillStarted) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.Backfill)
-    schedule = state.tenants[asked.tenant].schedules.get(asked.schedule)
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.Backfill)
+    schedule = state.tenants[request.tenant].schedules.get(request.schedule)
     assert schedule is not None
     state.next_number = max(state.next_number, event.backfill + 1)
     backfill = Backfill(
-        event.backfill, schedule, asked.by, asked.from_ms, event.to_ms, asked.concurrency,
-        PRIORITY_MIN if asked.priority is None else asked.priority, asked.newest_first, asked.forced,
-        state.now_ms, event.to_ms if asked.newest_first else asked.from_ms,
+        event.backfill, schedule, request.by, request.from_ms, event.to_ms, request.concurrency,
+        PRIORITY_MIN if request.priority is None else request.priority, request.newest_first, request.forced,
+        state.now_ms, event.to_ms if request.newest_first else request.from_ms,
     )  # fmt: skip
     state.backfills[event.backfill] = backfill
     arm_backfill(state, backfill)
 
 
 def _on_steered(state: State, event: ev.BackfillStateChanged) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.SteerBackfill)
-    backfill = state.backfills[asked.backfill]
-    if asked.deed == "cancel":
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.SteerBackfill)
+    backfill = state.backfills[request.backfill]
+    if request.deed == "cancel":
         leave_backfill(state, backfill, BackfillState.CANCELLED)
     else:
-        backfill.state = BackfillState.PAUSED if asked.deed == "pause" else BackfillState.ACTIVE
+        backfill.state = BackfillState.PAUSED if request.deed == "pause" else BackfillState.ACTIVE
         arm_backfill(state, backfill)
 
 
-def _on_asked(state: State, event: ev.BackfillLookupStarted) -> None:
+def _on_lookup_started(state: State, event: ev.BackfillLookupStarted) -> None:
     backfill = state.backfills[event.backfill]
     backfill.cursor_ms, backfill.exhausted = event.cursor_ms, not event.cursor_ms
     if backfill.forced:
@@ -74,12 +74,12 @@ def _on_asked(state: State, event: ev.BackfillLookupStarted) -> None:
     _looked(state, backfill)
 
 
-def _on_told(state: State, event: ev.BackfillLookupFinished) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.RunsKnown)
+def _on_lookup_finished(state: State, event: ev.BackfillLookupFinished) -> None:
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.RunsKnown)
     backfill = state.backfills[event.backfill]
     runs = backfill.schedule.tenant.runs
-    known = frozenset(asked.known)
+    known = frozenset(request.known)
     ready = tuple(
         due_ms
         for due_ms in backfill.asked
@@ -148,7 +148,7 @@ def _close_span(state: State, backfill: Backfill) -> None:
 BACKFILL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.BackfillStarted: _on_begun,
     ev.BackfillStateChanged: _on_steered,
-    ev.BackfillLookupStarted: _on_asked,
-    ev.BackfillLookupFinished: _on_told,
+    ev.BackfillLookupStarted: _on_lookup_started,
+    ev.BackfillLookupFinished: _on_lookup_finished,
     ev.BackfillEnded: _on_ended,
 }

@@ -14,65 +14,69 @@ from tickwork.core.state.state import Policy, Queue, State, Tenant, Worker
 
 
 def _on_definition(state: State, event: ev.DefinitionPut) -> None:
-    asked: Any = state.inputs[event.input]
-    plan = plan_of(asked.document)
+    request: Any = state.inputs[event.input]
+    plan = plan_of(request.document)
     state.plans[event.hash] = plan
-    state.documents[event.hash] = asked.document
-    tenant = state.tenants[asked.tenant]
+    state.documents[event.hash] = request.document
+    tenant = state.tenants[request.tenant]
     tenant.versions[event.hash] = plan
-    if asked.latest or plan.name not in tenant.plans:
+    if request.latest or plan.name not in tenant.plans:
         tenant.plans[plan.name] = plan
 
 
 def _on_tenant(state: State, event: ev.TenantPut) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, PutTenant)
-    tenant = state.tenants.get(asked.tenant)
+    request = state.inputs[event.input]
+    assert isinstance(request, PutTenant)
+    tenant = state.tenants.get(request.tenant)
     if tenant is None:
-        tenant = state.tenants[asked.tenant] = Tenant(asked.tenant, new_rated_gauge(state, "tenant", asked.tenant))
+        tenant = state.tenants[request.tenant] = Tenant(
+            request.tenant, new_rated_gauge(state, "tenant", request.tenant)
+        )
         tenant.charged_ms = state.now_ms
     tenant.settle(state.now_ms)
-    tenant.weight = asked.weight
-    tenant.share_unit = SHARE_SCALE // asked.weight
-    tenant.max_live_runs = UNLIMITED if asked.max_live_runs is None else asked.max_live_runs
-    _set_limits(state, tenant.gauge, asked)
+    tenant.weight = request.weight
+    tenant.share_unit = SHARE_SCALE // request.weight
+    tenant.max_live_runs = UNLIMITED if request.max_live_runs is None else request.max_live_runs
+    _set_limits(state, tenant.gauge, request)
 
 
 def _on_queue(state: State, event: ev.QueuePut) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, PutQueue)
-    queue = state.queues.get(asked.queue)
+    request = state.inputs[event.input]
+    assert isinstance(request, PutQueue)
+    queue = state.queues.get(request.queue)
     if queue is None:
-        queue = state.queues[asked.queue] = Queue(asked.queue, new_rated_gauge(state, "queue", asked.queue))
-    _set_limits(state, queue.gauge, asked)
+        queue = state.queues[request.queue] = Queue(request.queue, new_rated_gauge(state, "queue", request.queue))
+    _set_limits(state, queue.gauge, request)
 
 
 def _on_label_limit(state: State, event: ev.LabelLimitPut) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, PutLabelLimit)
-    gauge = label_gauge(state, asked.label, asked.value)
-    gauge.limit = UNLIMITED if asked.limit is None else asked.limit
+    request = state.inputs[event.input]
+    assert isinstance(request, PutLabelLimit)
+    gauge = label_gauge(state, request.label, request.value)
+    gauge.limit = UNLIMITED if request.limit is None else request.limit
     stir(state, gauge)
 
 
-def _set_limits(state: State, gauge: Limiter, asked: PutTenant | PutQueue) -> None:
-    gauge.limit = UNLIMITED if asked.limit is None else asked.limit
-    if asked.rate_starts is None:
+def _set_limits(state: State, gauge: Limiter, request: PutTenant | PutQueue) -> None:
+    gauge.limit = UNLIMITED if request.limit is None else request.limit
+    if request.rate_starts is None:
         gauge.clear_rate()
-    elif asked.window == "sliding":
-        gauge.set_window(asked.rate_starts, asked.rate_ms, now_ms=state.now_ms)
+    elif request.window == "sliding":
+        gauge.set_window(request.rate_starts, request.rate_ms, now_ms=state.now_ms)
     else:
-        burst = asked.rate_starts if asked.burst is None else asked.burst
-        gauge.set_rate(asked.rate_starts, asked.rate_ms, burst, now_ms=state.now_ms)
+        burst = request.rate_starts if request.burst is None else request.burst
+        gauge.set_rate(request.rate_starts, request.rate_ms, burst, now_ms=state.now_ms)
     forget_token(state, gauge)
     await_token(state, gauge)
     stir(state, gauge)
 
 
 def _on_policy(state: State, event: ev.PolicyPut) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, PutPolicy)
-    state.policies[asked.policy] = Policy(asked.policy, asked.allow, asked.reason, asked.action, asked.pause_ms)
+    request = state.inputs[event.input]
+    assert isinstance(request, PutPolicy)
+    state.policies[request.policy] = Policy(
+        request.policy, request.allow, request.reason, request.action, request.pause_ms
+    )
 
 
 def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Limiter | None:
@@ -89,31 +93,31 @@ def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Limiter | N
 
 
 def _on_paused(state: State, event: ev.ScopePaused) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Pause)
-    if asked.scope == "group":
-        pause_group(state, state.tenants[asked.tenant], asked.name, asked.reason)
+    request = state.inputs[event.input]
+    assert isinstance(request, Pause)
+    if request.scope == "group":
+        pause_group(state, state.tenants[request.tenant], request.name, request.reason)
         return
-    gauge = _scope_gauge_made(state, asked)
-    gauge.paused, gauge.pause_reason = True, asked.reason
+    gauge = _scope_gauge_made(state, request)
+    gauge.paused, gauge.pause_reason = True, request.reason
 
 
 def _on_resumed(state: State, event: ev.ScopeResumed) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Resume)
-    if asked.scope == "group":
-        resume_group(state, state.tenants[asked.tenant], asked.name)
+    request = state.inputs[event.input]
+    assert isinstance(request, Resume)
+    if request.scope == "group":
+        resume_group(state, state.tenants[request.tenant], request.name)
         return
-    gauge = _scope_gauge_made(state, asked)
+    gauge = _scope_gauge_made(state, request)
     gauge.paused, gauge.pause_reason = False, ""
     stir(state, gauge)
 
 
-def _scope_gauge_made(state: State, asked: Pause | Resume) -> Limiter:
-    gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
+def _scope_gauge_made(state: State, request: Pause | Resume) -> Limiter:
+    gauge = scope_gauge(state, request.scope, request.tenant, request.name)
     if gauge is None:
-        gauges = state.tenants[asked.tenant].workflow_gauges
-        gauge = gauges[asked.name] = Limiter(scope="workflow", name=asked.name)
+        gauges = state.tenants[request.tenant].workflow_gauges
+        gauge = gauges[request.name] = Limiter(scope="workflow", name=request.name)
     return gauge
 
 
@@ -121,26 +125,26 @@ def _scope_gauge_made(state: State, asked: Pause | Resume) -> Limiter:
 
 
 def _on_offered(state: State, event: ev.WorkerOffered) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Offer)
-    slots = asked.slots or asked.credit
-    capacity = (slots, asked.cpu_milli, asked.memory_mb, asked.gpu)
+    request = state.inputs[event.input]
+    assert isinstance(request, Offer)
+    slots = request.slots or request.credit
+    capacity = (slots, request.cpu_milli, request.memory_mb, request.gpu)
     worker = state.workers.get(event.worker)
     if worker is None:
-        worker = Worker(event.worker, asked.worker, asked.queues, dict(asked.labels), capacity)
+        worker = Worker(event.worker, request.worker, request.queues, dict(request.labels), capacity)
         state.workers[event.worker] = worker
-        state.worker_numbers[asked.worker] = event.worker
+        state.worker_numbers[request.worker] = event.worker
         state.worker_bits |= 1 << event.worker
         note_code(state, worker)
     else:
         _add_capacity(state, worker.capacity, -1)
         leave_stations(worker)
-        if (worker.queues, worker.labels) != (asked.queues, asked.labels):
+        if (worker.queues, worker.labels) != (request.queues, request.labels):
             forget_code(state, worker)
-            worker.queues, worker.labels = asked.queues, dict(asked.labels)
+            worker.queues, worker.labels = request.queues, dict(request.labels)
             note_code(state, worker)
-    worker.capacity, worker.credit = capacity, asked.credit
-    worker.start, worker.process = asked.start, asked.process
+    worker.capacity, worker.credit = capacity, request.credit
+    worker.start, worker.process = request.start, request.process
     _add_capacity(state, capacity, 1)
     join_stations(state, worker)
 

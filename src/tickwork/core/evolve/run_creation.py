@@ -58,14 +58,14 @@ def start_later(state: State, run: Run, tick: int) -> None:
 
 
 def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
-    asked: Any = state.inputs[event.input]
-    tenant = state.tenants[asked.tenant]
-    terms = asked.terms
+    request: Any = state.inputs[event.input]
+    tenant = state.tenants[request.tenant]
+    terms = request.terms
     if terms is None:
-        submitted(state, event.run, asked, tenant, tenant.plans[asked.workflow])
+        submitted(state, event.run, request, tenant, tenant.plans[request.workflow])
         return
-    plan = state.plans[terms.definition] if terms.definition else tenant.plans[asked.workflow]
-    run = new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
+    plan = state.plans[terms.definition] if terms.definition else tenant.plans[request.workflow]
+    run = new_run(state, event.run, request.run_id, tenant, plan, request.inputs, request.by, "submit")
     run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
     if terms.priority is not None:
         run.priority = terms.priority
@@ -101,9 +101,9 @@ def _on_run_due(state: State, event: ev.RunDue) -> None:
 
 def _on_debounced(state: State, event: ev.RunDebounced) -> None:
     run = state.runs[event.run]
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Submit)
-    run.inputs, run.by = asked.inputs, asked.by
+    request = state.inputs[event.input]
+    assert isinstance(request, Submit)
+    run.inputs, run.by = request.inputs, request.by
     start_later(state, run, event.start_at)
 
 
@@ -121,9 +121,9 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
     if backfill is not None:
         by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, due_ms)
     elif event.input >= 0:
-        asked: Any = state.inputs[event.input]
-        key = asked.key
-        by, source, run_id = asked.by, event.way, _free_id(tenant, f"{schedule.name}-{event.way}", due_ms)
+        request: Any = state.inputs[event.input]
+        key = request.key
+        by, source, run_id = request.by, event.way, _free_id(tenant, f"{schedule.name}-{event.way}", due_ms)
     else:
         run_id = occurrence_id(schedule.name, due_ms)
     run = new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
@@ -213,11 +213,11 @@ def _on_spawned(state: State, event: ev.RunSpawned) -> None:
 
 
 def _on_restored(state: State, event: ev.RunRestored) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Resolve | Redrive)
-    record = asked.record if isinstance(asked, Resolve) else asked.records[event.record]
+    request = state.inputs[event.input]
+    assert isinstance(request, Resolve | Redrive)
+    record = request.record if isinstance(request, Resolve) else request.records[event.record]
     assert record is not None
-    tenant = state.tenants[asked.tenant]
+    tenant = state.tenants[request.tenant]
     run = run_of_record(tenant, state.plans[record.definition], record)
     add_run(state, run)
     tenant.failed -= 1
@@ -284,21 +284,28 @@ def record_of_run(run: Run) -> RunRecord:
 
 
 def _on_rerun(state: State, event: ev.RunRerun) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Rerun)
-    record = asked.record
-    plan = state.plans[asked.definition or record.definition]
-    inputs = asked.inputs if asked.change_inputs else record.inputs
+    request = state.inputs[event.input]
+    assert isinstance(request, Rerun)
+    record = request.record
+    plan = state.plans[request.definition or record.definition]
+    inputs = request.inputs if request.change_inputs else record.inputs
     run = new_run(
-        state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
+        state,
+        event.run,
+        request.run_id,
+        state.tenants[request.tenant],
+        plan,
+        inputs,
+        request.by,
+        f"rerun of {record.run_id}",
     )
-    run.pin = "" if asked.definition else record.pin
+    run.pin = "" if request.definition else record.pin
     results = dict(record.results)
-    for index, place in event.kept:
-        run.phases[index] = record.phases[place]
+    for index, source in event.kept:
+        run.phases[index] = record.phases[source]
         count_ended(run, plan.steps[index])
-        if results.get(place) is not None:
-            keep_result(run, index, results[place])
+        if results.get(source) is not None:
+            keep_result(run, index, results[source])
     arrive(state, run)
 
 

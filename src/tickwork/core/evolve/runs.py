@@ -228,8 +228,8 @@ def _on_deferred(state: State, event: ev.Deferred) -> None:
 
 def _on_event_kept(state: State, event: ev.EventStored) -> None:
     run = state.runs[event.run]
-    asked: Any = state.inputs[event.input]
-    run.signals = [*(run.signals or ()), ReceivedEvent(asked.event, asked.key, asked.payload, state.tick)]
+    request: Any = state.inputs[event.input]
+    run.signals = [*(run.signals or ()), ReceivedEvent(request.event, request.key, request.payload, state.tick)]
     want(state, run)
 
 
@@ -239,14 +239,14 @@ def _on_extract_sought(state: State, event: ev.ExtractRequested) -> None:
 
 
 def _on_extract_kept(state: State, event: ev.ExtractKept) -> None:
-    """Nodes that waited for it are looked at again."""
+    """Store the extract and visit the nodes that waited for it again."""
     run = state.runs[event.run]
-    asked: Any = state.inputs[event.input]
+    report: Any = state.inputs[event.input]
     kept = run.extracts or {}
-    if asked.key.startswith(OF_LAST):  # of the turns before, nobody asks any more
-        old = [place for place in kept if place[0] == asked.source and place[1].startswith(OF_LAST)]
-        kept = {place: one for place, one in kept.items() if place not in old}
-    run.extracts = {**kept, (asked.source, asked.key): Extract(asked.value, asked.code, asked.message)}
+    if report.key.startswith(OF_LAST):  # nothing reads the extracts of earlier turns
+        old = [key for key in kept if key[0] == report.source and key[1].startswith(OF_LAST)]
+        kept = {key: extract for key, extract in kept.items() if key not in old}
+    run.extracts = {**kept, (report.source, report.key): Extract(report.value, report.code, report.message)}
     run.todo, run.held = [*run.todo, *run.held], ()
     want(state, run)
 

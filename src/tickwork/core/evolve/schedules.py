@@ -32,7 +32,7 @@ RAN = int(Fate.RAN)
 def arm(state: State, schedule: Schedule, *, looked: bool = False) -> None:
     """A timer that has come and waits for its turn in this tick stays: only the look itself (`looked`) ends it.
     Otherwise whoever is busy in every tick would never be looked at."""
-    _arm_at(state, schedule, _next_tick(state, schedule) if schedule.is_plain else _wanted(state, schedule), looked)
+    _arm_at(state, schedule, _next_tick(state, schedule) if schedule.is_plain else _due_tick(state, schedule), looked)
 
 
 def _arm_at(state: State, schedule: Schedule, tick: int, looked: bool) -> None:
@@ -50,8 +50,8 @@ def _arm_at(state: State, schedule: Schedule, tick: int, looked: bool) -> None:
         schedule.due = 0
 
 
-def _wanted(state: State, schedule: Schedule) -> int:
-    """The tick at which there is something to decide, this one where it is now; 0: never, as things stand."""
+def _due_tick(state: State, schedule: Schedule) -> int:
+    """The tick that has to decide about this schedule: the current one if it is due now, 0 if none is known."""
     if is_held(schedule):
         until_ms = held_until_ms(schedule)
         wake_ms = until_ms
@@ -118,18 +118,18 @@ def in_its_run(state: State, schedule: Schedule) -> bool:
 
 
 def _on_put(state: State, event: ev.SchedulePut) -> None:
-    asked = put_of(state.inputs[event.input], event.item)
-    tenant = state.tenants[asked.tenant]
+    request = put_of(state.inputs[event.input], event.item)
+    tenant = state.tenants[request.tenant]
     state.next_number = max(state.next_number, event.schedule + 1)
-    terms = state.terms.setdefault(asked.terms, asked.terms)
-    schedule = tenant.schedules.get(asked.schedule)
+    terms = state.terms.setdefault(request.terms, request.terms)
+    schedule = tenant.schedules.get(request.schedule)
     parts = state.parts
-    when = parts.when(anchored(asked.when, schedule, state.now_ms))
-    workflow, by, owner = parts.one(asked.workflow), parts.one(asked.by), parts.one(asked.owner)
+    when = parts.when(anchored(request.when, schedule, state.now_ms))
+    workflow, by, owner = parts.one(request.workflow), parts.one(request.by), parts.one(request.owner)
     if schedule is None:
         schedule = Schedule(
-            event.schedule, tenant, asked.schedule, workflow, when, None, terms, asked.inputs,
-            asked.context, by, owner, asked.description, state.now_ms,
+            event.schedule, tenant, request.schedule, workflow, when, None, terms, request.inputs,
+            request.context, by, owner, request.description, state.now_ms,
         )  # fmt: skip
         tenant.schedules.add(schedule.name, schedule)
         state.schedules.add(schedule.number, schedule)
@@ -138,19 +138,19 @@ def _on_put(state: State, event: ev.SchedulePut) -> None:
         close_span(state, schedule)
         schedule.version += 1
         schedule.workflow, schedule.when, schedule.terms = workflow, when, terms
-        schedule.inputs, schedule.context = asked.inputs, asked.context
-        schedule.by, schedule.owner, schedule.description = by, owner, asked.description
+        schedule.inputs, schedule.context = request.inputs, request.context
+        schedule.by, schedule.owner, schedule.description = by, owner, request.description
     set_rhythm(state, schedule)
     join(schedule)
     schedule.next_ms, schedule.wait_ms = event.next_ms, event.wait_ms
-    schedule.governing = asked.governing
-    if asked.governing is None:
+    schedule.governing = request.governing
+    if request.governing is None:
         schedule.course = schedule.decision = schedule.advice = None
     arm(state, schedule)
 
 
-def put_of(asked: Any, item: int) -> inp.PutSchedule:
-    request: inp.PutSchedule = asked.puts[item] if item >= 0 else asked
+def put_of(command: Any, item: int) -> inp.PutSchedule:
+    request: inp.PutSchedule = command.puts[item] if item >= 0 else command
     return request
 
 
@@ -215,28 +215,28 @@ def _on_removed(state: State, event: ev.ScheduleRemoved) -> None:
 
 
 def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.PutHolidays)
-    tenant = state.tenants[asked.tenant]
-    if asked.dates is None:
-        del tenant.holidays[asked.name]
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.PutHolidays)
+    tenant = state.tenants[request.tenant]
+    if request.dates is None:
+        del tenant.holidays[request.name]
         return
-    tenant.holidays[asked.name] = frozenset(asked.dates)
+    tenant.holidays[request.name] = frozenset(request.dates)
     for schedule in tenant.schedules.values():
-        if asked.name in schedule.when.holidays:  # also where only later times are others
+        if request.name in schedule.when.holidays:  # even if only later times change
             set_rhythm(state, schedule)
 
 
 def _on_chosen(state: State, event: ev.CatchUpChosen) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.ChooseCatchUp)
-    state.choice = CatchUpChoice(cast("CatchUp", asked.policy), asked.length_ms, state.now_ms)
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.ChooseCatchUp)
+    state.choice = CatchUpChoice(cast("CatchUp", request.policy), request.length_ms, state.now_ms)
 
 
 def _on_zones(state: State, event: ev.ZonesChanged) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.NewZones)
-    state.zones_version = asked.version
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.NewZones)
+    state.zones_version = request.version
 
 
 def _on_moved(state: State, event: ev.ScheduleMoved) -> None:
@@ -295,18 +295,18 @@ def resume_group(state: State, tenant: Tenant, name: str) -> None:
 
 def _on_steered(state: State, event: ev.ScheduleStateChanged) -> None:
     schedule = state.schedules[event.schedule]
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.SteerSchedule)
-    if asked.deed == "archive":
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.SteerSchedule)
+    if request.deed == "archive":
         schedule.archived = True
         arm(state, schedule)
-    elif asked.deed == "restore":
+    elif request.deed == "restore":
         schedule.archived = False
         go_on(state, schedule, state.now_ms)
     else:
         schedule.failures = 0
         if schedule.ended == FAILED:
-            schedule.ended = CANCELLED  # it failed before it was forgiven, and the Governor has not heard of it yet
+            schedule.ended = CANCELLED  # it failed before the reset, and the Governor does not know of it yet
         if schedule.course is not None:
             schedule.course = msgspec.structs.replace(schedule.course, failures=0)
         arm(state, schedule)
@@ -317,9 +317,9 @@ def _on_steered(state: State, event: ev.ScheduleStateChanged) -> None:
 
 def _on_advised(state: State, event: ev.HintsChanged) -> None:
     schedule = state.schedules[event.schedule]
-    asked = state.inputs[event.input]
-    assert isinstance(asked, inp.Advise)
-    schedule.advice = HintOrigin(asked.by, asked.reason, asked.cost)
+    request = state.inputs[event.input]
+    assert isinstance(request, inp.Advise)
+    schedule.advice = HintOrigin(request.by, request.reason, request.cost)
 
 
 def _on_decided(state: State, event: ev.ScheduleDecided) -> None:

@@ -51,15 +51,15 @@ CHILDREN_IN_TURN = 64  # that a map gives before it goes to the end of the line:
 
 def live_tasks(state: State, run: Run) -> list[Task]:
     """Every task of a run that was reached and has not ended, children included, in order."""
-    found: list[Task] = []
+    live: list[Task] = []
     tasks, number = state.tasks, run.number
     for index, phase in enumerate(run.phases):
         if phase and phase < SUCCEEDED:
             task = tasks[number + index]
-            found.append(task)
+            live.append(task)
             if task.fan is not None and task.step.body is not None and task.step.body.kind is Kind.WORK:
-                found.extend(tasks[child] for _, child in sorted(task.fan.live.items()))
-    return found
+                live.extend(tasks[child] for _, child in sorted(task.fan.live.items()))
+    return live
 
 
 def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
@@ -230,8 +230,8 @@ def _heard_from(state: State, task: Task) -> None:
 
 
 def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
-    asked: Any = state.inputs[event.input]
-    succeeded(state, state.tasks[event.task], asked.value)
+    report: Any = state.inputs[event.input]
+    succeeded(state, state.tasks[event.task], report.value)
 
 
 def succeeded(state: State, task: Task, value: Value) -> None:
@@ -380,12 +380,15 @@ def _on_answered(state: State, event: ev.TaskAnswered) -> None:
         run.signals = [*run.signals[: event.kept], used, *run.signals[event.kept + 1 :]]
         value = heard.payload if heard.payload is not None else NO_PAYLOAD
     else:
-        asked = state.inputs[event.input]
+        request = state.inputs[event.input]
         value = None
-        if isinstance(asked, Ingest):
-            value = asked.payload if asked.payload is not None else NO_PAYLOAD
-            run.signals = [*(run.signals or ()), ReceivedEvent(asked.event, asked.key, asked.payload, state.tick, True)]
-        elif isinstance(asked, Decide):
+        if isinstance(request, Ingest):
+            value = request.payload if request.payload is not None else NO_PAYLOAD
+            run.signals = [
+                *(run.signals or ()),
+                ReceivedEvent(request.event, request.key, request.payload, state.tick, True),
+            ]
+        elif isinstance(request, Decide):
             value = APPROVED
     _end_task(state, task, Cause.SUCCEED, value)
 
@@ -559,24 +562,24 @@ def _on_step_reset(state: State, event: ev.StepReset) -> None:
     if run.results is not None:
         run.results.pop(index, None)
     if run.extracts is not None:
-        run.extracts = {place: extract for place, extract in run.extracts.items() if place[0] != index} or None
+        run.extracts = {key: extract for key, extract in run.extracts.items() if key[0] != index} or None
 
 
 def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
     run = state.runs[event.run]
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Resolve)
+    request = state.inputs[event.input]
+    assert isinstance(request, Resolve)
     run.phases[event.step] = move_task(run.phases[event.step], _STEP_CAUSES[Phase(event.phase)])
     run.failures -= 1
-    value = asked.values.get(run.plan.steps[event.step].id)
+    value = request.values.get(run.plan.steps[event.step].id)
     if value is not None:
         keep_result(run, event.step, value)
 
 
 def _on_checkpoint(state: State, event: ev.AttemptCheckpointed) -> None:
     task = state.tasks[event.task]
-    asked: Any = state.inputs[event.input]
-    task.checkpoint = asked.value
+    report: Any = state.inputs[event.input]
+    task.checkpoint = report.value
     _heard_from(state, task)
 
 

@@ -37,17 +37,19 @@ def latest_of(versions: Mapping[str, AppVersion]) -> AppVersion | None:
 
 
 def _on_version(state: State, event: ev.VersionPut) -> None:
-    asked: Any = state.inputs[event.input]
-    tenant = state.tenants[asked.tenant]
-    versions = tenant.applications.setdefault(asked.application, {})
-    version = versions.get(asked.version)
+    request: Any = state.inputs[event.input]
+    tenant = state.tenants[request.tenant]
+    versions = tenant.applications.setdefault(request.application, {})
+    version = versions.get(request.version)
     if version is None:
         state.next_number = max(state.next_number, event.version + 1)
-        version = versions[asked.version] = AppVersion(event.version, asked.version, event.timestamp_ms, state.now_ms)
+        version = versions[request.version] = AppVersion(
+            event.version, request.version, event.timestamp_ms, state.now_ms
+        )
     version.timestamp_ms = event.timestamp_ms
-    if isinstance(asked, RegisterVersion):
-        declared = declared_bytes(asked.puts)
-        version.workflows = dict(asked.workflows)
+    if isinstance(request, RegisterVersion):
+        declared = declared_bytes(request.puts)
+        version.workflows = dict(request.workflows)
         # Most versions declare what those before them did: one object, in memory and in the header.
         version.declared = next((other.declared for other in versions.values() if other.declared == declared), declared)
     _forget_old(versions)

@@ -82,14 +82,14 @@ def obstacle(
 
 
 def in_line(state: State, task: Task) -> tuple[BlockReason, ...]:
-    """Everything that `admission.what_holds` would name one after the other."""
+    """Every reason that `admission.what_holds` would name in turn."""
     lane = task.lane
     assert lane is not None
-    found = [held for gauge in lane.gauges for held in _of_gauge(state, task, lane, gauge)]
+    reasons = [held for gauge in lane.gauges for held in _of_gauge(state, task, lane, gauge)]
     if state.shed.on and not lane.protected:
-        found.append(_load(state, task, lane))
-    found += _of_workers(state, task, lane)
-    return tuple(found) or (_turn(state, task),)
+        reasons.append(_load(state, task, lane))
+    reasons += _of_workers(state, task, lane)
+    return tuple(reasons) or (_turn(state, task),)
 
 
 def _of_lane(

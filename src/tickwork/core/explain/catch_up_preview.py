@@ -39,7 +39,7 @@ def read_policy(text: str, *, path: str = "policy") -> tuple[str, int]:
     """`all`, `last`, `none`, `coalesce`, `window:6h` or `spread:30m`."""
     policy, mark, length = text.partition(":")
     if policy not in CATCH_UPS:
-        known = ", ".join(f"{one}:LENGTH" if one in WITH_LENGTH else one for one in CATCH_UPS)
+        known = ", ".join(f"{name}:LENGTH" if name in WITH_LENGTH else name for name in CATCH_UPS)
         raise Refused("bad_catch_up", f"{text[:40]!r} is no way to catch up; use one of {known}", path=path)
     if policy not in WITH_LENGTH:
         if mark:

@@ -133,11 +133,11 @@ class HistoryIndex:
     # ---- rules
 
     def _note(self, subject: int, **more: Any) -> None:
-        place = Place(RUN, subject, self.seq)
-        note = decode_run(self.entries.get(place, b""))
+        key = Place(RUN, subject, self.seq)
+        note = decode_run(self.entries.get(key, b""))
         for name, value in more.items():
             setattr(note, name, {**note.lanes, **value} if name == "lanes" else value)
-        self.entries[place] = _encode(note)
+        self.entries[key] = _encode(note)
 
     def _lane(self, lane: ReadyQueue) -> None:
         held = (lane.held, lane.held_by)
@@ -174,7 +174,7 @@ class HistoryIndex:
         number: int = event.task
         task = self.state.tasks.get(number)
         if task is None:
-            task = next((one for one in self.state.ended if one.number == number), None)
+            task = next((ended for ended in self.state.ended if ended.number == number), None)
         self.add(task.run.number if task is not None and task.parent else number)
 
     def _on_scheduled(self, event: ev.RunScheduled, _: list[Input]) -> None:

@@ -82,9 +82,9 @@ class Ledger:
         return len(self._accounts)
 
     def take_found(self) -> list[str]:
-        """The differences since the last taking, in words; `differences` counts them all."""
-        found, self._found = self._found, []
-        return found
+        """The differences since the last call, in words; `differences` counts all of them."""
+        differences, self._found = self._found, []
+        return differences
 
     def totals(self) -> Balance:
         """Of all tenants."""
@@ -147,14 +147,14 @@ class Ledger:
     # ---- what was announced, and what came of it
 
     def _on_put(self, event: ev.SchedulePut, inputs: list[Input]) -> None:
-        number, asked = event.schedule, _put_of(inputs[event.input], event.item)
+        number, request = event.schedule, _put_of(inputs[event.input], event.item)
         account = self._accounts.get(number)
         if account is None:
-            account = Account(self._balance(asked.tenant), 0, NO_FATES)
+            account = Account(self._balance(request.tenant), 0, NO_FATES)
             self._accounts.add(number, account)
         self._touched[number] = account
         self._announce_anew(number, account, event.next_ms, "edited")
-        if asked.governing is not None:
+        if request.governing is not None:
             self._governed[number] = None
         else:
             self._governed.pop(number, None)
@@ -164,13 +164,13 @@ class Ledger:
         if account is not None:
             self._announce_anew(event.schedule, account, event.next_ms, "told its times anew")
 
-    def _announce_anew(self, number: int, account: Account, next_ms: int, deed: str) -> None:
-        """Another time takes the place of one that has not come yet: otherwise that one would be lost."""
+    def _announce_anew(self, number: int, account: Account, next_ms: int, action: str) -> None:
+        """A new time may only replace one that is not due yet; otherwise the old occurrence is lost."""
         now_ms = self._state.now_ms
         if number not in self._governed and 0 < account.next_ms <= now_ms:
-            self._differ(number, f"it was {deed} while {_at(account.next_ms)} was due, and that has no fate")
+            self._differ(number, f"it was {action} while {_at(account.next_ms)} was due, and that has no fate")
         if 0 < next_ms <= now_ms:
-            self._differ(number, f"it was {deed}, and {_at(next_ms)}, which is past, announced")
+            self._differ(number, f"it was {action}, and {_at(next_ms)}, which is past, announced")
         account.next_ms = next_ms
         self.late.pop(number, None)
 
@@ -385,8 +385,8 @@ def _is_held(schedule: Schedule) -> bool:
     return schedule.paused or schedule.archived or (group is not None and group.paused)
 
 
-def _put_of(asked: Any, item: int) -> Any:
-    return asked.puts[item] if item >= 0 else asked
+def _put_of(request: Any, item: int) -> Any:
+    return request.puts[item] if item >= 0 else request
 
 
 def _at(time_ms: int) -> str:

@@ -270,23 +270,23 @@ class HistoryBuilder:
             self.source = source_of(self.state, run, self.parent)
 
     def _aside(self, event: ev.StaleReport | ev.InputRefused | ev.Duplicate) -> None:
-        """What somebody asked of the run, or reported about it, without effect."""
+        """Record a request or a report about the run that had no effect."""
         if self.run is None:
             return
-        asked = self.state.inputs[event.input]
-        number = getattr(asked, "task", 0)
-        of_run = getattr(asked, "run_id", "") or (asked.name if getattr(asked, "scope", "") == "run" else "")  # type: ignore[union-attr]
+        request = self.state.inputs[event.input]
+        number = getattr(request, "task", 0)
+        of_run = getattr(request, "run_id", "") or (request.name if getattr(request, "scope", "") == "run" else "")  # type: ignore[union-attr]
         first = self.run.number
         if first <= number < first + len(self.run.plan.steps) or number in self.children:
             node, child = self.children.get(number, ("", -1))
             node = node or self.run.plan.steps[number - first].id
-        elif (getattr(asked, "tenant", ""), of_run) == (self.tenant, self.run_id):
-            node, child = getattr(asked, "node", ""), -1
+        elif (getattr(request, "tenant", ""), of_run) == (self.tenant, self.run_id):
+            node, child = getattr(request, "node", ""), -1
         else:
             return
         self.stale += isinstance(event, ev.StaleReport)
         what, detail = words_of(self.state, self.run, None, event)
-        self._append(event, what, detail, node=node, child=child, attempt=getattr(asked, "attempt", 0))
+        self._append(event, what, detail, node=node, child=child, attempt=getattr(request, "attempt", 0))
 
     # ---- what is told
 

@@ -79,13 +79,13 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
         case ev.StepEnded() | ev.StepReset() | ev.StepAccepted():
             return _step(state, event)
         case ev.EventStored():
-            return "event_kept", f"event {_asked(state, event).event} came before a node waited for it"
+            return "event_kept", f"event {_request_of(state, event).event} came before a node waited for it"
         case ev.ExtractRequested(key="check"):
             return "checks", "the inputs are not inline, so the types are checked where they are kept"
         case ev.ExtractRequested():
             return "reads", f"conditions read into a value that is not inline: {source_words(run, event.source)}"
         case ev.ExtractKept():
-            report = _asked(state, event)
+            report = _request_of(state, event)
             return "read", f"{report.code}: {report.message}" if report.code else source_words(run, report.source)
         case ev.SlaReached():
             return "sla", f"point {event.point} of its service level, {'late' if event.late else 'in time'}"
@@ -98,7 +98,7 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return _task(state, task, event)
 
 
-def _asked(state: State, event: Any) -> Any:
+def _request_of(state: State, event: Any) -> Any:
     return state.inputs[event.input]
 
 
@@ -140,10 +140,13 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
         case ev.RunDue():
             return "due", "the time has come at which it starts"
         case _:
-            asked = _asked(state, event)
+            request = _request_of(state, event)
             if event.start_at:
-                return "redriven", f"redriven by {asked.by} ({asked.reason}), to go on at {state.at(event.start_at)}"
-            return "brought_back", f"resolved by {asked.by}: {asked.reason}"
+                return (
+                    "redriven",
+                    f"redriven by {request.by} ({request.reason}), to go on at {state.at(event.start_at)}",
+                )
+            return "brought_back", f"resolved by {request.by}: {request.reason}"
 
 
 def describe_start(later: str, governed: str) -> str:
@@ -162,30 +165,30 @@ def fired_words(state: State, event: ev.RunScheduled) -> tuple[str, str]:
 
 
 def _governed_words(decision: Decision, advice: HintOrigin | None, failures: int) -> str:
-    """Why an endpoint was due just then: who won, who would have otherwise, and what moved it."""
+    """Why an endpoint was due at that time: the source that won, the baseline, and what moved the time."""
     at_ms = {candidate.source: candidate.at_ms for candidate in decision.candidates}
-    said = f"{decision.chosen} was chosen at {instant_text(decision.decided_ms)}"
+    text = f"{decision.chosen} was chosen at {instant_text(decision.decided_ms)}"
     if decision.chosen in HINTED:
         if advice is not None:
-            said += f", a hint by {advice.by}" + (f": {advice.reason}" if advice.reason else "")
+            text += f", a hint by {advice.by}" + (f": {advice.reason}" if advice.reason else "")
         baseline_ms = at_ms.get(SignalSource.BASELINE_INTERVAL) or at_ms.get(SignalSource.BASELINE_CRON)
         if baseline_ms is not None:
-            said += f"; the baseline would have been {instant_text(baseline_ms)}"
+            text += f"; the baseline would have been {instant_text(baseline_ms)}"
     elif failures and decision.chosen == SignalSource.BASELINE_INTERVAL:
-        said += f", its interval longer after {failures} failed runs"
+        text += f", its interval longer after {failures} failed runs"
     if decision.source != decision.chosen and decision.chosen in at_ms:
-        said += f"; {decision.source} moved it from {instant_text(at_ms[decision.chosen])}"
-    return said
+        text += f"; {decision.source} moved it from {instant_text(at_ms[decision.chosen])}"
+    return text
 
 
 def _without_effect(state: State, event: ev.InputRefused | ev.StaleReport | ev.Duplicate) -> tuple[str, str]:
-    name = type(_asked(state, event)).__name__
+    name = type(_request_of(state, event)).__name__
     match event:
         case ev.InputRefused():
             return "refused", f"{name} was refused, {event.code}: {event.message}"
         case ev.StaleReport():
-            asked = _asked(state, event)
-            sender = getattr(asked, "sender", "") or getattr(asked, "worker", "")
+            request = _request_of(state, event)
+            sender = getattr(request, "sender", "") or getattr(request, "worker", "")
             of = f" of {sender}" if sender else ""
             return "stale", f"{name}{of} about an attempt that is not its sender's, or no longer: ignored"
         case _:
@@ -199,8 +202,8 @@ def _step(state: State, event: ev.StepEnded | ev.StepReset | ev.StepAccepted) ->
         case ev.StepReset():
             return "reset", "it is decided again"
         case _:
-            deed = "skipped" if event.phase == Phase.SKIPPED else "accepted"
-            return deed, f"{deed} by {_asked(state, event).by}"
+            action = "skipped" if event.phase == Phase.SKIPPED else "accepted"
+            return action, f"{action} by {_request_of(state, event).by}"
 
 
 def _reached(state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting | ev.CacheMissed) -> tuple[str, str]:
@@ -280,8 +283,8 @@ def _given_to(worker: str) -> str:
     return f"on lane {worker.removeprefix(BROKER_WORKER_PREFIX)}" if is_broker_worker(worker) else f"to worker {worker}"
 
 
-def _message(state: State, place: int) -> str:
-    message = getattr(state.inputs[place], "message", "") if place >= 0 else ""
+def _message(state: State, position: int) -> str:
+    message = getattr(state.inputs[position], "message", "") if position >= 0 else ""
     return f": {message}" if message else ""
 
 
@@ -289,8 +292,8 @@ def _answer(state: State, task: Task, event: ev.TaskAnswered) -> str:
     if event.kept >= 0:
         assert task.wait_key is not None
         return f"event {task.wait_key[0]} had come before"
-    asked = _asked(state, event)
-    return f"event {asked.event} came" if isinstance(asked, inp.Ingest) else f"approved by {asked.by}"
+    request = _request_of(state, event)
+    return f"event {request.event} came" if isinstance(request, inp.Ingest) else f"approved by {request.by}"
 
 
 # ---- what set it off
@@ -301,12 +304,12 @@ _TIMED_ENDS = ("timeout", "queued_timeout", "Timeout", "Silent")
 
 
 def cause_of(requests: list[inp.Input], event: ev.Event, task: Task | None) -> tuple[str, int, str]:
-    """Input, timer, visit or admission; the place of the input in its tick; who sent it."""
-    place = getattr(event, "input", -1)
-    if place < 0:
-        place = _report_of(requests, event, task)
-    if place >= 0:
-        return "input", place, _sender(requests[place], task)
+    """The kind of cause (input, timer, visit or admission), the index of the input in its tick, and its sender."""
+    position = getattr(event, "input", -1)
+    if position < 0:
+        position = _report_of(requests, event, task)
+    if position >= 0:
+        return "input", position, _sender(requests[position], task)
     if isinstance(event, ev.TaskDispatched | ev.ChildDispatched):
         return "admission", -1, ""
     if isinstance(event, _BY_TIMER) or _ended_by_time(event):

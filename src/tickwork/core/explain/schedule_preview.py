@@ -97,12 +97,12 @@ def zone_words(name: str) -> str:
 
 def next_times(rhythm: Recurrence, zone: Zone, after_ms: int, n: int) -> list[tuple[int, str]]:
     """The next times, each also as the zone's clock shows it: `2026-03-29T03:30:00+02:00`."""
-    found: list[tuple[int, str]] = []
+    times: list[tuple[int, str]] = []
     due_ms = rhythm.next_ms(after_ms)
-    while due_ms is not None and len(found) < n:
-        found.append((due_ms, in_zone(zone, due_ms)))
+    while due_ms is not None and len(times) < n:
+        times.append((due_ms, in_zone(zone, due_ms)))
         due_ms = rhythm.next_ms(due_ms)
-    return found
+    return times
 
 
 # ---- warnings
@@ -111,17 +111,17 @@ def next_times(rhythm: Recurrence, zone: Zone, after_ms: int, n: int) -> list[tu
 def warnings(when: ScheduleSpec, rhythm: Recurrence, zones: Zones, now_ms: int) -> list[Warning]:
     """What a person may not have meant, most serious first."""
     pattern = _pattern(rhythm)
-    found = [*_never(when, rhythm, now_ms)]
+    result = [*_never(when, rhythm, now_ms)]
     if pattern is not None:
-        found += _in_gap(when, pattern, zones.get(when.zone), now_ms)
+        result += _in_gap(when, pattern, zones.get(when.zone), now_ms)
     if when.cron is not None and isinstance(pattern, Cron):
-        found += [*_confused(when.cron, pattern), *_either_day(pattern.days), *_pile_up(when.cron, pattern)]
-    return found
+        result += [*_confused(when.cron, pattern), *_either_day(pattern.days), *_pile_up(when.cron, pattern)]
+    return result
 
 
-def without_pile_up(found: Iterable[Warning], terms: SchedulePolicy) -> list[Warning]:
-    """A jitter is what the warning asks for."""
-    return [one for one in found if one.code != "pile_up" or not terms.jitter]
+def without_pile_up(all_warnings: Iterable[Warning], terms: SchedulePolicy) -> list[Warning]:
+    """Drop the pile-up warnings if the schedule has a jitter, which is what they recommend."""
+    return [warning for warning in all_warnings if warning.code != "pile_up" or not terms.jitter]
 
 
 def of_terms(terms: SchedulePolicy, left: int) -> Iterator[Warning]:
@@ -130,13 +130,13 @@ def of_terms(terms: SchedulePolicy, left: int) -> Iterator[Warning]:
         yield Warning("never_due", f"it is not due again: it has had its {terms.runs_max} runs")
     policy = "automatic_backfill" if terms.automatic_backfill else f"catch_up {terms.catch_up}"
     many = terms.automatic_backfill or terms.catch_up in ("all", "window", "spread")
-    said = {
+    consequence = {
         "forbid": "only the first of what is late runs, because the others come while it goes on",
         "replace": "of what is late only the last goes on, because each one replaces the one before",
         "buffer_one": "only the first two of what is late run, because one waits and no more",
     }.get(terms.overlap)
-    if many and said is not None:
-        yield Warning("late_and_overlap", f"with {policy} and overlap {terms.overlap}, {said}")
+    if many and consequence is not None:
+        yield Warning("late_and_overlap", f"with {policy} and overlap {terms.overlap}, {consequence}")
 
 
 def of_name(when: ScheduleSpec, name: str, owner: str) -> Iterator[Warning]:
@@ -221,19 +221,19 @@ def _pile_up(text: str, cron: Cron) -> Iterator[Warning]:
 def difference(first: Iterable[tuple[str, int]], second: Iterable[tuple[str, int]]) -> Iterator[Difference]:
     """What only one of two streams of (key, time) has. Both rise by (time, key); neither is held in memory."""
     left, right = iter(first), iter(second)
-    one, two = next(left, None), next(right, None)
-    while one is not None or two is not None:
-        if two is None or (one is not None and _order(one) < _order(two)):
-            assert one is not None
-            yield Difference("-", *one)
-            one = next(left, None)
-        elif one is None or _order(two) < _order(one):
-            yield Difference("+", *two)
-            two = next(right, None)
+    before, after = next(left, None), next(right, None)
+    while before is not None or after is not None:
+        if after is None or (before is not None and _order(before) < _order(after)):
+            assert before is not None
+            yield Difference("-", *before)
+            before = next(left, None)
+        elif before is None or _order(after) < _order(before):
+            yield Difference("+", *after)
+            after = next(right, None)
         else:
-            one, two = next(left, None), next(right, None)
+            before, after = next(left, None), next(right, None)
 
 
-def _order(one: tuple[str, int]) -> tuple[int, str]:
-    key, at_ms = one
+def _order(entry: tuple[str, int]) -> tuple[int, str]:
+    key, at_ms = entry
     return at_ms, key

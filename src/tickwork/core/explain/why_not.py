@@ -122,13 +122,13 @@ def _behind_key(state: State, run: Run, gate: ConcurrencyGate) -> BlockReason:
 
 
 def _holders(state: State, gate: ConcurrencyGate) -> list[str]:
-    found: list[str] = []
+    holders: list[str] = []
     for run in chain.from_iterable(block.values() for block in state.runs.blocks.values()):
         if run.gate is gate and not run.gated:
-            found.append(run.id)
-            if len(found) == gate.holding:
+            holders.append(run.id)
+            if len(holders) == gate.holding:
                 break
-    return sorted(found)
+    return sorted(holders)
 
 
 def _visit(state: State, run: Run) -> BlockReason:
@@ -187,7 +187,7 @@ def _reading(state: State, run: Run) -> tuple[BlockReason, ...]:
 
 
 def _reached(state: State, task: Task, own: tuple[BlockReason, ...]) -> list[BlockedNode]:
-    paused = tuple(one for one in own if one.held is BlockKind.PAUSED)
+    paused = tuple(reason for reason in own if reason.held is BlockKind.PAUSED)
     match task.phase:
         case Phase.READY:
             obstacles = in_line(state, task) if task.queued else paused
@@ -340,12 +340,12 @@ def _patience(state: State, task: Task, on_timeout: str) -> str:
 
 def _fan(state: State, task: Task, own: tuple[BlockReason, ...]) -> tuple[BlockReason, ...]:
     """The children that run, and whatever keeps the next one from starting."""
-    found = [_running_children(state, task)] if task.fan is not None and task.fan.running else []
+    reasons = [_running_children(state, task)] if task.fan is not None and task.fan.running else []
     if task.queued:
-        found += in_line(state, task)
-    elif own and own[0].held in (BlockKind.PAUSED, BlockKind.VISIT) and (not found or has_children_to_give(task)):
-        found += own
-    return tuple(found)
+        reasons += in_line(state, task)
+    elif own and own[0].held in (BlockKind.PAUSED, BlockKind.VISIT) and (not reasons or has_children_to_give(task)):
+        reasons += own
+    return tuple(reasons)
 
 
 def _running_children(state: State, task: Task) -> BlockReason:

@@ -157,17 +157,19 @@ def _schedule(touched: DirtyRows, _state: State, event: Any) -> None:
 
 
 def _scope(touched: DirtyRows, state: State, event: ev.ScopePaused | ev.ScopeResumed) -> None:
-    """A group takes its members with it; every other scope is in the header."""
-    asked: Any = state.inputs[event.input]
-    if asked.scope == "group":
-        group = state.tenants[asked.tenant].groups.get(asked.name)
+    """A group marks its members as dirty; every other scope is in the header."""
+    request: Any = state.inputs[event.input]
+    if request.scope == "group":
+        group = state.tenants[request.tenant].groups.get(request.name)
         touched.schedules.update(group.members if group is not None else ())
 
 
 def _holidays(touched: DirtyRows, state: State, event: ev.HolidaysPut) -> None:
-    asked: Any = state.inputs[event.input]
+    request: Any = state.inputs[event.input]
     users = [
-        schedule for schedule in state.tenants[asked.tenant].schedules.values() if asked.name in schedule.when.holidays
+        schedule
+        for schedule in state.tenants[request.tenant].schedules.values()
+        if request.name in schedule.when.holidays
     ]
     touched.schedules.update(user.number for user in users)
 

@@ -239,10 +239,10 @@ def _schedule(state: State, schedule: Schedule) -> Iterator[str]:
         if schedule.decision is not None and not held and (schedule.decision.next_ms or 0) != next_ms:
             yield f"the Governor said {schedule.decision.next_ms}, and {next_ms} is next"
     elif not held:
-        wanted = max(state.settings.clock.tick_at(next_ms + schedule.wait_ms), state.tick + 1) if next_ms else 0
-        wanted = state.tick + 1 if busy else wanted
-        if wanted != due and not 0 < due <= state.tick:  # what did not fit into this tick comes first in the next
-            yield f"it wants a look in tick {wanted} and gets one in {due}"
+        expected = max(state.settings.clock.tick_at(next_ms + schedule.wait_ms), state.tick + 1) if next_ms else 0
+        expected = state.tick + 1 if busy else expected
+        if expected != due and not 0 < due <= state.tick:  # the next tick starts with what did not fit into this one
+            yield f"it wants a look in tick {expected} and gets one in {due}"
     late = schedule.late
     if late is not None and not 0 < next_ms <= late.to_ms <= state.now_ms:
         yield f"it catches up until {late.to_ms} while {next_ms} is next"

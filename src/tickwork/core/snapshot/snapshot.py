@@ -128,7 +128,7 @@ def encode_header(state: State) -> bytes:
             workers=[_worker_row(worker) for _, worker in _sorted(state.workers)],
             backfills=[backfill_row(backfill) for _, backfill in _sorted(state.backfills)],
             lanes=[_row(lane, _LANE) for _, lane in _sorted(state.lane_numbers)],
-            stations=[(*place, station.cursor, station.stirred) for place, station in _sorted(state.stations)],
+            stations=[(*key, station.cursor, station.stirred) for key, station in _sorted(state.stations)],
         )
     )
 
@@ -169,18 +169,18 @@ def _worker_row(worker: Worker) -> Row:
 
 
 def _application_row(name: str, versions: dict[str, AppVersion]) -> Row:
-    """What versions declare is written once, however many declare the same."""
+    """Write each distinct declaration once, even if several versions share it."""
     declared = sorted({version.declared for version in versions.values() if version.declared is not None})
-    place = {data: number for number, data in enumerate(declared)}
+    index = {data: number for number, data in enumerate(declared)}
     return {
         "name": name,
         "declared": declared,
         "versions": [
             (
-                one.number, one.name, one.timestamp_ms, one.created_ms, one.workflows,
-                -1 if one.declared is None else place[one.declared],
+                entry.number, entry.name, entry.timestamp_ms, entry.created_ms, entry.workflows,
+                -1 if entry.declared is None else index[entry.declared],
             )
-            for _, one in _sorted(versions)
+            for _, entry in _sorted(versions)
         ],
     }  # fmt: skip
 
@@ -322,8 +322,8 @@ def _restore_tenant(state: State, row: Row) -> None:
     for application in row.get("applications", ()):
         declared = application["declared"]
         tenant.applications[application["name"]] = {
-            name: AppVersion(number, name, at_ms, made_ms, workflows, None if place < 0 else declared[place])
-            for number, name, at_ms, made_ms, workflows, place in application["versions"]
+            name: AppVersion(number, name, at_ms, made_ms, workflows, None if index < 0 else declared[index])
+            for number, name, at_ms, made_ms, workflows, index in application["versions"]
         }
     state.tenants[tenant.id] = tenant
 

@@ -59,7 +59,7 @@ def look_into(run: Run, source: int, value: Value, key: str, *, what: str) -> An
 
 
 def need_of(run: Run, source: int, key: str) -> Need:
-    """What an extract holds."""
+    """The parts of the value that an extract holds."""
     plan = run.plan
     if key.startswith((OF_REFERENCE, OF_LENGTH)):
         ref = reference(run, key[len(OF_REFERENCE) :])
@@ -73,20 +73,20 @@ def need_of(run: Run, source: int, key: str) -> Need:
         needs = {}
         note_needs(needs, Condition.compile(key[len(OF_POLICY) :]), plan.index)
     need = Need()
-    for place in (source, RESULTS) if source >= 0 else (INPUTS,) if source == INPUTS else (EVENTS,):
-        if place in needs:
-            need.join(needs[place])
+    for origin in (source, RESULTS) if source >= 0 else (INPUTS,) if source == INPUTS else (EVENTS,):
+        if origin in needs:
+            need.join(needs[origin])
     return need
 
 
 def value_at(run: Run, source: int, key: str) -> Value:
-    """The value that an extract is taken out of."""
+    """The value that an extract comes from."""
     if source == INPUTS:
         return run.inputs
     if source <= EVENTS:
         signals = run.signals or []
-        place = EVENTS - source
-        return signals[place].payload if place < len(signals) else None
+        index = EVENTS - source
+        return signals[index].payload if index < len(signals) else None
     if key.startswith(OF_LAST):
         task = (run.fanning or {}).get(source)
         return task.fan.last if task is not None and task.fan is not None else None
@@ -107,8 +107,8 @@ def snapshot(state: State, run: Run, condition: Condition, *, policy: bool = Fal
     for name in condition.names:
         try:
             seen[name] = more[name] if name in more else _part(state, run, name, condition, key)
-        except ExtractMissing as found:
-            missing += found.places
+        except ExtractMissing as error:
+            missing += error.places
     if missing:
         raise ExtractMissing(missing)
     return seen
@@ -159,14 +159,14 @@ def _results(run: Run, condition: Condition) -> list[tuple[int, Value]]:
 
 
 def _together(results: list[tuple[str, int, Value]], run: Run, key: str) -> dict[str, Any]:
-    """All that is missing is sought at once."""
+    """Collects every missing extract before it raises, so that one request asks for all of them."""
     seen: dict[str, Any] = {}
     missing: list[tuple[int, str]] = []
     for node, index, value in results:
         try:
             seen[node] = look_into(run, index, value, key, what=f"the result of {node}")
-        except ExtractMissing as found:
-            missing += found.places
+        except ExtractMissing as error:
+            missing += error.places
     if missing:
         raise ExtractMissing(missing)
     return seen

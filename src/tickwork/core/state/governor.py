@@ -109,8 +109,8 @@ def arrives(
     the decision after that run. A pause, its end, or an edit asks anew, in both directions. An edit of the cron
     itself does not show in the course: ask `decide`.
     """
-    asked = decide(now_ms, after, rhythm)
-    return asked if cleared(before) != cleared(after) else sooner(decision, asked)
+    advised = decide(now_ms, after, rhythm)
+    return advised if cleared(before) != cleared(after) else sooner(decision, advised)
 
 
 def sooner(standing: Decision, decision: Decision) -> Decision:

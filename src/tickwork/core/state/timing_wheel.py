@@ -257,10 +257,10 @@ def _empty(path: list[tuple[_Node, int]]) -> None:
 
 
 def _find(bucket: Bucket, mark: int) -> int:
-    wanted = mark.to_bytes(WIDTH, "big")
-    at = bucket.find(wanted)
+    entry = mark.to_bytes(WIDTH, "big")
+    at = bucket.find(entry)
     while at > 0 and at % WIDTH:  # the end of one mark and the start of the next may look like a third
-        at = bucket.find(wanted, at + 1)
+        at = bucket.find(entry, at + 1)
     return at
 
 
