@@ -202,7 +202,7 @@ def calls_that_end_with_the_connection_of_another(patch):
                     job.cancel()
         keep_only(self, addresses)
 
-    async def asked(self, call, honest=caller.ExchangeClient._asked):
+    async def asked(self, call, honest=caller.ExchangeClient._reply_to):
         try:
             return await honest(self, call)
         finally:
@@ -219,7 +219,7 @@ def calls_that_end_with_the_connection_of_another(patch):
     patch.setattr(net.SimReach, "exchange", shared)
     patch.setattr(net.SimReach, "keep_only", cancelling)
     patch.setattr(caller.ExchangeClient, "_lost_to_another", False, raising=False)
-    patch.setattr(caller.ExchangeClient, "_asked", asked)
+    patch.setattr(caller.ExchangeClient, "_reply_to", asked)
     patch.setattr(line.OwnerSession, "_ask", ask)
     patch.setattr(caller.ExchangeClient, "_call_ended", lambda *_: None)
 

@@ -95,9 +95,9 @@ class KafkaBroker:
         producer, consumer = self._producer, self._consumer
         self._producer = self._consumer = None
         self._subscribed, self._places = frozenset(), {}
-        for one in (consumer, producer):
-            if one is not None:
-                await _quietly(one.stop())
+        for client in (consumer, producer):
+            if client is not None:
+                await _quietly(client.stop())
 
     # ---- the connection
 
@@ -171,8 +171,8 @@ class KafkaBroker:
             self._subscribe(consumer, topics)
             while True:
                 await self._fetch(consumer, topics, limit)
-                if found := await self._deliveries(topics, limit):
-                    return found
+                if deliveries := await self._deliveries(topics, limit):
+                    return deliveries
                 left = ends - loop.time()
                 if left <= 0:
                     async with asyncio.timeout(TIMEOUT_S):
@@ -192,7 +192,7 @@ class KafkaBroker:
         for gone in [index for index in self._places if index not in assigned]:
             del self._places[gone]  # somebody else has it now, and what was not accepted with it
         for level in sorted(set(topics.values())):
-            some = [one for one in assigned if topics.get(one.topic) == level]
+            some = [partition for partition in assigned if topics.get(partition.topic) == level]
             if some and self._ready(topics) < limit:
                 await self._poll(consumer, some, 0.001, limit)
 
@@ -202,35 +202,35 @@ class KafkaBroker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s + 0.1):
                 fetched = await consumer.getmany(*some, timeout_ms=max(int(wait_s * 1000), 1), max_records=limit)
-        for place, records in fetched.items():
-            known = self._places.setdefault(place, _TopicPartitions())
+        for partition, records in fetched.items():
+            known = self._places.setdefault(partition, _TopicPartitions())
             for record in records:
                 known.open[record.offset] = _Open(record.value or b"", self._topics.get(record.topic, 1), 0.0, 0)
                 known.next = record.offset + 1
 
     def _ready(self, topics: Mapping[str, int]) -> int:
         now = asyncio.get_running_loop().time()
-        kept = [known for place, known in self._places.items() if place.topic in topics]
-        return sum(one.due <= now for known in kept for one in known.open.values())
+        kept = [known for partition, known in self._places.items() if partition.topic in topics]
+        return sum(message.due <= now for known in kept for message in known.open.values())
 
     async def _deliveries(self, topics: Mapping[str, int], limit: int) -> list[Delivery]:
         now = asyncio.get_running_loop().time()
         ready = [
-            (one.level, offset, place, one)
-            for place, known in self._places.items()
-            if place.topic in topics
-            for offset, one in known.open.items()
-            if one.due <= now
+            (message.level, offset, partition, message)
+            for partition, known in self._places.items()
+            if partition.topic in topics
+            for offset, message in known.open.items()
+            if message.due <= now
         ]
         deliveries: list[Delivery] = []
-        for _, offset, place, one in sorted(ready, key=lambda entry: entry[:3])[:limit]:
-            one.times, one.due = one.times + 1, now + self._redeliver_s
+        for _, offset, partition, message in sorted(ready, key=lambda entry: entry[:3])[:limit]:
+            message.times, message.due = message.times + 1, now + self._redeliver_s
             try:
-                if one.times > self._deliveries_max:
-                    raise UnreadableMessage(too_often(one.times - 1))
-                deliveries.append(Delivery(self._seal.unwrap(one.data), (place, offset), one.times))
+                if message.times > self._deliveries_max:
+                    raise UnreadableMessage(too_often(message.times - 1))
+                deliveries.append(Delivery(self._seal.unwrap(message.data), (partition, offset), message.times))
             except UnreadableMessage as error:
-                await self._bury(place, offset, one.data, str(error))
+                await self._bury(partition, offset, message.data, str(error))
         return deliveries
 
     # ---- what became of it
@@ -243,54 +243,56 @@ class KafkaBroker:
         from aiokafka.errors import CommitFailedError, IllegalStateError
 
         assert self._consumer is not None
-        for place, offset in receipts:
-            if (known := self._places.get(place)) is not None:
+        for partition, offset in receipts:
+            if (known := self._places.get(partition)) is not None:
                 known.open.pop(offset, None)
         moved = {
-            place: known.low()
-            for place in {place for place, _ in receipts}
-            if (known := self._places.get(place)) is not None and known.low() > known.committed
+            partition: known.low()
+            for partition in {partition for partition, _ in receipts}
+            if (known := self._places.get(partition)) is not None and known.low() > known.committed
         }
         if not moved:
             return
         with contextlib.suppress(CommitFailedError, IllegalStateError):  # another worker has it, and is told the same
             async with asyncio.timeout(TIMEOUT_S):
                 await self._consumer.commit(moved)
-            for place, offset in moved.items():
-                if place in self._places:
-                    self._places[place].committed = offset
+            for partition, offset in moved.items():
+                if partition in self._places:
+                    self._places[partition].committed = offset
 
     async def reject(self, delivery: Delivery, reason: str) -> None:
-        place, offset = delivery.receipt
+        partition, offset = delivery.receipt
         async with self._broker():
-            known = self._places.get(place)
-            if known is not None and (one := known.open.get(offset)) is not None:
-                await self._bury(place, offset, one.data, reason)
+            known = self._places.get(partition)
+            if known is not None and (message := known.open.get(offset)) is not None:
+                await self._bury(partition, offset, message.data, reason)
 
-    async def _bury(self, place: Any, offset: int, data: bytes, reason: str) -> None:
+    async def _bury(self, partition: Any, offset: int, data: bytes, reason: str) -> None:
         assert self._producer is not None
         headers = [("tickwork-reason", reason.encode())]
         async with asyncio.timeout(2 * TIMEOUT_S):
             await self._producer.send_and_wait(f"{self._name}.dead", data, headers=headers)
-        await self._settle([(place, offset)])
+        await self._settle([(partition, offset)])
 
     async def depth(self) -> QueueDepth:
         """Of the topics that this process has used: what the group has not committed."""
         async with self._broker() as (producer, consumer):
             async with asyncio.timeout(2 * TIMEOUT_S):
                 ends = await self._ends(producer, consumer, *self._topics)
-                used = [place for place, end in ends.items() if end]
-                settled = await asyncio.gather(*(consumer.committed(place) for place in used))
-                waiting = sum(ends[place] - (done or 0) for place, done in zip(used, settled, strict=True))
+                used = [partition for partition, end in ends.items() if end]
+                settled = await asyncio.gather(*(consumer.committed(partition) for partition in used))
+                waiting = sum(ends[partition] - (done or 0) for partition, done in zip(used, settled, strict=True))
                 dead = await self._ends(producer, consumer, f"{self._name}.dead")
                 began = await consumer.beginning_offsets(list(dead)) if dead else {}
-                return QueueDepth(waiting, sum(end - began[place] for place, end in dead.items()))
+                return QueueDepth(waiting, sum(end - began[partition] for partition, end in dead.items()))
 
     async def _ends(self, producer: "AIOKafkaProducer", consumer: "AIOKafkaConsumer", *topics: str) -> "dict[Any, int]":
         from aiokafka import TopicPartition
 
-        wanted = [TopicPartition(topic, number) for topic in topics for number in await producer.partitions_for(topic)]
-        return dict(await consumer.end_offsets(wanted)) if wanted else {}
+        partitions = [
+            TopicPartition(topic, number) for topic in topics for number in await producer.partitions_for(topic)
+        ]
+        return dict(await consumer.end_offsets(partitions)) if partitions else {}
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         from aiokafka import AIOKafkaConsumer
@@ -301,17 +303,17 @@ class KafkaBroker:
             try:
                 await reader.start()
                 reader.assign(list(ends))
-                for place, end in ends.items():
-                    reader.seek(place, max(end - limit, 0))
-                found: list[Any] = []
+                for partition, end in ends.items():
+                    reader.seek(partition, max(end - limit, 0))
+                letters: list[Any] = []
                 async with asyncio.timeout(2 * TIMEOUT_S):
-                    while any([await reader.position(place) < end for place, end in ends.items()]):
+                    while any([await reader.position(partition) < end for partition, end in ends.items()]):
                         fetched = await reader.getmany(timeout_ms=POLL_MS)
-                        found += [record for records in fetched.values() for record in records]
+                        letters += [record for records in fetched.values() for record in records]
             finally:
                 await _quietly(reader.stop())
-        found.sort(key=lambda record: (record.timestamp, record.offset), reverse=True)
-        return [DeadLetter(_reason(record), record.value or b"") for record in found[:limit]]
+        letters.sort(key=lambda record: (record.timestamp, record.offset), reverse=True)
+        return [DeadLetter(_reason(record), record.value or b"") for record in letters[:limit]]
 
 
 def _reason(record: Any) -> str:

@@ -52,9 +52,9 @@ class MemoryBrokerState:
         self._numbers = 0
         self._news: asyncio.Future[None] | None = None
 
-    def put(self, place: tuple[str, Labels], priority: int, data: bytes) -> None:
+    def put(self, address: tuple[str, Labels], priority: int, data: bytes) -> None:
         self._numbers += 1
-        message = self.messages[self._numbers] = _Message(self._numbers, place, priority, data)
+        message = self.messages[self._numbers] = _Message(self._numbers, address, priority, data)
         self._line_up(message)
 
     def _line_up(self, message: _Message) -> None:
@@ -63,13 +63,13 @@ class MemoryBrokerState:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    def take(self, wanted: Sequence[tuple[str, Labels]], now: float, *, redeliver_s: float) -> _Message | None:
+    def take(self, addresses: Sequence[tuple[str, Labels]], now: float, *, redeliver_s: float) -> _Message | None:
         """The most important one, of equals the oldest."""
         while self._leased and self._leased[0][0] <= now:
             due, _, message = heapq.heappop(self._leased)
             if not message.gone and message.due == due:
                 self._line_up(message)
-        heads = [line[0] for place in wanted if (line := self._line(place))]
+        heads = [line[0] for address in addresses if (line := self._line(address))]
         if not heads:
             return None
         message = heapq.heappop(self._lines[min(heads)[2].place])[2]
@@ -77,8 +77,8 @@ class MemoryBrokerState:
         heapq.heappush(self._leased, (message.due, message.number, message))
         return message
 
-    def _line(self, place: tuple[str, Labels]) -> list[tuple[int, int, _Message]]:
-        line = self._lines.get(place, [])
+    def _line(self, address: tuple[str, Labels]) -> list[tuple[int, int, _Message]]:
+        line = self._lines.get(address, [])
         while line and line[0][2].gone:
             heapq.heappop(line)
         return line
@@ -114,10 +114,10 @@ _NAMED: "WeakValueDictionary[str, MemoryBrokerState]" = WeakValueDictionary()
 
 def broker_named(name: str) -> MemoryBrokerState:
     """The same for all who ask while somebody holds it."""
-    found = _NAMED.get(name)
-    if found is None:
-        found = _NAMED[name] = MemoryBrokerState()
-    return found
+    state = _NAMED.get(name)
+    if state is None:
+        state = _NAMED[name] = MemoryBrokerState()
+    return state
 
 
 class MemoryBroker:
@@ -152,23 +152,23 @@ class MemoryBroker:
     async def receive(
         self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
     ) -> list[Delivery]:
-        wanted = [(queue, some) for queue in queues for some in label_sets(labels)]
+        addresses = [(queue, some) for queue in queues for some in label_sets(labels)]
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_ms / 1000
         while True:
             self._check()
-            if found := self._take(wanted, limit, loop.time()):
-                return found
+            if deliveries := self._take(addresses, limit, loop.time()):
+                return deliveries
             left = ends - loop.time()
             if left <= 0:
                 return []
             due = self._broker.next_due()
             await self._broker.news(left if due is None else max(min(left, due - loop.time()), 0.001))
 
-    def _take(self, wanted: list[tuple[str, Labels]], limit: int, now: float) -> list[Delivery]:
+    def _take(self, addresses: list[tuple[str, Labels]], limit: int, now: float) -> list[Delivery]:
         deliveries: list[Delivery] = []
         while len(deliveries) < limit:
-            message = self._broker.take(wanted, now, redeliver_s=self._redeliver_s)
+            message = self._broker.take(addresses, now, redeliver_s=self._redeliver_s)
             if message is None:
                 break
             try:

@@ -95,7 +95,7 @@ class NatsBroker:
         self._pulls: dict[QueueAddress, _Pull] = {}
         self._numbers = 0
         self._inbox = self._answers = ""
-        self._asked: dict[str, asyncio.Future[Msg]] = {}
+        self._requests: dict[str, asyncio.Future[Msg]] = {}
         self._arrived: list[_ReceivedMessage] = []
         self._news = asyncio.Event()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -209,16 +209,16 @@ class NatsBroker:
 
         async with self._stream():
             for some in _portions(envelopes):
-                for answer in await self._ask([self._message(one) for one in some]):
+                for answer in await self._ask([self._message(envelope) for envelope in some]):
                     if _status(answer) == NO_RESPONDERS:
                         raise NoStreamResponseError
-                    told = json.loads(answer.data)
-                    if "error" in told:
-                        raise APIError.from_error(told["error"])
+                    reply = json.loads(answer.data)
+                    if "error" in reply:
+                        raise APIError.from_error(reply["error"])
 
     def _message(self, envelope: Envelope) -> "_Message":
-        place = (token(envelope.tenant), token(envelope.queue), labels_token(envelope.labels))
-        subject = ".".join((self._name, "work", *place, str(band(envelope.priority))))
+        tokens = (token(envelope.tenant), token(envelope.queue), labels_token(envelope.labels))
+        subject = ".".join((self._name, "work", *tokens, str(band(envelope.priority))))
         return subject, self._seal.wrap(envelope), headers_of(envelope) | {"Nats-Msg-Id": envelope.key}
 
     async def _ask(self, messages: "Sequence[_Message]") -> "list[Msg]":
@@ -230,32 +230,32 @@ class NatsBroker:
                 for subject, data, headers in messages:
                     self._numbers += 1
                     name = f"{self._answers}.{self._numbers}"
-                    waiting[name] = self._asked[name] = asyncio.get_running_loop().create_future()
+                    waiting[name] = self._requests[name] = asyncio.get_running_loop().create_future()
                     await client.publish(subject, data, reply=name, headers=headers)
                 return [await answer for answer in waiting.values()]
         finally:
             for name in waiting:
-                self._asked.pop(name, None)
+                self._requests.pop(name, None)
 
     async def _on_answer(self, message: "Msg") -> None:
-        asked = self._asked.get(message.subject)
-        if asked is not None and not asked.done():
-            asked.set_result(message)
+        waiting = self._requests.get(message.subject)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
 
     # ---- in
 
     async def receive(
         self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
     ) -> list[Delivery]:
-        wanted = places(queues, labels)
+        addresses = places(queues, labels)
         self._receiving += 1
         try:
             async with self._stream() as stream:
-                await self._make_consumers(stream, wanted)
-                await self._look(wanted, limit)
-                if wait_ms and not self._has(wanted):
-                    await self._wait(wanted, wait_ms / 1000)
-                return await self._deliveries(self._take(wanted, limit))
+                await self._make_consumers(stream, addresses)
+                await self._look(addresses, limit)
+                if wait_ms and not self._has(addresses):
+                    await self._wait(addresses, wait_ms / 1000)
+                return await self._deliveries(self._take(addresses, limit))
         finally:
             self._receiving -= 1
             if self._arrived:
@@ -284,17 +284,17 @@ class NatsBroker:
     async def _look(self, addresses: list[QueueAddress], limit: int) -> None:
         """What is there now, band by band, until it is enough."""
         for level in sorted({address[2] for address in addresses}):
-            room = limit - sum(one.place in addresses for one in self._arrived)
+            room = limit - sum(message.place in addresses for message in self._arrived)
             if room <= 0:
                 return
             pulls = [self._pulls.get(address) for address in addresses if address[2] == level]
-            asked = [
-                await self._pull(place, batch=room, no_wait=True)
-                for place, pull in zip([address for address in addresses if address[2] == level], pulls, strict=True)
+            pending = [
+                await self._pull(address, batch=room, no_wait=True)
+                for address, pull in zip([address for address in addresses if address[2] == level], pulls, strict=True)
                 if pull is None or self._is_over(pull)
             ]
-            if asked:
-                await asyncio.wait([pull.done for pull in asked], timeout=TIMEOUT_S)
+            if pending:
+                await asyncio.wait([pull.done for pull in pending], timeout=TIMEOUT_S)
 
     def _is_over(self, pull: _Pull) -> bool:
         return pull.done.done() or asyncio.get_running_loop().time() > pull.expires
@@ -322,9 +322,9 @@ class NatsBroker:
         self._numbers += 1
         reply = f"{self._inbox}.{self._numbers}"
         pull = self._pulls[address] = _Pull(reply, batch, loop.time() + expires_s + 0.5, loop.create_future())
-        asked = {"batch": batch, "no_wait": True} if no_wait else {"batch": batch, "expires": int(expires_s * 1e9)}
+        request = {"batch": batch, "no_wait": True} if no_wait else {"batch": batch, "expires": int(expires_s * 1e9)}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._work}.{name}"
-        await client.publish(subject, json.dumps(asked).encode(), reply=reply)
+        await client.publish(subject, json.dumps(request).encode(), reply=reply)
         return pull
 
     async def _on_message(self, message: "Msg") -> None:
@@ -351,42 +351,45 @@ class NatsBroker:
 
     def _on_status(self, message: "Msg") -> None:
         """There is nothing more for this pull; or its consumer is gone, and is made anew."""
-        for place, pull in list(self._pulls.items()):
+        for address, pull in list(self._pulls.items()):
             if pull.reply == message.subject:
-                del self._pulls[place]
+                del self._pulls[address]
                 if not pull.done.done():
                     pull.done.set_result(None)
                 if _status(message) in (CONSUMER_GONE, NO_RESPONDERS):
-                    self._consumers = {name: known for name, known in self._consumers.items() if known != place}
+                    self._consumers = {name: known for name, known in self._consumers.items() if known != address}
         self._news.set()
 
     def _has(self, addresses: list[QueueAddress]) -> bool:
-        return any(one.place in addresses for one in self._arrived)
+        return any(message.place in addresses for message in self._arrived)
 
     def _take(self, addresses: list[QueueAddress], limit: int) -> list[_ReceivedMessage]:
         ready = sorted(
-            (one for one in self._arrived if one.place in addresses), key=lambda one: (one.place[2], one.seq)
+            (message for message in self._arrived if message.place in addresses),
+            key=lambda message: (message.place[2], message.seq),
         )
-        self._arrived = [one for one in self._arrived if one.place not in addresses] + ready[limit:]
+        self._arrived = [message for message in self._arrived if message.place not in addresses] + ready[limit:]
         return ready[:limit]
 
     async def _deliveries(self, arrived: list[_ReceivedMessage]) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        for one in arrived:
+        for message in arrived:
             try:
-                if one.times > self._deliveries_max:
-                    raise UnreadableMessage(too_often(one.times - 1))
-                deliveries.append(Delivery(self._seal.unwrap(one.data), (one.reply, one.data), one.times))
+                if message.times > self._deliveries_max:
+                    raise UnreadableMessage(too_often(message.times - 1))
+                deliveries.append(
+                    Delivery(self._seal.unwrap(message.data), (message.reply, message.data), message.times)
+                )
             except UnreadableMessage as error:
-                await self._bury(one.reply, one.data, str(error))
+                await self._bury(message.reply, message.data, str(error))
         return deliveries
 
     def _give_back(self) -> None:
         now = asyncio.get_running_loop().time()
-        late = [one for one in self._arrived if now - one.at >= KEPT_S]
+        late = [message for message in self._arrived if now - message.at >= KEPT_S]
         if late and not self._receiving and self._client is not None:
-            self._arrived = [one for one in self._arrived if one not in late]
-            self._spawn(_all(self._client.publish(one.reply, b"-NAK") for one in late))
+            self._arrived = [message for message in self._arrived if message not in late]
+            self._spawn(_all(self._client.publish(message.reply, b"-NAK") for message in late))
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(job)
@@ -401,7 +404,7 @@ class NatsBroker:
         answers, and it is gone with them."""
         async with self._stream():
             for some in _portions(deliveries):
-                await self._ask([(one.receipt[0], b"+ACK", None) for one in some])
+                await self._ask([(delivery.receipt[0], b"+ACK", None) for delivery in some])
 
     async def reject(self, delivery: Delivery, reason: str) -> None:
         reply, data = delivery.receipt

@@ -193,8 +193,8 @@ class PostgresBroker:
         while True:
             async with self._connection() as connection:
                 rows = await connection.fetch(self._sql(CLAIM), list(queues), sets, limit, self._redeliver_ms)
-                if rows and (found := await self._deliveries(connection, rows)):
-                    return found
+                if rows and (deliveries := await self._deliveries(connection, rows)):
+                    return deliveries
             left = ends - loop.time()
             if left <= 0:
                 return []

@@ -155,7 +155,7 @@ class RabbitBroker:
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
         async with self._broker():
-            for fromkey in dict.fromkeys(_place(envelope) for envelope in envelopes):
+            for fromkey in dict.fromkeys(_address_of(envelope) for envelope in envelopes):
                 await self._queue(fromkey)
             ended = await asyncio.gather(*map(self._publish, envelopes), return_exceptions=True)
             for error in ended:
@@ -171,24 +171,24 @@ class RabbitBroker:
             message_id=envelope.key,
             delivery_mode=DeliveryMode.PERSISTENT,
         )
-        place = ".".join(map(str, _place(envelope)))
-        sent = self._exchange.publish(message, f"{token(envelope.tenant)}.{place}", mandatory=True, timeout=TIMEOUT_S)
-        await _answered(f"{self._name}.work.{place}", sent)
+        address = ".".join(map(str, _address_of(envelope)))
+        sent = self._exchange.publish(message, f"{token(envelope.tenant)}.{address}", mandatory=True, timeout=TIMEOUT_S)
+        await _answered(f"{self._name}.work.{address}", sent)
 
     # ---- in
 
     async def receive(
         self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
     ) -> list[Delivery]:
-        wanted = places(queues, labels)
+        addresses = places(queues, labels)
         loop = asyncio.get_running_loop()
         ends, pause_s = loop.time() + wait_ms / 1000, POLL_S
         while True:
             async with self._broker():
-                found = await self._fetch(wanted, limit)
+                deliveries = await self._fetch(addresses, limit)
             left = ends - loop.time()
-            if found or left <= 0:
-                return found
+            if deliveries or left <= 0:
+                return deliveries
             await asyncio.sleep(min(pause_s, left))
             pause_s = min(pause_s * 1.5, POLL_S_MAX)
 
@@ -272,12 +272,12 @@ class RabbitBroker:
         async with self._broker():
             queue = await self._in.declare_queue(f"{self._name}.dead", passive=True, timeout=TIMEOUT_S)
             fetched: list[Any] = []
-            while len(fetched) < DEAD_MAX and (one := await queue.get(no_ack=False, fail=False)) is not None:
-                fetched.append(one)
-            for one in fetched:
-                await one.nack(requeue=True)
+            while len(fetched) < DEAD_MAX and (message := await queue.get(no_ack=False, fail=False)) is not None:
+                fetched.append(message)
+            for message in fetched:
+                await message.nack(requeue=True)
             newest = fetched[-limit:][::-1]
-            return [DeadLetter(str(one.headers.get("tickwork-reason", "")), one.body) for one in newest]
+            return [DeadLetter(str(message.headers.get("tickwork-reason", "")), message.body) for message in newest]
 
 
 async def _answered(queue: str, question: Awaitable[T]) -> T:
@@ -288,7 +288,7 @@ async def _answered(queue: str, question: Awaitable[T]) -> T:
         raise TimeoutError(f"queue {queue} does not answer") from None
 
 
-def _place(envelope: Envelope) -> QueueAddress:
+def _address_of(envelope: Envelope) -> QueueAddress:
     return (token(envelope.queue), labels_token(envelope.labels), band(envelope.priority))
 
 

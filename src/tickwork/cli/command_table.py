@@ -122,7 +122,7 @@ def menu() -> str:
     ]
     width = max(len(entry.name) for entry in entries()) + 2
     for title, group in GROUPS.items():
-        lines += ["", f"{title}:", *(f"  {one.name:<{width}}{one.does}" for one in group)]
+        lines += ["", f"{title}:", *(f"  {command.name:<{width}}{command.does}" for command in group)]
     lines += [
         "",
         "  tickwork COMMAND --help       help for a command",

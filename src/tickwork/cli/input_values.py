@@ -23,15 +23,15 @@ def read_inputs(pairs: Sequence[str], document: str | None, workflow: "Workflow[
         raise CommandExit(Exit.USAGE, "give --input or --inputs-json, not both")
     if document is not None:
         return _document(document)
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for pair in pairs:
         name, mark, text = pair.partition("=")
         if not mark or not name:
             raise CommandExit(Exit.USAGE, f"--input {pair!r} is not name=value")
-        if name in found:
+        if name in inputs:
             raise CommandExit(Exit.USAGE, f"--input {name} is given twice")
-        found[name] = text if _wants_text(workflow, name) else _json_or_text(text)
-    return found
+        inputs[name] = text if _wants_text(workflow, name) else _json_or_text(text)
+    return inputs
 
 
 def read_value(text: str) -> Any:
@@ -60,10 +60,10 @@ def _json_or_text(text: str) -> Any:
 
 
 def _document(text: str) -> dict[str, Any]:
-    found = _json(text, "--inputs-json")
-    if not isinstance(found, dict):
+    document = _json(text, "--inputs-json")
+    if not isinstance(document, dict):
         raise CommandExit(Exit.USAGE, "--inputs-json must be an object: a name and a value for each input")
-    return found
+    return document
 
 
 def _json(text: str, option: str) -> Any:

@@ -136,8 +136,8 @@ class ClientOptions:
         """Does not wait long for a server that is not there."""
         from tickwork.sdk.client.client import Client
 
-        found = self.settings()
-        return Client(found.address, token=found.token or None, deadline=deadline_s)
+        chosen = self.settings()
+        return Client(chosen.address, token=chosen.token or None, deadline=deadline_s)
 
     def folder(self, data: str | None) -> Path | None:
         """What is read instead of asking: the folder that was named, or that of the settings where no server answers
@@ -145,19 +145,19 @@ class ClientOptions:
         from tickwork.cli.exit_codes import CommandExit, Exit, tell
         from tickwork.compose.server import DATABASE
 
-        found = settings({"url": self.url, "data": data})
-        there = (found.folder / DATABASE).is_file()
+        chosen = settings({"url": self.url, "data": data})
+        there = (chosen.folder / DATABASE).is_file()
         if data is not None:
             if not there:
-                raise CommandExit(Exit.NOT_FOUND, f"{found.folder} has no {DATABASE}; name a server's data folder")
-            return found.folder
-        if found.url or found.store or not there:
+                raise CommandExit(Exit.NOT_FOUND, f"{chosen.folder} has no {DATABASE}; name a server's data folder")
+            return chosen.folder
+        if chosen.url or chosen.store or not there:
             return None
         with self.client(deadline_s=REACH_S) as client:
             if client.alive():
                 return None
-        tell(f"no server runs: this is read from {found.folder}")
-        return found.folder
+        tell(f"no server runs: this is read from {chosen.folder}")
+        return chosen.folder
 
     @contextmanager
     def reader(self, folder: Path | None) -> "Iterator[Client]":
@@ -182,19 +182,19 @@ def settings(*flags: dict[str, object]) -> "Settings":
 
 
 @contextmanager
-def private(found: "Settings", app: str = "") -> "Iterator[EphemeralServer]":
+def private(chosen: "Settings", app: str = "") -> "Iterator[EphemeralServer]":
     """A server for this command alone, where none answers."""
     from tickwork.cli.exit_codes import CommandExit, Exit
     from tickwork.compose.ephemeral_server import EphemeralServer
     from tickwork.ports.store import StoreInUse
 
-    server = EphemeralServer(found, app)
+    server = EphemeralServer(chosen, app)
     try:
         server.__enter__()
     except StoreInUse as used:
         who = str(used).partition(": stop")[0]
         raise CommandExit(
-            Exit.REFUSED, f"no server answers at {found.address}, but {who}; if that is one, name it with --url"
+            Exit.REFUSED, f"no server answers at {chosen.address}, but {who}; if that is one, name it with --url"
         ) from None
     try:
         yield server

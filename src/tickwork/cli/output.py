@@ -125,10 +125,10 @@ def moment(at: str | None) -> datetime | None:
 
 def when(at: str | None) -> str:
     """Local time; the day only where it is not today."""
-    found = moment(at)
-    if found is None:
+    instant = moment(at)
+    if instant is None:
         return "-"
-    local = found.astimezone()
+    local = instant.astimezone()
     today = datetime.now(UTC).astimezone().date() == local.date()
     return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
 
@@ -144,10 +144,10 @@ def clock(at: str) -> str:
 
 def until(at: str | None) -> str:
     """Local time, and how long until then."""
-    found = moment(at)
-    if found is None:
+    instant = moment(at)
+    if instant is None:
         return "-"
-    seconds = (found - datetime.now(UTC)).total_seconds()
+    seconds = (instant - datetime.now(UTC)).total_seconds()
     return f"{when(at)} (in {duration(seconds)})" if seconds > 0 else f"{when(at)} (now)"
 
 
@@ -158,7 +158,7 @@ def ago(at: str | None) -> str:
 
 def in_words(text: str) -> str:
     """A sentence of the server's, with the instants in it as `when` shows them."""
-    return _INSTANT.sub(lambda found: when(found[0]), text)
+    return _INSTANT.sub(lambda match: when(match[0]), text)
 
 
 def took(begin: str | None, end: str | None) -> str:

@@ -62,21 +62,21 @@ def _live(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
 
 
 def _lines(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
-    told: dict[str, str] = {}
+    states: dict[str, str] = {}
     with closing(client.watch(run_id)) as changes:
         for _ in changes:
-            _tell(client.get(run_id), told, screen)
+            _tell(client.get(run_id), states, screen)
     detail = client.get(run_id)
-    _tell(detail, told, screen)
+    _tell(detail, states, screen)
     line = f"{safe(detail.workflow)}: {tinted(detail.state)} after {took(detail.started_at, detail.ended_at)}"
     screen.print(line, soft_wrap=True)
     return detail
 
 
-def _tell(detail: wire.RunDetail, told: dict[str, str], screen: "Console") -> None:
+def _tell(detail: wire.RunDetail, states: dict[str, str], screen: "Console") -> None:
     for task in _children_first(detail.tasks):
-        if told.get(task.id) != task.state and (task.state != "pending" or task.id in told):
-            told[task.id] = task.state
+        if states.get(task.id) != task.state and (task.state != "pending" or task.id in states):
+            states[task.id] = task.state
             seconds = task_took(task)
             error = task_error(task)
             text = f"  {name_of(task)} {tinted(task.state)}{f' {seconds}' if seconds else ''}"
@@ -97,17 +97,17 @@ def _children_first(tasks: "Sequence[wire.Task]") -> "Iterator[wire.Task]":
 
 def tasks_table(detail: wire.RunDetail) -> "Table":
     head = f"{safe(detail.workflow)}  {tinted(detail.state)}  {took(detail.started_at, detail.ended_at)}"
-    found = table(
+    tasks = table(
         ("task", "state", ">tries", ">time", ""),
         [
             (name_of(task), tinted(task.state), str(len(task.attempts) or "-"), task_took(task) or "-", remark(task))
             for task in detail.tasks[:TASKS_SHOWN]
         ],
     )
-    found.title, found.title_justify, found.title_style = head, "left", "bold"
+    tasks.title, tasks.title_justify, tasks.title_style = head, "left", "bold"
     if len(detail.tasks) > TASKS_SHOWN:
-        found.caption = f"… and {len(detail.tasks) - TASKS_SHOWN} more (tickwork show {safe(detail.id)})"
-    return found
+        tasks.caption = f"… and {len(detail.tasks) - TASKS_SHOWN} more (tickwork show {safe(detail.id)})"
+    return tasks
 
 
 def name_of(task: wire.Task) -> str:

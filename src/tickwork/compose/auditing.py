@@ -78,12 +78,12 @@ class ClusterAuditor:
     async def _follow(self, partition: int) -> None:
         node = self._node
         try:
-            place = await retry_until_available(lambda: at_the_watermark(node.store, partition, self._zones))
+            start = await retry_until_available(lambda: at_the_watermark(node.store, partition, self._zones))
         except TickworkError as error:
             node.alarms.add("audit_stopped", f"partition {partition} is not audited: {error}")
             return
         auditor = Auditor(
-            ArchiveReader(node.store, node.artifacts), partition, place, zones=self._zones,
+            ArchiveReader(node.store, node.artifacts), partition, start, zones=self._zones,
             clock=self._clock, hold=self._hold, keep=self._keep, on_alarm=node.alarms.add,
         )  # fmt: skip
         node.auditors.append(auditor)

@@ -68,14 +68,14 @@ def check_lane(settings: Settings) -> None:
 
 def exchange_queues(settings: Settings) -> tuple[str, ...]:
     """What a worker serves by its own calls: not what comes by the lane."""
-    wanted = names(settings.queues) or ("default",)
-    return tuple(queue for queue in wanted if not settings.lane or queue not in names(settings.lane_queues))
+    served = names(settings.queues) or ("default",)
+    return tuple(queue for queue in served if not settings.lane or queue not in names(settings.lane_queues))
 
 
 def receiver_of(settings: Settings, agent: Agent) -> BrokerReceiver | None:
     """Of those of its queues that go by the lane."""
-    wanted = names(settings.queues) or ("default",)
-    by_lane = [queue for queue in names(settings.lane_queues) if queue in wanted]
+    served = names(settings.queues) or ("default",)
+    by_lane = [queue for queue in names(settings.lane_queues) if queue in served]
     if not settings.lane or not by_lane:
         return None
     return BrokerReceiver(agent, lane_of(settings), by_lane)

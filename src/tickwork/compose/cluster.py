@@ -171,8 +171,8 @@ async def _serving_node(
         if isinstance(node.store, HasWarnings) and node.store.notes:
             node.alarms.add("store_risk", "; ".join(node.store.notes))
     except BaseException:
-        for one in filter(None, (listener, inner)):
-            one.close()
+        for open_socket in filter(None, (listener, inner)):
+            open_socket.close()
         raise
     standby = None
     try:
@@ -271,9 +271,9 @@ class NodeProcesses:
 def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
     """Settings go as variables, so that no password is an argument. Those with their default go too: a process may
     find another value in a file here, which this one was told not to take."""
-    told = {f"{PREFIX}{name.upper()}": str(value) for name, value in msgspec.structs.asdict(settings).items()}
+    variables = {f"{PREFIX}{name.upper()}": str(value) for name, value in msgspec.structs.asdict(settings).items()}
     left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
-    return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
+    return {**left, **variables, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 
 
 def command_of() -> list[str]:

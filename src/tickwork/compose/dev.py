@@ -89,12 +89,12 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled)
-    found = protected(settings)
-    async with serving(found) as (engine, server), contextlib.AsyncExitStack() as stack:
-        stack.enter_context(announced(settings, found, server.bound, tell=_tell))
+    own_settings = protected(settings)
+    async with serving(own_settings) as (engine, server), contextlib.AsyncExitStack() as stack:
+        stack.enter_context(announced(settings, own_settings, server.bound, tell=_tell))
         say(Serving(server.address, server.link()))
         name = name_of(app)
-        bench = DevWorker(found, app, url=server.address, say=say, workflows=lambda: offered(engine, name))
+        bench = DevWorker(own_settings, app, url=server.address, say=say, workflows=lambda: offered(engine, name))
         jobs = [bench.run(), Follower(engine, say).run(), until(stop, engine)]
         if reload:
             jobs.append(_watch(folder, settings.folder, bench, stop))
@@ -163,7 +163,7 @@ class DevWorker:
         loop = asyncio.get_running_loop()
         began, files = loop.time(), self._files
         fresh = WorkerProcess(self._settings, self._app, url=self._url)
-        self._started = [*(one for one in self._started if one.alive), fresh]
+        self._started = [*(process for process in self._started if process.alive), fresh]
         start = asyncio.ensure_future(fresh.start())
         try:
             await asyncio.shield(start)  # half a start would leave a process that nobody knows
@@ -210,7 +210,7 @@ class DevWorker:
         await asyncio.wait((ended, hurry), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not ended.done():
-            await asyncio.gather(*(one.kill() for one in self._started if one.alive))
+            await asyncio.gather(*(process.kill() for process in self._started if process.alive))
         await ended
 
 
@@ -250,11 +250,11 @@ class Follower:
 
     async def _changed(self) -> list[wire.Run]:
         page, _ = await self._engine.queries.runs(self._engine.queries.filter(limit=FOLLOW_MAX))
-        found: dict[str, wire.Run] = {run.id: run for run in reversed(page)}
-        for run_id in [one for one in self._live if one not in found][:FOLLOW_MAX]:
+        runs: dict[str, wire.Run] = {run.id: run for run in reversed(page)}
+        for run_id in [known for known in self._live if known not in runs][:FOLLOW_MAX]:
             with contextlib.suppress(TickworkError):
-                found[run_id] = await self._engine.queries.run(run_id)
-        return [run for run in found.values() if self._is_news(run)]
+                runs[run_id] = await self._engine.queries.run(run_id)
+        return [run for run in runs.values() if self._is_news(run)]
 
     def _is_news(self, run: wire.Run) -> bool:
         if run.ended_at is None:
@@ -298,8 +298,8 @@ def folder_of(app: str) -> Path:
 async def _watch(folder: Path, data: Path, bench: DevWorker, stop: asyncio.Event) -> None:
     from watchfiles import PythonFilter, awatch
 
-    wanted = PythonFilter(ignore_paths=[str(data.resolve())])
-    async for changes in awatch(folder, watch_filter=wanted, debounce=DEBOUNCE_MS, step=50, stop_event=stop):
+    python_files = PythonFilter(ignore_paths=[str(data.resolve())])
+    async for changes in awatch(folder, watch_filter=python_files, debounce=DEBOUNCE_MS, step=50, stop_event=stop):
         paths = sorted({Path(path) for _, path in changes})
         bench.renew(tuple(str(path.relative_to(folder)) for path in paths))
 

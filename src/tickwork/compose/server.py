@@ -104,9 +104,9 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    found = protected(settings)
-    async with serving(found) as (engine, server):
-        with announced(settings, found, server.bound, tell=_tell):
+    own_settings = protected(settings)
+    async with serving(own_settings) as (engine, server):
+        with announced(settings, own_settings, server.bound, tell=_tell):
             engine.context.alarms.on_alarm = AlarmLog(_tell)
             ready(engine, server.address)
             _tell_link(server)
@@ -119,9 +119,9 @@ async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    found = protected(settings)
-    async with serving_node(found, on_alarm=AlarmLog(_tell)) as (node, server):
-        with announced(settings, found, server.bound, tell=_tell):
+    own_settings = protected(settings)
+    async with serving_node(own_settings, on_alarm=AlarmLog(_tell)) as (node, server):
+        with announced(settings, own_settings, server.bound, tell=_tell):
             ready(node, server.address)
             _tell_link(server)
             await stop.wait()

@@ -103,7 +103,7 @@ class BadSettings(Refused):
 def load(flags: Mapping[str, Any], *, env: Mapping[str, str] | None = None, here: Path | None = None) -> Settings:
     """`flags` that are None were not given."""
     here = here or Path.cwd()
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for source, values in (
         ("pyproject.toml", _pyproject(here)),
         (FILE, _toml(here / FILE)),
@@ -112,8 +112,8 @@ def load(flags: Mapping[str, Any], *, env: Mapping[str, str] | None = None, here
         ("flags", {name: value for name, value in flags.items() if value is not None}),
     ):
         for name, value in values.items():
-            found[name] = _converted(name, value, source)
-    return Settings(**found)
+            chosen[name] = _converted(name, value, source)
+    return Settings(**chosen)
 
 
 def _converted(name: str, value: Any, source: str) -> Any:
@@ -122,12 +122,12 @@ def _converted(name: str, value: Any, source: str) -> Any:
         known = ", ".join(sorted(fields))
         raise BadSettings("unknown_setting", f"there is no such setting, in {source}; known: {known}", path=name)
     try:
-        found = msgspec.convert(value, fields[name], strict=source not in (".env", "the environment"))
+        converted = msgspec.convert(value, fields[name], strict=source not in (".env", "the environment"))
     except msgspec.ValidationError as error:
         raise BadSettings("bad_setting", f"{error}, in {source}", path=name) from None
-    if (why := _unfit(name, found)) is not None:
+    if (why := _unfit(name, converted)) is not None:
         raise BadSettings("bad_setting", f"{why}, in {source}", path=name)
-    return found
+    return converted
 
 
 def _unfit(name: str, value: Any) -> str | None:
@@ -151,7 +151,7 @@ def _unfit_url(url: str) -> str | None:
 
 
 def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[str, str]:
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     names = {field.name for field in msgspec.structs.fields(Settings)}
     for key, value in env.items():
         name = key.removeprefix(PREFIX).lower()
@@ -161,14 +161,14 @@ def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[st
             if key.removesuffix("_FILE") in env:
                 message = f"{key.removesuffix('_FILE')} is given as well; leave one of them out"
                 raise BadSettings("two_values", message, path=key)
-            found[name.removesuffix("_file")] = _secret(here / value, key)
+            variables[name.removesuffix("_file")] = _secret(here / value, key)
         elif name in names or not strict:
-            found[name] = value
+            variables[name] = value
         else:
             raise BadSettings(
                 "unknown_setting", f"there is no such setting; known: {', '.join(sorted(names))}", path=key
             )
-    return found
+    return variables
 
 
 def _secret(path: Path, key: str) -> str:
@@ -228,13 +228,13 @@ def duration_setting(settings: Settings, name: str) -> int:
 
 def pairs(text: str, *, path: str) -> dict[str, str]:
     """`a=b,c=d`."""
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, mark, value = part.partition("=")
         if not mark or not name:
             raise BadSettings("bad_setting", f"{part!r} is not name=value", path=path)
-        found[name.strip()] = value.strip()
-    return found
+        entries[name.strip()] = value.strip()
+    return entries
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -243,16 +243,16 @@ def names(text: str) -> tuple[str, ...]:
 
 def passed(env: Mapping[str, str], text: str, *, path: str) -> dict[str, str]:
     """The variables that `DATABASE_URL,AWS_*` names. Ours hold keys, and are never among them."""
-    wanted = names(text)
-    for one in wanted:
-        if one.startswith(PREFIX) or "=" in one or "*" in one[:-1]:
-            message = f"{one!r} is no name of a variable, or one of tickwork's own; use names like DATABASE_URL"
+    patterns = names(text)
+    for pattern in patterns:
+        if pattern.startswith(PREFIX) or "=" in pattern or "*" in pattern[:-1]:
+            message = f"{pattern!r} is no name of a variable, or one of tickwork's own; use names like DATABASE_URL"
             raise BadSettings("bad_setting", f"{message} or AWS_*", path=path)
-    starts = tuple(one[:-1] for one in wanted if one.endswith("*"))
+    starts = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
     return {
         name: value
         for name, value in env.items()
-        if not name.startswith(PREFIX) and (name in wanted or (starts and name.startswith(starts)))
+        if not name.startswith(PREFIX) and (name in patterns or (starts and name.startswith(starts)))
     }
 
 

@@ -52,15 +52,15 @@ def profile_of(settings: Settings) -> WorkerProfile:
 
 def resources_of(settings: Settings) -> dict[str, int]:
     """Return what tasks with `cpu`, `memory` or `gpu` may take of this worker, in the units of a profile."""
-    found = dict.fromkeys(("cpu", "memory", "gpu"), 0)
+    resources = dict.fromkeys(("cpu", "memory", "gpu"), 0)
     for name, text in pairs(settings.resources, path="resources").items():
-        if name not in found:
-            raise BadSettings("bad_setting", f"{name!r} is not one of {', '.join(found)}", path="resources")
+        if name not in resources:
+            raise BadSettings("bad_setting", f"{name!r} is not one of {', '.join(resources)}", path="resources")
         try:
-            found[name] = resource(name, float(text) if NUMBER.fullmatch(text) else text, "resources")
+            resources[name] = resource(name, float(text) if NUMBER.fullmatch(text) else text, "resources")
         except Refused as refused:
             raise BadSettings("bad_setting", refused.message, path="resources") from None
-    return found
+    return resources
 
 
 def check_queues(settings: Settings) -> None:

@@ -99,8 +99,8 @@ class WorkerProcess:
     @property
     def last_words(self) -> str:
         """Why it ended, as it said itself."""
-        said = self.errors.strip().rpartition("tickwork: ")[2]
-        return said.replace(": Refused: ", ": ") or "the worker ended without a word"
+        message = self.errors.strip().rpartition("tickwork: ")[2]
+        return message.replace(": Refused: ", ": ") or "the worker ended without a word"
 
     @property
     def alive(self) -> bool:

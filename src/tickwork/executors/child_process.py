@@ -120,8 +120,8 @@ class ChildProcess:
             size = self.sock.recv_into(_buffer)  # a fresh buffer of this size for each call costs more than the call
         except (BlockingIOError, ConnectionResetError):
             return messages
-        for one in self.frames.feed(bytes(_view[:size])):
-            messages += sayings_decoder.decode(one)
+        for packed in self.frames.feed(bytes(_view[:size])):
+            messages += sayings_decoder.decode(packed)
         return messages
 
     def unsaid(self) -> list[ChildMessage]:

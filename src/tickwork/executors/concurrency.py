@@ -69,7 +69,7 @@ class ConcurrentExecutor:
 
     def stop(self, task: int, attempt: int) -> None:
         key = (task, attempt)
-        self._line = deque(one for one in self._line if (one[0].task, one[0].attempt) != key)
+        self._line = deque(entry for entry in self._line if (entry[0].task, entry[0].attempt) != key)
         running = self._running.get(key)
         if running is not None:
             self._silent[key] = None
@@ -97,8 +97,8 @@ class ConcurrentExecutor:
         if not work.fetch:
             return work
         try:
-            found = {one.digest: await self._sink.fetch(one.digest) for one in work.fetch}
-            args = filled(work.args, work.fetch, found.__getitem__)
+            contents = {artifact.digest: await self._sink.fetch(artifact.digest) for artifact in work.fetch}
+            args = filled(work.args, work.fetch, contents.__getitem__)
         except (Corrupt, Refused) as error:
             raise AttemptFailure(type(error).__name__, str(error)) from error
         return msgspec.structs.replace(work, args=args)

@@ -101,19 +101,19 @@ class EgressClient:
         total_s: float,
     ) -> httpx2.Request:
         try:
-            asked = httpx2.URL(url)
+            target = httpx2.URL(url)
         except httpx2.InvalidURL as error:
             raise AddressRefused("url", str(error)) from error
-        check_url(asked.scheme, asked.raw_host.decode("ascii"), asked.userinfo)
+        check_url(target.scheme, target.raw_host.decode("ascii"), target.userinfo)
         if params:
-            asked = asked.copy_merge_params(params)
+            target = target.copy_merge_params(params)
         given = httpx2.Headers({"user-agent": "tickwork", "accept": "*/*", "accept-encoding": CODINGS})
         given.update(headers)
         if sign is not None:
-            given.update(sign(method, asked.raw_path, content))
+            given.update(sign(method, target.raw_path, content))
         wait = httpx2.Timeout(total_s, connect=min(CONNECT_S, total_s))
         return httpx2.Request(
-            method, asked, headers=given, content=content or None, extensions={"timeout": wait.as_dict()}
+            method, target, headers=given, content=content or None, extensions={"timeout": wait.as_dict()}
         )
 
     async def _exchange(self, request: httpx2.Request, body_bytes_max: int) -> tuple[httpx2.Response, bytes, bool]:

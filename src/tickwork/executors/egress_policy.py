@@ -88,8 +88,8 @@ _LOOKUPS = ThreadPoolExecutor(64, thread_name_prefix="lookup")
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
     look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
-    return list(dict.fromkeys(str(place[4][0]) for place in found))
+    records = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
+    return list(dict.fromkeys(str(record[4][0]) for record in records))
 
 
 class EgressPolicy:
@@ -108,7 +108,7 @@ class EgressPolicy:
         own: Iterable[str] = (),
         resolve: Resolve = system_resolve,
     ) -> None:
-        self._networks = tuple(network(one) for one in networks)
+        self._networks = tuple(network(text) for text in networks)
         self._ports = PORTS | frozenset(ports)
         self._own = tuple((parts.hostname or "", _port(parts.scheme, parts.port)) for parts in map(urlsplit, own))
         self._resolve = resolve
@@ -118,13 +118,13 @@ class EgressPolicy:
         name = plain_host(host)
         literal = _address(name)
         texts = [name] if literal else await self._resolve(name, port)
-        found = tuple(_resolved(text, host) for text in texts)
-        if not found:
+        resolved = tuple(_resolved(text, host) for text in texts)
+        if not resolved:
             raise OSError(f"{host} has no address")
         own = await self._own_addresses(port)
-        for address in found:
+        for address in resolved:
             self._check(address, host, port, own)
-        return tuple(str(address) for address in found)
+        return tuple(str(address) for address in resolved)
 
     def _check(self, address: Address, host: str, port: int, own: Sequence[Address]) -> None:
         what = str(address) if str(address) == host else f"{host} is {address}, and that"
@@ -134,7 +134,7 @@ class EgressPolicy:
         if not _METADATA.isdisjoint(forms):
             message = f"{what} is where a cloud keeps this machine's keys; name it alone in allow_networks"
             raise AddressRefused("metadata", f"{message} ({address}) if requests must reach it")
-        allowed = any(address in one for one in self._networks)
+        allowed = any(address in network for network in self._networks)
         if any(form in own for form in forms) and not (allowed and address.is_loopback):
             message = f"{what} is the service of this scheduler itself; name it alone in allow_networks"
             raise AddressRefused("own service", f"{message} ({address}) if requests must reach it")
@@ -149,7 +149,7 @@ class EgressPolicy:
             raise AddressRefused("port", f"{message} setting allow_ports (--allow-ports)")
 
     def _named(self, address: Address) -> bool:
-        return any(one.num_addresses == 1 and address in one for one in self._networks)
+        return any(network.num_addresses == 1 and address in network for network in self._networks)
 
     async def _own_addresses(self, port: int) -> list[Address]:
         addresses: list[Address] = []
@@ -206,7 +206,9 @@ def _inside(address: Address) -> tuple[Address, ...]:
         return address.teredo
     if address.sixtofour is not None:
         return (address.sixtofour,)
-    return (ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF),) if any(address in one for one in _CARRYING) else ()
+    return (
+        (ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF),) if any(address in network for network in _CARRYING) else ()
+    )
 
 
 def network(text: str) -> Network:

@@ -47,7 +47,7 @@ class HttpExecutor(ConcurrentExecutor):
         answer = await self._answer(node, work, spec)
         body = _body(answer)
         if not _succeeded(node, answer.status, body):
-            message = f"{node.method} {node.url} answered {answer.status}: {_said(body)}"
+            message = f"{node.method} {node.url} answered {answer.status}: {_body_text(body)}"
             raise AttemptFailure("HttpStatus", shortened(message, MESSAGE_CHARACTERS_MAX), exit_code=answer.status)
         return msgspec.msgpack.encode(
             {"status": answer.status, "body": body, "cut": answer.cut, "duration_ms": answer.duration_ms}
@@ -120,7 +120,7 @@ def _body(answer: HttpResult) -> Any:
     return answer.body.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _said(body: Any) -> str:
+def _body_text(body: Any) -> str:
     return body if isinstance(body, str) else msgspec.json.encode(body).decode()
 
 

@@ -31,8 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 def confined(limits: Limits, argv: list[str]) -> list[str]:
     """The same program, started so that the limits hold from its first instruction."""
-    asked = json.dumps(msgspec.to_builtins(limits) | {"agent": os.getpid()})
-    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("rlimit_exec.py")), asked, *argv]
+    request = json.dumps(msgspec.to_builtins(limits) | {"agent": os.getpid()})
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("rlimit_exec.py")), request, *argv]
 
 
 def environment(own: Mapping[str, str], *, given: Mapping[str, str], mark: str) -> dict[str, str]:

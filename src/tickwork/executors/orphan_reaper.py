@@ -16,25 +16,25 @@ ROUNDS_MAX = 20  # something may fork while we look
 PAUSE_S = 0.05
 
 
-def main(wanted: str) -> None:
+def main(prefix: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # its time is when the agent is gone, not before
         signal.signal(number, signal.SIG_IGN)
     while os.read(0, 1):
         pass
     for _ in range(ROUNDS_MAX):
-        found = _marked(wanted.encode() + b"-")
-        for pid in found:
+        pids = _marked(prefix.encode() + b"-")
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 continue
-        if not found:
+        if not pids:
             return
         time.sleep(PAUSE_S)
 
 
-def _marked(wanted: bytes) -> list[int]:
-    found = []
+def _marked(prefix: bytes) -> list[int]:
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -42,9 +42,9 @@ def _marked(wanted: bytes) -> list[int]:
                     names = file.read().split(b"\0")
             except OSError:
                 continue
-            if any(name.startswith(wanted) for name in names):
-                found.append(int(name))
-    return found
+            if any(name.startswith(prefix) for name in names):
+                pids.append(int(name))
+    return pids
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class PacketQueue:
         self._number += 1
         number = -self._number if len(batch) == 1 else self._number
         job = batch[0].job
-        works = [one.work for one in batch]
+        works = [errand.work for errand in batch]
         data = packet(number, heads, works) if job is None else large_packet(number, heads, job)
         try:
             self._ours.send(data)
@@ -108,8 +108,8 @@ class PacketQueue:
             return False
         self.packets[number] = batch
         self.shared += len(batch) > 1
-        for one in batch:
-            self.out[one.key] = number
+        for errand in batch:
+            self.out[errand.key] = number
         return True
 
     # ---- and back
@@ -131,22 +131,22 @@ class PacketQueue:
     def through(self, number: int, *, ran: int = 0, took_us: int = 0) -> list[QueuedAttempt]:
         """The first `ran` of a packet have begun, and nothing more of it will. Answers with the others, which are
         neither out nor in the queue any more. `took_us`: what those that ran took together."""
-        found = self.packets.pop(number, None)
-        if found is None:
+        packet = self.packets.pop(number, None)
+        if packet is None:
             return []
-        self.shared -= len(found) > 1
+        self.shared -= len(packet) > 1
         if ran and took_us:  # none began where the packet was held before the first did
-            for spec in {one.spec.id: None for one in found}:
+            for spec in {errand.spec.id: None for errand in packet}:
                 self.learn(spec, took_us // ran, weight=ran)
-        if ran == len(found):
+        if ran == len(packet):
             return []
-        return self._no_longer_out(number, found[ran:])
+        return self._no_longer_out(number, packet[ran:])
 
     def _no_longer_out(self, number: int, errands: list[QueuedAttempt]) -> list[QueuedAttempt]:
-        """Those of them that were, in this packet."""
+        """Forget that these attempts are out in the packet, and return those that were."""
         left = [errand for errand in errands if self.out.get(errand.key) == number]
-        for one in left:
-            del self.out[one.key]
+        for errand in left:
+            del self.out[errand.key]
         return left
 
     def alone(self, number: int, key: Key, *, took_ms: int) -> None:
@@ -158,10 +158,10 @@ class PacketQueue:
         """Those that come after it in its packet. None of them will begin; whether it has begun itself, a child that
         stood still for a while may only say when it is through."""
         number = self.out[key]
-        found = self.packets[number]
-        count = [one.key for one in found].index(key) + 1
-        left = self._no_longer_out(number, found[count:])
-        del found[count:]
+        packet = self.packets[number]
+        count = [errand.key for errand in packet].index(key) + 1
+        left = self._no_longer_out(number, packet[count:])
+        del packet[count:]
         self.shared -= count == 1
         return left
 
@@ -175,7 +175,7 @@ class PacketQueue:
 
     def drop(self, key: Key) -> None:
         """Out of the queue."""
-        self.queue = deque(one for one in self.queue if one.key != key)
+        self.queue = deque(errand for errand in self.queue if errand.key != key)
 
     def forget(self, key: Key) -> None:
         self.errands.pop(key, None)

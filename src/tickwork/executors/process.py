@@ -263,7 +263,7 @@ class ProcessExecutor:
         try:
             folder = self._path(key)
             fetched: list[tuple[str, str]] = []
-            for digest in dict.fromkeys(one.digest for one in work.fetch):
+            for digest in dict.fromkeys(artifact.digest for artifact in work.fetch):
                 fetched.append((digest, _put(folder / f"in-{len(fetched)}", await self._sink.fetch(digest))))
             checkpoint_file = ""
             if isinstance(work.checkpoint, Ref):

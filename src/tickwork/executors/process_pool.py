@@ -184,7 +184,7 @@ class ProcessPool:
                 self._submit_later(key[0])
 
     def _submit_later(self, task: int) -> None:
-        for errand, _ in [one for key, one in self._later.items() if key[0] == task]:
+        for errand, _ in [entry for key, entry in self._later.items() if key[0] == task]:
             del self._later[errand.key]
             self.submit(errand)
 
@@ -264,13 +264,13 @@ class ProcessPool:
                 if left:
                     self._again(left)
             else:
-                self._said(child, saying)
+                self._on_message(child, saying)
         if len(done) == 1:
             self._owner.ended(done[0])
         elif done:
             self._owner.done(done)
 
-    def _said(self, child: ChildProcess, message: ChildMessage) -> None:
+    def _on_message(self, child: ChildProcess, message: ChildMessage) -> None:
         match message:
             case Failed():
                 child.last = (message.task, message.attempt)
@@ -306,7 +306,7 @@ class ProcessPool:
         self._heard[key] = self._mono_ns()
         self._saving[key] = child
 
-    def _settle(self, child: ChildProcess, key: Key, said: Succeeded | Failed | SpilledResult) -> None:
+    def _settle(self, child: ChildProcess, key: Key, result: Succeeded | Failed | SpilledResult) -> None:
         """The end of an attempt where something about it is unusual."""
         if key not in self._box.out:
             return
@@ -315,15 +315,15 @@ class ProcessPool:
             if self.mode == "process":
                 child.kill()  # it was asked to end; whatever it has left behind ends with it
             return
-        if child.doomed and isinstance(said, Failed) and said.error == CALLED_OFF:
+        if child.doomed and isinstance(result, Failed) and result.error == CALLED_OFF:
             self._hand_back(key, begun=True)  # the worker ends, and did not wait for it
             return
-        self._box.learn(self._box.errands[key].spec.id, 1_000 * (said.ended_ms - said.started_ms))
+        self._box.learn(self._box.errands[key].spec.id, 1_000 * (result.ended_ms - result.started_ms))
         self._forget(key)
-        if isinstance(said, SpilledResult):
-            self._owner.spilled(said)
+        if isinstance(result, SpilledResult):
+            self._owner.spilled(result)
         else:
-            self._owner.ended(said)
+            self._owner.ended(result)
 
     def _report_ending(self, key: Key, exit_code: int | None = None) -> None:
         reason = self._ending[key].reason

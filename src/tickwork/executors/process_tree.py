@@ -91,12 +91,12 @@ def kill_all(leader: int, mark: str) -> int:
     """Kill the rest, `leader` itself included. Answers how many were found."""
     killed = 0
     for _ in range(ROUNDS_MAX):
-        found = belonging(leader, mark)
-        for pid in found:
+        pids = belonging(leader, mark)
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        killed += len(found)
-        if not found:
+        killed += len(pids)
+        if not pids:
             break
     else:
         return killed
@@ -106,17 +106,17 @@ def kill_all(leader: int, mark: str) -> int:
 
 
 def belonging(leader: int, mark: str) -> list[int]:
-    wanted = f"{MARK}={mark}".encode()
+    marker = f"{MARK}={mark}".encode()
     parents: dict[int, int] = {}
-    found = []
+    pids = []
     for pid in _pids():
         parent, session, state = _stat(pid)
         if state in ("Z", "X", ""):
             continue
         parents[pid] = parent
-        if session == leader or pid == leader or wanted in _environ(pid):
-            found.append(pid)
-    return [*found, *_descendants(parents, {leader, *found} - {os.getpid()}, known=set(found))]
+        if session == leader or pid == leader or marker in _environ(pid):
+            pids.append(pid)
+    return [*pids, *_descendants(parents, {leader, *pids} - {os.getpid()}, known=set(pids))]
 
 
 def _descendants(parents: dict[int, int], roots: set[int], *, known: set[int]) -> list[int]:

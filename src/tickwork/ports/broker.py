@@ -149,7 +149,9 @@ _BODY = len(_FORMAT) + _MARK_BYTES
 def token(text: str) -> str:
     """A name as letters, digits and `-`, with everything else as `_` and its code: safe in a subject, a queue and a
     topic, and different for different names."""
-    safe = "".join(one if one.isascii() and (one.isalnum() or one == "-") else _code(one) for one in text)
+    safe = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter == "-") else _code(letter) for letter in text
+    )
     return safe if safe and len(safe) <= NAME_LENGTH_MAX else f"_h{stable_digest(text)}"
 
 

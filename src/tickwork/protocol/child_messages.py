@@ -199,10 +199,10 @@ def filled(data: bytes, fetch: tuple[ArtifactArgument, ...], read: Callable[[str
     """Arguments as MessagePack, with what lies in artifacts put in its place. `read` gives an artifact's bytes."""
     named = msgspec.msgpack.decode(data) if data else {}
     opened: dict[str, Any] = {}
-    for one in fetch:
-        if one.digest not in opened:
-            opened[one.digest] = msgspec.msgpack.decode(read(one.digest))
-        named[one.name] = _walked(opened[one.digest], one)
+    for artifact in fetch:
+        if artifact.digest not in opened:
+            opened[artifact.digest] = msgspec.msgpack.decode(read(artifact.digest))
+        named[artifact.name] = _walked(opened[artifact.digest], artifact)
     return encoder.encode(named)
 
 

@@ -54,10 +54,10 @@ def word_of(path: str) -> str:
 
 
 def when_of(request: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
-    said = [name for name in ("cron", "every", "at", "rrule") if getattr(request, name)]
-    if len(said) != 1:
-        found = " and ".join(said) if said else "none of them"
-        raise Refused("bad_schedule", f"say one of cron, every, at and rrule; there is {found}", path=f"{at}cron")
+    given = [name for name in ("cron", "every", "at", "rrule") if getattr(request, name)]
+    if len(given) != 1:
+        listed = " and ".join(given) if given else "none of them"
+        raise Refused("bad_schedule", f"say one of cron, every, at and rrule; there is {listed}", path=f"{at}cron")
     return ScheduleSpec(
         cron=request.cron or None,
         every_ms=length_ms(request.every, f"{at}every"),
@@ -106,10 +106,10 @@ def _instant(text: str, path: str) -> int | None:
 
 def reading_ms(text: str, zone: Zone, *, path: str) -> int:
     """An instant; or a date, or a date and time without a zone, as the zone's own clock shows it."""
-    found = _READING.fullmatch(text)
-    if found is None:
+    match = _READING.fullmatch(text)
+    if match is None:
         return instant_ms(text, path=path)
     whole = text if "T" in text else f"{text}T00:00:00"
-    whole += "" if "T" not in text or found["seconds"] else ":00"
+    whole += "" if "T" not in text or match["seconds"] else ":00"
     local_s, ms = divmod(instant_ms(f"{whole}Z", path=path), 1_000)
     return zone.first_s(local_s) * 1_000 + ms

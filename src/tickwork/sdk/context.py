@@ -73,9 +73,9 @@ class _Scope:
 
     __slots__ = ("context", "count", "place")
 
-    def __init__(self, context: "Context", place: str) -> None:
+    def __init__(self, context: "Context", prefix: str) -> None:
         self.context = context
-        self.place = place
+        self.place = prefix
         self.count = 0
 
     def next_place(self) -> str:
@@ -235,37 +235,37 @@ class Context:
         """
         if inspect.iscoroutinefunction(inspect.unwrap(fn)):
             return self.step_async(name, fn, *args, **kwargs)
-        place, known = self._begin(name)
+        position, known = self._begin(name)
         if known is not None:
             return self._recalled(fn, known)
-        token = _within.set(_Scope(self, f"{place}."))
+        token = _within.set(_Scope(self, f"{position}."))
         try:
             result = fn(*args, **kwargs)
         finally:
             _within.reset(token)
         if inspect.isawaitable(result):
-            return self._finish_awaitable(place, name, fn, result)
-        recorded, data = self._record(place, name, result)
+            return self._finish_awaitable(position, name, fn, result)
+        recorded, data = self._record(position, name, result)
         self._save(data)
         return self._recalled(fn, recorded)
 
     async def step_async(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `step`, for a function that must be awaited."""
-        place, known = self._begin(name)
+        position, known = self._begin(name)
         if known is not None:
             return self._recalled(fn, known)  # type: ignore[no-any-return]  # what was recorded is plain data
-        token = _within.set(_Scope(self, f"{place}."))
+        token = _within.set(_Scope(self, f"{position}."))
         try:
             awaitable = fn(*args, **kwargs)
             result = await awaitable
         finally:
             _within.reset(token)
-        recorded, data = self._record(place, name, result)
+        recorded, data = self._record(position, name, result)
         await self._save_async(data)
         return self._recalled(fn, recorded)  # type: ignore[no-any-return]  # as above
 
-    async def _finish_awaitable(self, place: str, name: str, fn: Callable[..., Any], result: Awaitable[Any]) -> Any:
-        recorded, data = self._record(place, name, await result)
+    async def _finish_awaitable(self, position: str, name: str, fn: Callable[..., Any], result: Awaitable[Any]) -> Any:
+        recorded, data = self._record(position, name, await result)
         await self._save_async(data)
         return self._recalled(fn, recorded)
 
@@ -276,12 +276,12 @@ class Context:
             scope = _within.get()
             if scope is None or scope.context is not self:
                 scope = self._scope = self._scope or _Scope(self, "")
-            place = scope.next_place()
+            position = scope.next_place()
             for step in self._state().steps:
-                if step.place == place:
+                if step.place == position:
                     self._check_same(step, name)
-                    return place, step.result
-        return place, None
+                    return position, step.result
+        return position, None
 
     def _check_same(self, step: _Step, name: str) -> None:
         if step.name != name:
@@ -290,13 +290,13 @@ class Context:
                 " steps in the same order: undo the change, or run the workflow anew"
             )
 
-    def _record(self, place: str, name: str, result: Any) -> tuple[msgspec.Raw, bytes]:
+    def _record(self, position: str, name: str, result: Any) -> tuple[msgspec.Raw, bytes]:
         raw = msgspec.Raw(encode(result, what=f"result of step {name!r}"))
         with self._lock:
             state = self._state()
-            inner = f"{place}."  # a step that has ended stands for those inside it
+            inner = f"{position}."  # a step that has ended stands for those inside it
             state.steps = [step for step in state.steps if not step.place.startswith(inner)]
-            state.steps.append(_Step(place, name, raw))
+            state.steps.append(_Step(position, name, raw))
             return raw, sized(_encoder.encode(state), what=f"results of all steps up to {name!r}")
 
     def _recalled(self, fn: Callable[..., Any], raw: msgspec.Raw) -> Any:
@@ -337,10 +337,10 @@ class Context:
 def context() -> Context:
     """The context of the task that runs here. A task function that is called directly, as in a unit test,
     has one of its own, whose steps just run."""
-    found = _current.get()
-    if found is None:
+    current = _current.get()
+    if current is None:
         raise NoContext
-    return found
+    return current
 
 
 def current() -> Context | None:

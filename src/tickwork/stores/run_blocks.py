@@ -211,7 +211,7 @@ class PendingRuns:
         for outline in near:
             if outline.size < SMALL_BYTES:
                 small.setdefault(stretch_of(outline.first), []).append(outline.first)
-        return [small[one] for one in self.stretches & small.keys() if len(small[one]) >= SMALL_MAX]
+        return [small[stretch] for stretch in self.stretches & small.keys() if len(small[stretch]) >= SMALL_MAX]
 
     def refuse_mixed(self, others: Iterable[RunRow]) -> None:
         """An id has one number."""
@@ -245,9 +245,9 @@ def _damaged() -> Corrupt:
     return Corrupt("a block of runs was damaged on disk: stop, and bring back a backup")
 
 
-def in_order(found: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:
+def in_order(blocks: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:
     """Runs of blocks that come in the order of their names. Those of a stretch may lie in any of its blocks."""
-    for _, some in groupby(found, key=lambda block: stretch_of(block[0])):
+    for _, some in groupby(blocks, key=lambda block: stretch_of(block[0])):
         yield from sorted((row for _, rows in some for row in rows), key=_number)
 
 
@@ -289,10 +289,10 @@ class RemovedRuns(NamedTuple):
     rest: list[Block]  # in place of those blocks
 
 
-def leaving(found: Iterable[tuple[int, Sequence[RunRow]]], leaves: Callable[[RunRow], bool]) -> RemovedRuns:
+def leaving(blocks: Iterable[tuple[int, Sequence[RunRow]]], leaves: Callable[[RunRow], bool]) -> RemovedRuns:
     """Of all blocks of some stretches, in order."""
     leaving = RemovedRuns([], [], set(), set(), [])
-    for _, some in groupby(found, key=lambda block: stretch_of(block[0])):
+    for _, some in groupby(blocks, key=lambda block: stretch_of(block[0])):
         taken: list[RunRow] = []
         left: list[RunRow] = []
         for first, rows in some:

@@ -48,9 +48,11 @@ class SqlFiles:
 
     @cached_property
     def migrations(self) -> list[Migration]:
-        found = sorted(self._migrations())
-        assert [one.number for one in found] == list(range(1, len(found) + 1)), "migrations are numbered from 1"
-        return found
+        migrations = sorted(self._migrations())
+        assert [migration.number for migration in migrations] == list(range(1, len(migrations) + 1)), (
+            "migrations are numbered from 1"
+        )
+        return migrations
 
     def unrecorded(self, recorded: Iterable[Sequence[Any]], version: int, where: str) -> list[Migration]:
         """Migrations that a store of this version has no record of. `recorded` are numbers, names and digests; stores

@@ -115,7 +115,7 @@ class FolderArtifacts:
         for folder in await asyncio.to_thread(_folders, self._folder):
             old = await asyncio.to_thread(_old_in, folder, before)
             kept = await named(old) if old else ()
-            gone = [self._path(one) for one in old if one not in kept]
+            gone = [self._path(digest) for digest in old if digest not in kept]
             count += await asyncio.to_thread(lambda paths: sum(_drop_old(path, before) for path in paths), gone)
         return count
 
@@ -162,16 +162,16 @@ class FolderArtifacts:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.iterdir() if one.is_dir()) if folder.is_dir() else []
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
 
 
 def _old_in(folder: Path, before: int) -> list[str]:
-    found = []
-    for one in sorted(folder.iterdir()):
+    digests = []
+    for entry in sorted(folder.iterdir()):
         with contextlib.suppress(FileNotFoundError):
-            if not one.name.startswith(".") and _day_of(one) < before:
-                found.append(folder.name + one.name)
-    return found
+            if not entry.name.startswith(".") and _day_of(entry) < before:
+                digests.append(folder.name + entry.name)
+    return digests
 
 
 def _drop_old(path: Path, before: int) -> bool:

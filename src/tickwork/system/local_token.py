@@ -170,8 +170,8 @@ def _read_private(path: Path) -> bytes:
         return file.read(4_096)
 
 
-def _check_private(found: os.stat_result, path: Path) -> None:
-    if found.st_uid != os.geteuid():  # whoever owns it knows the token, also where we are root
+def _check_private(status: os.stat_result, path: Path) -> None:
+    if status.st_uid != os.geteuid():  # whoever owns it knows the token, also where we are root
         raise Unsafe(f"{path} belongs to another user; remove it, or set TICKWORK_TOKEN")
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         raise Unsafe(f"other users can read {path}, so its token is not secret; delete it, and a new one is made")

@@ -25,12 +25,12 @@ def private_folder(folder: Path) -> None:
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    for one in reversed(missing):
+    for parent in reversed(missing):
         try:
-            one.mkdir(mode=FOLDER_MODE)
+            parent.mkdir(mode=FOLDER_MODE)
         except FileExistsError:  # somebody else was first
             continue
-        one.chmod(FOLDER_MODE)
+        parent.chmod(FOLDER_MODE)
     if not folder.is_dir():
         raise NotADirectoryError(20, "Not a directory", str(folder))
 
@@ -76,8 +76,8 @@ def _remove_left(parent: Path) -> None:
     """Those of this user in which nobody lives. A young one may belong to somebody who is just moving in."""
     for folder in parent.glob(f"{SCRATCH}*"):
         try:
-            found = folder.lstat()
-            if found.st_uid != os.getuid() or time.time() - found.st_mtime < MOVING_IN_S:
+            status = folder.lstat()
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < MOVING_IN_S:
                 continue
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

@@ -199,8 +199,8 @@ class LocalExecutor:
             self._tasks.pop(key, None)
             raise
         except (Exception, SystemExit) as error:
-            told = failed(*key, error, started_ms=began_ms)
-            report = msgspec.structs.replace(told, ended_ms=self._clock.wall_ms())
+            failure = failed(*key, error, started_ms=began_ms)
+            report = msgspec.structs.replace(failure, ended_ms=self._clock.wall_ms())
         finally:
             if (folder := self._folders.pop(key, None)) is not None:
                 folder.cleanup()
@@ -224,11 +224,11 @@ class LocalExecutor:
             return work.args
         assert self._sink is not None
         named = _decode(work.args)
-        for one in work.fetch:
-            value = _decode(await self._sink.fetch(one.digest))
-            for step in one.walk:
+        for artifact in work.fetch:
+            value = _decode(await self._sink.fetch(artifact.digest))
+            for step in artifact.walk:
                 value = value[int(step)] if isinstance(value, list) else value[step]
-            named[one.name] = value
+            named[artifact.name] = value
         return msgspec.msgpack.encode(named)
 
     def _call(self, args: bytes, spec: NodeSpec, here: AttemptContext) -> Any:
@@ -252,8 +252,8 @@ def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, her
     if not callable(stand_in):
         return stand_in
     signature = inspect.signature(stand_in)
-    wanted = handler.codec.context_name if handler is not None else ""
-    named = given | {wanted: here} if wanted and wanted in signature.parameters else given
+    context_name = handler.codec.context_name if handler is not None else ""
+    named = given | {context_name: here} if context_name and context_name in signature.parameters else given
     for by_order, by_name in (((), named), (tuple(given.values()), {})):
         try:
             bound = signature.bind(*by_order, **by_name)

@@ -19,6 +19,6 @@ def world(request: pytest.FixtureRequest) -> "Iterator[World]":
     from tickwork.testing.world import World
 
     marker = request.node.get_closest_marker("tickwork")
-    told = {} if marker is None else dict(zip(("now",), marker.args, strict=False)) | marker.kwargs
-    with World(**told) as made:
+    options = {} if marker is None else dict(zip(("now",), marker.args, strict=False)) | marker.kwargs
+    with World(**options) as made:
         yield made

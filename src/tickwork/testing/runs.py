@@ -106,8 +106,8 @@ class Run:
     @property
     def scheduled_at(self) -> datetime | None:
         """When its schedule meant it to begin."""
-        said = self.view.scheduled_at
-        return None if said is None else datetime.fromisoformat(said)
+        text = self.view.scheduled_at
+        return None if text is None else datetime.fromisoformat(text)
 
     def why(self) -> str:
         """What happened to it so far, and what it waits for."""
@@ -127,13 +127,15 @@ class Run:
         __tracebackhide__ = True
         self._expect("failed")
         tasks = self.tasks
-        wanted = error if isinstance(error, str) else error.__name__
+        expected = error if isinstance(error, str) else error.__name__
         if node and (node not in tasks or tasks[node].state != "failed"):
             raise AssertionError(f"{self!r}: {node} did not fail\n{self.why()}")
         failed = [TaskView(task) for task in self.view.tasks if task.node in (node or task.node,)]  # children, too
         errors = [task.error for task in failed if task.state == "failed" and task.error]
-        if wanted and wanted not in errors:
-            raise AssertionError(f"{self!r} failed with {', '.join(errors) or 'no error'}, not {wanted}\n{self.why()}")
+        if expected and expected not in errors:
+            raise AssertionError(
+                f"{self!r} failed with {', '.join(errors) or 'no error'}, not {expected}\n{self.why()}"
+            )
         return self
 
     def assert_cancelled(self) -> Self:

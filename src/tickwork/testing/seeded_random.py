@@ -52,9 +52,9 @@ class Chance:
 
     def mix(self, things: MutableSequence[T]) -> None:
         """Into any order, in place."""
-        for place in range(len(things) - 1, 0, -1):
-            other = self.below(place + 1)
-            things[place], things[other] = things[other], things[place]
+        for index in range(len(things) - 1, 0, -1):
+            other = self.below(index + 1)
+            things[index], things[other] = things[other], things[index]
 
     def delay_ns(self, mean_ns: int) -> int:
         """Mostly around the mean, sometimes many times as long, never zero: 1/8 to 1x, doubled with probability 1/2

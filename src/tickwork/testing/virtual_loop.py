@@ -277,18 +277,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if self.failures:
             self.check()
 
-    def _jump(self, until_ns: int | None, wanted: bool) -> bool:
+    def _jump(self, until_ns: int | None, awaited: bool) -> bool:
         """To the next timer; False where the time given ends before it."""
         timers = self._timers
         while timers and timers[0][3]._cancelled:
             heappop(timers)
         if not timers:
-            if wanted:
+            if awaited:
                 raise Deadlock(f"nothing is ready and no timer is set\n{self.waiting()}")
             return False
         due_ns = timers[0][0]
         if until_ns is not None and due_ns > until_ns:
-            if wanted:
+            if awaited:
                 self.now_ns = until_ns
                 raise OutOfTime(f"it did not happen in time\n{self.waiting()}")
             return False
@@ -361,8 +361,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 def _where(task: asyncio.Task[Any]) -> str:
     frames = task.get_stack(limit=1)
-    place = f"{frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else "nowhere"
-    return f"{task.get_name()} in {place}"
+    line = f"{frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else "nowhere"
+    return f"{task.get_name()} in {line}"
 
 
 def _end(task: asyncio.Task[Any]) -> None:

@@ -189,18 +189,18 @@ class World:
         run = state.tenants[TENANT].runs.get(run_id)
         if run is None:
             return None
-        found: list[int] = []
-        for one in self._family(run):
-            why = self._engine.queries.why_not(one.id)
+        ticks: list[int] = []
+        for member in self._family(run):
+            why = self._engine.queries.why_not(member.id)
             for node in why.nodes if why is not None else ():
-                found += [
+                ticks += [
                     item.until or state.tick + 1000
                     for item in node.obstacles
                     if item.held in (BlockKind.BACKOFF, BlockKind.RATE, BlockKind.TURN, BlockKind.VISIT)
                 ]
                 if any(item.held is BlockKind.PAUSED for item in node.obstacles):
                     return None
-        return state.settings.clock.ms_of(min(found)) if found else None
+        return state.settings.clock.ms_of(min(ticks)) if ticks else None
 
     def _family(self, run: CoreRun) -> list[CoreRun]:
         family = {run.number: run}
@@ -226,8 +226,8 @@ class World:
         tables = [table for workflow in app.workflows.values() for table in workflow.timetables()] if schedules else []
         if not fresh and not tables:
             return
-        asked = {table.name: table.wanted for table in tables}
-        publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=asked)
+        requests = {table.name: table.wanted for table in tables}
+        publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=requests)
         self._do(self._engine.workflows.publish(publication, by=BY))
         self._published |= {workflow.name: workflow.document() for workflow in app.workflows.values()}
         for name in self._book.plans:
@@ -283,19 +283,19 @@ class World:
 
     def runs(self, workflow: Workflow[..., Any] | None = None, *, state: str = "") -> list[Run]:
         """All runs, or those of one workflow or in one state; oldest first."""
-        found: list[wire.Run] = []
+        runs: list[wire.Run] = []
         before = 0
         while True:
-            wanted = self._engine.queries.filter(
+            criteria = self._engine.queries.filter(
                 workflow=workflow.name if workflow is not None else "",
                 states=(state,) if state else (),
                 before=before,
                 limit=500,
             )
-            page, before = self._do(self._engine.queries.runs(wanted))
-            found += page
+            page, before = self._do(self._engine.queries.runs(criteria))
+            runs += page
             if not before:
-                return [Run(self, one.id) for one in reversed(found)]
+                return [Run(self, run.id) for run in reversed(runs)]
 
     def cancel(self, run: Run, *, reason: str = "") -> None:
         self._tell(run, self._engine.runs.cancel(run.id, by=BY, reason=reason))
@@ -318,16 +318,16 @@ class World:
 
     def signal(self, event: str, *, key: str = "", run: Run | None = None, payload: Any = None) -> None:
         """An event from outside, for whoever waits for its name and key, or for one run."""
-        said = wire.Signal(
+        signal = wire.Signal(
             event=event, key=key, run=run.id if run is not None else "", payload=plain(payload, what="payload")
         )
-        self._do(self._engine.runs.signal(said, by=BY))
-        for one in self.runs():
-            if not one.ended:
-                self._go(one.id)
+        self._do(self._engine.runs.signal(signal, by=BY))
+        for other in self.runs():
+            if not other.ended:
+                self._go(other.id)
 
-    def _tell(self, run: Run, deed: Coroutine[Any, Any, None]) -> None:
-        self._do(deed)
+    def _tell(self, run: Run, action: Coroutine[Any, Any, None]) -> None:
+        self._do(action)
         self._go(run.id)
 
     # ---- stand-ins
@@ -375,8 +375,8 @@ class World:
 
     # ---- looking
 
-    def _do(self, deed: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(deed)
+    def _do(self, action: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(action)
 
     def _view(self, run_id: str) -> wire.RunDetail:
         return self._do(self._engine.queries.run(run_id))
@@ -393,8 +393,8 @@ class World:
         story = self._do(self._engine.queries.why(run_id))
         for entry in story.entries if story is not None else ():
             where = f" {entry.node}" if entry.node else ""
-            told = sentence(entry.what, entry.detail).replace("\n", "\n    ")
-            lines.append(f"  {instant_text(entry.at_ms)}{where} {told}")
+            text = sentence(entry.what, entry.detail).replace("\n", "\n    ")
+            lines.append(f"  {instant_text(entry.at_ms)}{where} {text}")
         return "\n".join(lines)
 
 
@@ -412,9 +412,9 @@ def _shown(what: object) -> str:
     return getattr(what, "__qualname__", "") or repr(what)
 
 
-def _moment(said: datetime | str) -> datetime:
+def _moment(given: datetime | str) -> datetime:
     try:
-        moment = datetime.fromisoformat(said) if isinstance(said, str) else said
+        moment = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:
-        raise Refused("bad_time", f"{said!r} is no time; write it like 2026-03-01T12:00:00Z") from None
+        raise Refused("bad_time", f"{given!r} is no time; write it like 2026-03-01T12:00:00Z") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -365,9 +365,9 @@ class Agent(ExchangeClient[HeldAttempt]):
                 if key in logged:
                     self.logs.ended(key)
             elif kind is Checkpointed:
-                one = held.get((report.task, report.attempt))
-                if one is not None:
-                    one.executor.saved(report.task, report.attempt)
+                holding = held.get((report.task, report.attempt))
+                if holding is not None:
+                    holding.executor.saved(report.task, report.attempt)
         self.freed.set()
 
     def _has_ended(self, work: AttemptJob) -> bool:
@@ -381,19 +381,19 @@ class Agent(ExchangeClient[HeldAttempt]):
             self._stopped[key] = None
             return
         held.executor.stop(*key)
-        self._pending = [one for one in self._pending if (one.task, one.attempt) != key]
+        self._pending = [report for report in self._pending if (report.task, report.attempt) != key]
 
     def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:
         """Results for another store would be taken for those of its own tasks with the same numbers."""
         held = dict(self._held)
-        ended = [one for one in (*reports, *self._pending) if type(one) is Succeeded or type(one) is Failed]
-        results = {(one.task, one.attempt) for one in ended}
+        ended = [report for report in (*reports, *self._pending) if type(report) is Succeeded or type(report) is Failed]
+        results = {(report.task, report.attempt) for report in ended}
         super()._leave_store(store, reports)
         self._ended, self._ended_before = {}, {}
         self._left.update(dict.fromkeys([*held, *results], self.store_id))
         self.logs.forget()
-        for key, one in held.items():
-            one.executor.stop(*key)
+        for key, holding in held.items():
+            holding.executor.stop(*key)
         for key in list(self._taking):
             self._settle_taking(key, mine=False)
         self.freed.set()

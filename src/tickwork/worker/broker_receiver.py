@@ -66,15 +66,15 @@ class BrokerReceiver:
             await asyncio.sleep(0)  # it has asked for them, and they count against the room
 
     async def _take(self, came: list[Delivery]) -> None:
-        asked = [(one, settled) for one in came if (settled := await self._ask(one)) is not None]
-        if not asked:
+        pending = [(delivery, settled) for delivery in came if (settled := await self._ask(delivery)) is not None]
+        if not pending:
             return
-        await asyncio.wait([settled for _, settled in asked])
-        known = [(one, settled.result()) for one, settled in asked if not settled.cancelled()]
+        await asyncio.wait([settled for _, settled in pending])
+        known = [(delivery, settled.result()) for delivery, settled in pending if not settled.cancelled()]
         self.taken += sum(mine for _, mine in known)
         self.dropped += sum(not mine for _, mine in known)
         with contextlib.suppress(Unavailable):  # then they come again, and are dropped: the server knows whose they are
-            await self._lane.accept([one for one, _ in known])
+            await self._lane.accept([delivery for delivery, _ in known])
 
     async def _ask(self, delivery: Delivery) -> "asyncio.Future[bool] | None":
         envelope = delivery.envelope

@@ -207,11 +207,11 @@ class ExchangeClient(Generic[H]):
         )
 
     async def _deliver(self, call: Call) -> None:
-        """A call with reports, sent until it is answered."""
+        """Send a call with reports until the server answers it."""
         try:
-            reply = await self._asked(call)
+            reply = await self._reply_to(call)
             while reply is None:
-                reply = await self._asked(call)
+                reply = await self._reply_to(call)
         except Exception as error:
             self._end(error)
             return
@@ -229,7 +229,7 @@ class ExchangeClient(Generic[H]):
         self._follow(call, reply)
 
     def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
-        """Those that the server could not bring to their owner are sent again."""
+        """Queue again the reports that the server could not bring to their owner."""
         if reply.later:
             later = frozenset(reply.later)
             self._pending[:0] = [report for report in reports if (report.task, report.attempt) in later]
@@ -239,7 +239,7 @@ class ExchangeClient(Generic[H]):
     async def _wait_for_work(self, call: Call) -> None:
         """A call without reports. Where it is lost, the next says what is held, and the server offers the rest anew."""
         try:
-            reply = await self._asked(call)
+            reply = await self._reply_to(call)
         except Exception as error:
             self._end(error)
             return
@@ -250,8 +250,8 @@ class ExchangeClient(Generic[H]):
         else:
             self._pump()
 
-    async def _asked(self, call: Call) -> Reply | None:
-        """None: not reached, and some time has passed."""
+    async def _reply_to(self, call: Call) -> Reply | None:
+        """Send the call and return the reply, or None if the server was not reached and some time has passed."""
         try:
             reply = await self._ask(call)
         except (Unavailable, asyncio.CancelledError) as error:

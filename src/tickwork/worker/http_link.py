@@ -41,7 +41,7 @@ class HttpLink:
         several nodes of a cluster, with commas between them: after a failure the next one is asked. `find` is asked
         for the token of a server that lets us in no more, where none was given."""
         self._latest = latest
-        self._servers = [one.strip().rstrip("/") for one in server.split(",") if one.strip()]
+        self._servers = [url.strip().rstrip("/") for url in server.split(",") if url.strip()]
         self._server = 0
         self._find = find if not token else None
         self.token = token
@@ -68,16 +68,16 @@ class HttpLink:
 
     def _learned(self, server: int) -> bool:
         """Whether there is another token by now: the server came after us, or has a new one."""
-        found = self._find(self._servers[server]) if self._find is not None else None
-        if found is None or found.token == self.token:
+        local = self._find(self._servers[server]) if self._find is not None else None
+        if local is None or local.token == self.token:
             return False
-        self.token, self._servers[server] = found.token, found.url
-        self._client.headers["authorization"] = f"Bearer {found.token}"
+        self.token, self._servers[server] = local.token, local.url
+        self._client.headers["authorization"] = f"Bearer {local.token}"
         if server == self._server:
-            self._client.base_url = found.url
+            self._client.base_url = local.url
         if self._posters:
             self._posters[server].close()
-            self._posters = [PostClient(server, headers=self._headers(found.token)) for server in self._servers]
+            self._posters = [PostClient(server, headers=self._headers(local.token)) for server in self._servers]
         return True
 
     async def call(self, call: Call) -> Reply:

@@ -152,11 +152,11 @@ class LogShipper:
         for index, chunk in enumerate(self._spool):
             if chunk.dropped:
                 continue
-            told = self._dropped.setdefault(chunk.key, chunk)
-            told.dropped += chunk.lines
+            counted = self._dropped.setdefault(chunk.key, chunk)
+            counted.dropped += chunk.lines
             self._spooled -= len(chunk.data)
             chunk.data = b""
-            if told is not chunk:
+            if counted is not chunk:
                 del self._spool[index]
             return True
         return False

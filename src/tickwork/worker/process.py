@@ -26,20 +26,20 @@ async def serve(agent: Agent, *, grace_s: float = GRACE_S) -> None:
     loop = asyncio.get_running_loop()
     drains: list[asyncio.Task[None]] = []
 
-    def asked() -> None:
+    def request_stop() -> None:
         drains.append(loop.create_task(agent.drain(grace_s=0 if drains else grace_s)))
 
     loop.set_exception_handler(_end_at_defect)
     signals = (signal.SIGTERM, signal.SIGINT)
-    for one in signals:
-        loop.add_signal_handler(one, asked)
+    for signal_number in signals:
+        loop.add_signal_handler(signal_number, request_stop)
     try:
         await agent.run()
         await asyncio.gather(*drains)
     finally:
         loop.set_exception_handler(None)
-        for one in signals:
-            loop.remove_signal_handler(one)
+        for signal_number in signals:
+            loop.remove_signal_handler(signal_number)
 
 
 def _end_at_defect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -80,8 +80,8 @@ class _Served:
     async def read_head(self, partition: int) -> "Head":
         from tickwork.ports.store import Head
 
-        found = await asyncio.to_thread(self._client.partition, partition)
-        return Head(found.epoch, found.seq, found.tick, bytes.fromhex(found.hash), found.watermark)
+        head = await asyncio.to_thread(self._client.partition, partition)
+        return Head(head.epoch, head.seq, head.tick, bytes.fromhex(head.hash), head.watermark)
 
     async def journal(self, partition: int, *, after: int, limit: int) -> "list[SealedRow]":
         return (await asyncio.to_thread(self._fetch, partition, after, limit))[1]

@@ -63,16 +63,16 @@ def backfill(
     if preview and wait:
         raise CommandExit(Exit.USAGE, "give --preview or --wait, not both: a preview runs nothing")
     with to.client() as client:
-        found = client.backfill_schedule(
+        begun = client.backfill_schedule(
             name, start, end, preview=preview, order="newest" if newest_first else "oldest", concurrency=concurrency,
             priority=priority, forced=forced,
         )  # fmt: skip
         if wait:
-            return _follow(client, found, to)
+            return _follow(client, begun, to)
     if to.json:
-        print_json(found)
+        print_json(begun)
     else:
-        _say(found, preview=preview)
+        _say(begun, preview=preview)
     return Exit.OK
 
 
@@ -86,14 +86,14 @@ def listed(*, to: ClientOptions = TO) -> int:
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(client.backfills())
+        fills = tuple(client.backfills())
     if to.json:
-        print_json(wire.Backfills(backfills=found))
+        print_json(wire.Backfills(backfills=fills))
         return Exit.OK
     rows = [
-        (str(one.number), safe(one.schedule), tinted(one.state), when(one.start), when(one.end), when(one.position),
-         str(one.started), str(one.running), str(one.succeeded), str(one.failed), str(one.known), safe(one.by))
-        for one in found
+        (str(row.number), safe(row.schedule), tinted(row.state), when(row.start), when(row.end), when(row.position),
+         str(row.started), str(row.running), str(row.succeeded), str(row.failed), str(row.known), safe(row.by))
+        for row in fills
     ]  # fmt: skip
     columns = (">number", "schedule", "state", "start", "end", "now at", ">started", ">running", ">succeeded",
                ">failed", ">ran before", "by")  # fmt: skip
@@ -112,7 +112,7 @@ def pause(number: int, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.pause_backfill(number)
-        return _told(client, number, to)
+        return _print_result(client, number, to)
 
 
 @backfills.command
@@ -126,7 +126,7 @@ def resume(number: int, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.resume_backfill(number)
-        return _told(client, number, to)
+        return _print_result(client, number, to)
 
 
 @backfills.command
@@ -140,48 +140,48 @@ def cancel(number: int, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.cancel_backfill(number)
-        return _told(client, number, to)
+        return _print_result(client, number, to)
 
 
-def _told(client: "Client", number: int, to: ClientOptions) -> int:
+def _print_result(client: "Client", number: int, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe, tinted
 
-    one = _one(client, number)
+    fill = _backfill_numbered(client, number)
     if to.json:
-        print_json(one)
+        print_json(fill)
     else:
-        console().print(f"backfill {number} of {safe(one.schedule)} is {tinted(one.state)}; {_counts(one)}")
+        console().print(f"backfill {number} of {safe(fill.schedule)} is {tinted(fill.state)}; {_counts(fill)}")
     return Exit.OK
 
 
-def _one(client: "Client", number: int) -> "wire.Backfill":
-    for one in client.backfills():
-        if one.number == number:
-            return one
+def _backfill_numbered(client: "Client", number: int) -> "wire.Backfill":
+    for fill in client.backfills():
+        if fill.number == number:
+            return fill
     raise CommandExit(Exit.NOT_FOUND, f"backfill {number} is not among the latest; tickwork backfills lists them")
 
 
-def _counts(one: "wire.Backfill") -> str:
+def _counts(fill: "wire.Backfill") -> str:
     return (
-        f"{one.started} started, {one.running} running, {one.succeeded} succeeded, {one.failed} failed, "
-        f"{one.known} had run before"
+        f"{fill.started} started, {fill.running} running, {fill.succeeded} succeeded, {fill.failed} failed, "
+        f"{fill.known} had run before"
     )
 
 
-def _say(found: "wire.Backfill", *, preview: bool) -> None:
+def _say(fill: "wire.Backfill", *, preview: bool) -> None:
     from tickwork.cli.output import console, safe
 
     screen = console()
-    for run_id in found.run_ids[:IDS_SHOWN] if preview else ():
+    for run_id in fill.run_ids[:IDS_SHOWN] if preview else ():
         screen.print(safe(run_id), soft_wrap=True)
-    count = f"more than {found.count}" if found.more else str(found.count)
-    window = f"{count} occurrences of {safe(found.schedule)} from {found.start} up to {found.end}"
+    count = f"more than {fill.count}" if fill.more else str(fill.count)
+    window = f"{count} occurrences of {safe(fill.schedule)} from {fill.start} up to {fill.end}"
     if not preview:
-        screen.print(f"backfill {found.number}: {window}; tickwork backfills tells how far it is", soft_wrap=True)
+        screen.print(f"backfill {fill.number}: {window}; tickwork backfills tells how far it is", soft_wrap=True)
         return
-    known = f"; {found.known} of them have run and are left out" if found.known else ""
-    again = "; each runs again, under an id of its own" if found.forced else ""
-    rest = f"; the first {IDS_SHOWN} are shown (--json has more)" if len(found.run_ids) > IDS_SHOWN else ""
+    known = f"; {fill.known} of them have run and are left out" if fill.known else ""
+    again = "; each runs again, under an id of its own" if fill.forced else ""
+    rest = f"; the first {IDS_SHOWN} are shown (--json has more)" if len(fill.run_ids) > IDS_SHOWN else ""
     screen.print(f"{window}{known}{again}{rest}", soft_wrap=True)
 
 
@@ -190,7 +190,7 @@ def _follow(client: "Client", begun: "wire.Backfill", to: ClientOptions) -> int:
 
     screen = console(stderr=True)
     try:
-        found = _until_ended(client, begun, screen, quiet=to.json)
+        fill = _until_ended(client, begun, screen, quiet=to.json)
     except KeyboardInterrupt:
         raise CommandExit(
             Exit.INTERRUPTED,
@@ -198,10 +198,10 @@ def _follow(client: "Client", begun: "wire.Backfill", to: ClientOptions) -> int:
             f"tickwork backfills cancel {begun.number}",
         ) from None
     if to.json:
-        print_json(found)
+        print_json(fill)
     else:
-        console().print(f"backfill {found.number} {found.state}: {_counts(found)}")
-    return Exit.FAILED if found.failed or found.state == "cancelled" else Exit.OK
+        console().print(f"backfill {fill.number} {fill.state}: {_counts(fill)}")
+    return Exit.FAILED if fill.failed or fill.state == "cancelled" else Exit.OK
 
 
 def _until_ended(client: "Client", begun: "wire.Backfill", screen: "Console", *, quiet: bool) -> "wire.Backfill":
@@ -216,12 +216,12 @@ def _until_ended(client: "Client", begun: "wire.Backfill", screen: "Console", *,
     task, before = bar.add_task("", total=begun.count), ""
     with bar:
         while True:
-            found = _one(client, begun.number)
-            done = found.succeeded + found.failed + found.known
-            bar.update(task, completed=min(done, begun.count), description=_counts(found))
-            if not live and not quiet and _counts(found) != before:
-                before = _counts(found)
+            fill = _backfill_numbered(client, begun.number)
+            done = fill.succeeded + fill.failed + fill.known
+            bar.update(task, completed=min(done, begun.count), description=_counts(fill))
+            if not live and not quiet and _counts(fill) != before:
+                before = _counts(fill)
                 screen.print(f"backfill {begun.number}: {before}", soft_wrap=True)
-            if found.state in ENDED and not found.running:
-                return found
+            if fill.state in ENDED and not fill.running:
+                return fill
             time.sleep(POLL_S)

@@ -52,14 +52,14 @@ def catchup(
         except Refused as refused:
             raise CommandExit(Exit.USAGE, f"--policy: {refused.message}") from None
     offline = _of_server(to, policy) if data is None else None
-    found = offline if offline is not None else _of_data(to, policy, data)
+    ups = offline if offline is not None else _of_data(to, policy, data)
     if to.json:
-        print_json(wire.CatchUps(schedules=tuple(found)))
+        print_json(wire.CatchUps(schedules=tuple(ups)))
         return Exit.OK
-    if not found:
+    if not ups:
         console(stderr=True).print("nothing is late")
         return Exit.OK
-    _show(found, policy)
+    _show(ups, policy)
     return Exit.OK
 
 
@@ -90,8 +90,8 @@ def _of_data(to: ClientOptions, policy: str, data: str | None) -> "list[wire.Cat
         code = Exit.UNREACHABLE if data is None else Exit.NOT_FOUND
         raise CommandExit(code, f"{no_server}{where}; name a server's data folder with --data")
     if not to.json:
-        place = shown(store) if store else known.folder
-        tell(f"no server runs: this is read from {place}" if data is None else f"this is read from {place}")
+        source = shown(store) if store else known.folder
+        tell(f"no server runs: this is read from {source}" if data is None else f"this is read from {source}")
     return asyncio.run(_of_store(store, policy) if store else _of_folder(known.folder / DATABASE, policy))
 
 
@@ -140,14 +140,14 @@ def _show(ups: "list[wire.CatchUp]", policy: str) -> None:
     from tickwork.cli.output import ago, console, safe, table
 
     rows = [
-        (safe(one.schedule), safe(one.policy) + (" (paused)" if one.paused else ""), ago(one.late_since), str(one.late),
-         str(one.runs), _runs(one), _others(one))
-        for one in ups
+        (safe(up.schedule), safe(up.policy) + (" (paused)" if up.paused else ""), ago(up.late_since), str(up.late),
+         str(up.runs), _runs(up), _others(up))
+        for up in ups
     ]  # fmt: skip
     columns = ("schedule", "policy", "late since", ">late", ">would run", "from", "others")
     console().print(table(columns, rows))
-    now = [one for one in ups if not one.paused]
-    runs, late = sum(one.runs for one in now), sum(one.late for one in now)
+    now = [up for up in ups if not up.paused]
+    runs, late = sum(up.runs for up in now), sum(up.late for up in now)
     screen = console(stderr=True)
     screen.print(f"{runs} of {late} late occurrences of {len(now)} schedules would run")
     if len(now) < len(ups):
@@ -156,18 +156,18 @@ def _show(ups: "list[wire.CatchUp]", policy: str) -> None:
         screen.print("another policy: --policy all, last, none, …; to start with it: tickwork server --catch-up POLICY")
 
 
-def _others(one: "wire.CatchUp") -> str:
+def _others(up: "wire.CatchUp") -> str:
     from tickwork.cli.output import safe
 
-    if not one.passed:
+    if not up.passed:
         return "-"
-    word = "replaced" if one.limit == "overlap replace" else one.fate
-    return f"{one.passed} {word}" + (f" ({safe(one.limit)})" if one.limit else "")
+    word = "replaced" if up.limit == "overlap replace" else up.fate
+    return f"{up.passed} {word}" + (f" ({safe(up.limit)})" if up.limit else "")
 
 
-def _runs(one: "wire.CatchUp") -> str:
+def _runs(up: "wire.CatchUp") -> str:
     from tickwork.cli.output import safe, when
 
-    if not one.first_run_at:
+    if not up.first_run_at:
         return "-"
-    return when(one.first_run_at) + (f", spread over {safe(one.spread)}" if one.spread else "")
+    return when(up.first_run_at) + (f", spread over {safe(up.spread)}" if up.spread else "")

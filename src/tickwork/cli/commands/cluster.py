@@ -40,19 +40,19 @@ def cluster(
         try:
             if argument:
                 client.spread(int(argument))
-            found = client.cluster()
+            state = client.cluster()
         except Refused as refused:
             if refused.code != "no_cluster" or argument not in ("", "1"):
                 raise
             return _alone(client, to)
     if to.json:
-        print_json(found)
+        print_json(state)
         return Exit.OK
     nodes = [
         (safe(node.node) + (" [dim](answered)[/]" if node.here else ""), safe(node.address),
          "draining" if node.draining else "owns" if node.engine else "answers only",
          safe(", ".join(map(str, node.partitions))) or "-", safe(node.version), when(node.started_at))
-        for node in found.nodes
+        for node in state.nodes
     ]  # fmt: skip
     places = [
         (
@@ -62,12 +62,12 @@ def cluster(
             str(partition.seq),
             str(partition.rows_behind),
         )
-        for partition in found.partitions
+        for partition in state.partitions
     ]
     screen = console()
     screen.print(table(("node", "address", "", "partitions", "version", "started"), nodes))
     screen.print(table((">partition", "owner", ">epoch", ">seq", ">rows behind"), places))
-    for route in found.routes:
+    for route in state.routes:
         screen.print(f"{safe(route.tenant)}: home {route.home}, runs in {route.spread} of {len(places)} partitions")
     return Exit.OK
 
@@ -77,14 +77,14 @@ def _alone(client: "Client", to: ClientOptions) -> int:
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
-    found = client.partition(0)
+    head = client.partition(0)
     only = wire.ClusterPartition(
         partition=0,
         node="",
         address=client.address.url,
-        epoch=found.epoch,
-        seq=found.seq,
-        rows_behind=found.seq - found.watermark,
+        epoch=head.epoch,
+        seq=head.seq,
+        rows_behind=head.seq - head.watermark,
         here=True,
     )
     if to.json:

@@ -62,7 +62,7 @@ def upgrade(*, store: At = None, json: Json = False) -> int:
     json
         Print the result as JSON.
     """
-    return asyncio.run(_upgrade(_place(store), json=json))
+    return asyncio.run(_upgrade(_store_address(store), json=json))
 
 
 @db.command
@@ -79,7 +79,7 @@ def check(*, store: At = None, json: Json = False) -> int:
     json
         Print the result as JSON.
     """
-    return asyncio.run(_check(_place(store), json=json))
+    return asyncio.run(_check(_store_address(store), json=json))
 
 
 @db.command
@@ -95,7 +95,7 @@ def backup(file: Path, /, *, store: At = None, json: Json = False) -> int:
     json
         Print the result as JSON.
     """
-    return asyncio.run(_backup(_place(store), file, json=json))
+    return asyncio.run(_backup(_store_address(store), file, json=json))
 
 
 @db.command
@@ -111,7 +111,7 @@ def restore(file: Path, /, *, store: At = None, json: Json = False) -> int:
     json
         Print the result as JSON.
     """
-    return asyncio.run(_restore(file, _place(store), json=json))
+    return asyncio.run(_restore(file, _store_address(store), json=json))
 
 
 @db.command
@@ -133,24 +133,26 @@ def copy(source: str, target: str, /, *, json: Json = False) -> int:
 # ---- the deeds
 
 
-async def _upgrade(place: str, *, json: bool) -> int:
-    async with _opened(place, exists=True, make=True, upgrade=True):
-        known = _migrations(place)
-    return _told(Upgraded(store=shown(place), schema=known), f"{shown(place)} has schema {known}", json=json)
+async def _upgrade(address: str, *, json: bool) -> int:
+    async with _opened(address, exists=True, make=True, upgrade=True):
+        known = _migrations(address)
+    return _print_result(
+        Upgraded(store=shown(address), schema=known), f"{shown(address)} has schema {known}", json=json
+    )
 
 
-async def _check(place: str, *, json: bool) -> int:
+async def _check(address: str, *, json: bool) -> int:
     from tickwork.cli.output import print_json
     from tickwork.runtime.maintenance.integrity_check import check as verify
     from tickwork.system.zone_data import load_zones
 
-    async with _opened(place, exists=True) as (store, artifacts):
+    async with _opened(address, exists=True) as (store, artifacts):
         with _progress("check", quiet=json) as say:
-            found = await verify(store, artifacts, load_zones(), say, _beside(place))
+            report = await verify(store, artifacts, load_zones(), say, _beside(address))
     if json:
-        print_json(found)
+        print_json(report)
     else:
-        for partition in found.partitions:
+        for partition in report.partitions:
             how = (
                 "rows are what it makes of them"
                 if partition.folded
@@ -160,13 +162,13 @@ async def _check(place: str, *, json: bool) -> int:
                 f"partition {partition.partition}: {partition.verified} rows of the journal verified, through "
                 f"seq {partition.seq}; {how}"
             )
-    damage = [text for text in (found.damage, *(partition.damage for partition in found.partitions)) if text]
+    damage = [text for text in (report.damage, *(partition.damage for partition in report.partitions)) if text]
     if damage:
         raise CommandExit(Exit.DAMAGED, "" if json else "; ".join(damage))
     return Exit.OK
 
 
-async def _backup(place: str, file: Path, *, json: bool) -> int:
+async def _backup(address: str, file: Path, *, json: bool) -> int:
     from tickwork.runtime.maintenance.backup import write
     from tickwork.system.private_files import private_file
 
@@ -176,7 +178,7 @@ async def _backup(place: str, file: Path, *, json: bool) -> int:
     try:
         draft.unlink(missing_ok=True)
         with _progress("backup", quiet=json) as say:
-            async with _source(place, draft.with_suffix(".db"), say) as (store, beside):
+            async with _source(address, draft.with_suffix(".db"), say) as (store, beside):
                 with os.fdopen(private_file(draft), "wb") as out:
                     rows = await write(store, beside, out, say)
                     out.flush()
@@ -187,27 +189,29 @@ async def _backup(place: str, file: Path, *, json: bool) -> int:
         raise CommandExit(Exit.REFUSED, f"{file} cannot be written: {error.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)
-    return _told(
+    return _print_result(
         CopyResult(target=str(file), rows=rows, partitions=heads), f"{file}: {sum(rows.values())} rows", json=json
     )
 
 
-async def _restore(file: Path, place: str, *, json: bool) -> int:
+async def _restore(file: Path, address: str, *, json: bool) -> int:
     from tickwork.runtime.maintenance.backup import bring_in, read
 
     try:
         with file.open("rb") as source:
-            async with _arriving(place) as (store, artifacts):
+            async with _arriving(address) as (store, artifacts):
                 with _progress("restore", quiet=json) as say:
                     cluster = secrets.token_hex(12)
                     arrived = await bring_in(
-                        store, artifacts, _given(read(source)), cluster=cluster, inside=is_address(place), say=say
+                        store, artifacts, _given(read(source)), cluster=cluster, inside=is_address(address), say=say
                     )
     except OSError as error:
         raise CommandExit(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
     heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
-    text = f"{shown(place)}: {sum(arrived.rows.values())} rows, another cluster than the one that was backed up"
-    return _told(CopyResult(target=shown(place), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
+    text = f"{shown(address)}: {sum(arrived.rows.values())} rows, another cluster than the one that was backed up"
+    return _print_result(
+        CopyResult(target=shown(address), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json
+    )
 
 
 async def _copy(source: str, target: str, *, json: bool) -> int:
@@ -249,7 +253,7 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
             await asyncio.wait([sending])
     heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
     text = f"{shown(target)}: {sum(arrived.rows.values())} rows, journals end with the same hashes"
-    return _told(
+    return _print_result(
         CopyResult(target=shown(target), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json
     )
 
@@ -257,36 +261,36 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
 # ---- places
 
 
-def _place(given: str | None) -> str:
+def _store_address(given: str | None) -> str:
     if given is not None:
         return given
-    found = read_settings({})
-    return found.store or found.data
+    chosen = read_settings({})
+    return chosen.store or chosen.data
 
 
-def is_address(place: str) -> bool:
-    return "://" in place
+def is_address(address: str) -> bool:
+    return "://" in address
 
 
-def shown(place: str) -> str:
+def shown(address: str) -> str:
     """For people: no user, no password."""
     from urllib.parse import urlsplit
 
-    if not is_address(place):
-        return place
-    parts = urlsplit(place)
+    if not is_address(address):
+        return address
+    parts = urlsplit(address)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
 @contextlib.asynccontextmanager
 async def _opened(
-    place: str, *, exists: bool, make: bool = False, upgrade: bool = False
+    address: str, *, exists: bool, make: bool = False, upgrade: bool = False
 ) -> "AsyncIterator[tuple[Store, Artifacts]]":
     """`make`: a database that has no tables of ours yet gets them. `upgrade`: an older one is brought up to date; else
     it is refused."""
     from tickwork.ports.store import StoreInUse
 
-    store, artifacts = _made(place, exists=exists, make=make, upgrade=upgrade)
+    store, artifacts = _made(address, exists=exists, make=make, upgrade=upgrade)
     try:
         await store.open()
     except StoreInUse as used:
@@ -304,23 +308,23 @@ async def _opened(
 
 
 @contextlib.asynccontextmanager
-async def _arriving(place: str) -> "AsyncIterator[tuple[Store, Artifacts]]":
+async def _arriving(address: str) -> "AsyncIterator[tuple[Store, Artifacts]]":
     """An empty store to bring everything into. A folder is filled beside its place and moved there when all has
     arrived: what is refused or broken off leaves nothing behind. A database does the same by itself."""
-    if is_address(place):
-        async with _opened(place, exists=False) as found:
-            yield found
+    if is_address(address):
+        async with _opened(address, exists=False) as opened:
+            yield opened
         return
-    folder = Path(place).absolute()
+    folder = Path(address).absolute()
     await _must_be_empty(folder)
     draft = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
     try:
-        async with _opened(str(draft), exists=False) as found:
-            yield found
+        async with _opened(str(draft), exists=False) as opened:
+            yield opened
         _move(draft, folder)
     except OSError as error:
-        raise CommandExit(Exit.REFUSED, f"{place} cannot be written: {error.strerror}") from None
+        raise CommandExit(Exit.REFUSED, f"{address} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -354,13 +358,13 @@ def _move(draft: Path, folder: Path) -> None:
     (draft / DATABASE).replace(folder / DATABASE)
 
 
-async def _must_be_unused(place: str) -> None:
+async def _must_be_unused(address: str) -> None:
     """What nodes decide after the copy would be in one of the two only. A folder in use cannot even be opened."""
-    if not is_address(place):
+    if not is_address(address):
         return
     from tickwork.stores.postgres.leases import PostgresLeases
 
-    leases = PostgresLeases(place, upgrade=False)
+    leases = PostgresLeases(address, upgrade=False)
     await leases.open()
     try:
         names = sorted({member.node for member in await leases.members()})
@@ -369,48 +373,48 @@ async def _must_be_unused(place: str) -> None:
     if names:
         raise CommandExit(
             Exit.REFUSED,
-            f"{shown(place)} is in use by {', '.join(names)}: stop them first, or use `tickwork db backup`, which may "
-            "run beside them",
+            f"{shown(address)} is in use by {', '.join(names)}: stop them first, or use `tickwork db backup`, which "
+            "may run beside them",
         )
 
 
-def _made(place: str, *, exists: bool, make: bool, upgrade: bool) -> "tuple[Store, Artifacts]":
+def _made(address: str, *, exists: bool, make: bool, upgrade: bool) -> "tuple[Store, Artifacts]":
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system.clock import FolderArtifacts
 
-    if not is_address(place):
-        if exists and not (Path(place) / DATABASE).is_file():
-            raise CommandExit(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
-        return SqliteStore(Path(place) / DATABASE, upgrade=upgrade), FolderArtifacts(Path(place) / ARTIFACTS)
+    if not is_address(address):
+        if exists and not (Path(address) / DATABASE).is_file():
+            raise CommandExit(Exit.NOT_FOUND, f"{address} has no {DATABASE}; name a server's data folder")
+        return SqliteStore(Path(address) / DATABASE, upgrade=upgrade), FolderArtifacts(Path(address) / ARTIFACTS)
     from tickwork.stores.postgres.artifacts import PostgresArtifacts
     from tickwork.stores.postgres.store import PostgresStore
 
-    return PostgresStore(place, make=make or not exists, upgrade=upgrade), PostgresArtifacts(place)
+    return PostgresStore(address, make=make or not exists, upgrade=upgrade), PostgresArtifacts(address)
 
 
 @contextlib.asynccontextmanager
 async def _source(
-    place: str, scratch: Path, say: "ReportProgress"
+    address: str, scratch: Path, say: "ReportProgress"
 ) -> "AsyncIterator[tuple[Store, Iterable[tuple[str, bytes]]]]":
     """A store to read from, which a server may be using: of a SQLite file, a copy that SQLite made."""
     from tickwork.compose.server import DATABASE
     from tickwork.stores.sqlite.dump import copy_live
     from tickwork.stores.sqlite.store import SqliteStore
 
-    if is_address(place):
-        async with _opened(place, exists=True) as (store, _):
+    if is_address(address):
+        async with _opened(address, exists=True) as (store, _):
             yield store, ()
         return
-    if not (Path(place) / DATABASE).is_file():
-        raise CommandExit(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
+    if not (Path(address) / DATABASE).is_file():
+        raise CommandExit(Exit.NOT_FOUND, f"{address} has no {DATABASE}; name a server's data folder")
     for left in _traces(scratch):
         left.unlink(missing_ok=True)
-    await asyncio.to_thread(copy_live, Path(place) / DATABASE, scratch, lambda done, _: say("pages", done))
+    await asyncio.to_thread(copy_live, Path(address) / DATABASE, scratch, lambda done, _: say("pages", done))
     copied = SqliteStore(scratch, network_allowed=True)
     await copied.open()
     try:
-        yield copied, _beside(place)  # artifacts after the database: whatever it names is there
+        yield copied, _beside(address)  # artifacts after the database: whatever it names is there
     finally:
         await copied.close()
         for left in _traces(scratch):
@@ -421,31 +425,31 @@ def _traces(scratch: Path) -> list[Path]:
     return [scratch.with_name(f"{scratch.name}{end}") for end in ("", "-wal", "-shm", ".lock")]
 
 
-def _beside(place: str) -> Iterator[tuple[str, bytes]]:
+def _beside(address: str) -> Iterator[tuple[str, bytes]]:
     """Artifacts in a data folder; those of a database are in it."""
     from tickwork.compose.server import ARTIFACTS
 
-    if is_address(place):
+    if is_address(address):
         return
-    for folder in sorted((Path(place) / ARTIFACTS).glob("??")):
+    for folder in sorted((Path(address) / ARTIFACTS).glob("??")):
         for file in sorted(folder.iterdir()):
             if not file.name.startswith("."):
                 yield folder.name + file.name, file.read_bytes()
 
 
 async def _heads(store: "Store") -> dict[str, str]:
-    found: dict[str, str] = {}
+    heads: dict[str, str] = {}
 
     async def take(batch: "TableBatch") -> None:
         if batch.table == "partitions":
-            found.update((str(row[0]), row[5].hex()) for row in batch.rows)
+            heads.update((str(row[0]), row[5].hex()) for row in batch.rows)
 
     await store.export(take)
-    return found
+    return heads
 
 
-def _migrations(place: str) -> int:
-    if is_address(place):
+def _migrations(address: str) -> int:
+    if is_address(address):
         from tickwork.stores.postgres.statements import FILES
 
         return len(FILES.migrations)
@@ -479,7 +483,7 @@ def _progress(title: str, *, quiet: bool) -> "Iterator[ReportProgress]":
         yield lambda table, count: progress.update(bar, description=f"{table} {count}")
 
 
-def _told(answer: Any, text: str, *, json: bool) -> int:
+def _print_result(answer: Any, text: str, *, json: bool) -> int:
     from tickwork.cli.output import print_json
 
     if json:

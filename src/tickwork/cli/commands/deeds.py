@@ -24,7 +24,7 @@ def cancel(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """
     with to.client() as client, _in_words(client, run, "cancelled"):
         client.cancel(run, reason=reason)
-        return _told(client, run, "cancelled", to)
+        return _print_result(client, run, "cancelled", to)
 
 
 def pause(run: str, /, *, reason: str = "", until: str | None = None, to: ClientOptions = TO) -> int:
@@ -41,7 +41,7 @@ def pause(run: str, /, *, reason: str = "", until: str | None = None, to: Client
     """
     with to.client() as client, _in_words(client, run, "paused"):
         client.pause(run, reason=reason, until=until)
-        return _told(client, run, "paused", to)
+        return _print_result(client, run, "paused", to)
 
 
 def resume(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
@@ -56,7 +56,7 @@ def resume(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """
     with to.client() as client, _in_words(client, run, "resumed"):
         client.resume(run, reason=reason)
-        return _told(client, run, "resumed", to)
+        return _print_result(client, run, "resumed", to)
 
 
 def retry(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
@@ -71,7 +71,7 @@ def retry(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """
     with to.client() as client, _in_words(client, run, "tried again; only a failed run can"):
         client.retry(run, reason=reason)
-        return _told(client, run, "tried again", to)
+        return _print_result(client, run, "tried again", to)
 
 
 def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: ClientOptions = TO) -> int:
@@ -91,7 +91,7 @@ def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: Cli
     """
     with to.client() as client, _in_words(client, run, "repeated; only an ended run can"):
         again = client.rerun(run, from_node=from_node, from_start=from_start)
-        return _told(client, again.id, f"runs {run} again", to)
+        return _print_result(client, again.id, f"runs {run} again", to)
 
 
 def approve(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:
@@ -108,7 +108,7 @@ def approve(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO
     """
     with to.client() as client, _in_words(client, run, "approved"):
         client.approve(run, node, comment=comment)
-        return _told(client, run, f"{node} approved", to)
+        return _print_result(client, run, f"{node} approved", to)
 
 
 def reject(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:
@@ -125,7 +125,7 @@ def reject(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO)
     """
     with to.client() as client, _in_words(client, run, "rejected"):
         client.reject(run, node, comment=comment)
-        return _told(client, run, f"{node} rejected", to)
+        return _print_result(client, run, f"{node} rejected", to)
 
 
 def signal(
@@ -174,7 +174,7 @@ def signal(
 
 
 @contextmanager
-def _in_words(client: "Client", run: str, deed: str) -> "Iterator[None]":
+def _in_words(client: "Client", run: str, participle: str) -> "Iterator[None]":
     """A refusal that has to do with how the run stands says how it stands."""
     from tickwork.core.base.errors import Conflict, Refused
 
@@ -183,15 +183,15 @@ def _in_words(client: "Client", run: str, deed: str) -> "Iterator[None]":
     except (Conflict, Refused) as refused:
         if refused.code not in ("illegal_move", "not_waiting"):
             raise
-        found = client.get(run)
+        detail = client.get(run)
         if refused.code == "illegal_move":
-            raise CommandExit(Exit.REFUSED, f"{run} is {found.state}: it cannot be {deed}") from None
-        waiting = [task.node for task in found.tasks if task.kind == "approval" and task.state == "waiting"]
+            raise CommandExit(Exit.REFUSED, f"{run} is {detail.state}: it cannot be {participle}") from None
+        waiting = [task.node for task in detail.tasks if task.kind == "approval" and task.state == "waiting"]
         names = f"those that do: {', '.join(waiting)}" if waiting else "no approval of this run does"
         raise CommandExit(Exit.REFUSED, f"{refused}; {names}") from None
 
 
-def _told(client: "Client", run: str, what: str, to: ClientOptions) -> int:
+def _print_result(client: "Client", run: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe, tinted
 
     detail = client.get(run)

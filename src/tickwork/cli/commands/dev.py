@@ -27,8 +27,8 @@ def dev(app: File, /, *, options: ServerOptions = PLACE, hands: WorkerOptions = 
     """
     from tickwork.compose.dev import develop
 
-    found = settings(options.flags(), hands.flags())
-    run_loop(develop(found, str(app), say=NotePrinter(str(app)).say, reload=reload))
+    chosen = settings(options.flags(), hands.flags())
+    run_loop(develop(chosen, str(app), say=NotePrinter(str(app)).say, reload=reload))
     return 0
 
 

@@ -49,16 +49,17 @@ def doctor(*, data: str | None = None, to: ClientOptions | None = None) -> int:
     from tickwork.cli.output import console, print_json, safe, table
 
     to = to or ClientOptions()
-    found = tuple(_all(data, to))
+    checks = tuple(_all(data, to))
     if to.json:
-        print_json(Checks(checks=found))
+        print_json(Checks(checks=checks))
     else:
         colours = {"ok": "green", "warn": "yellow", "fail": "red"}
         rows = [
-            (f"[{colours[one.result]}]{one.result}[/]", one.name, safe(one.detail), safe(one.advice)) for one in found
+            (f"[{colours[check.result]}]{check.result}[/]", check.name, safe(check.detail), safe(check.advice))
+            for check in checks
         ]
         console().print(table(("", "check", "found", "what to do"), rows))
-    return Exit.FAILED if any(one.result == "fail" for one in found) else Exit.OK
+    return Exit.FAILED if any(check.result == "fail" for check in checks) else Exit.OK
 
 
 def _all(data: str | None, to: ClientOptions) -> Iterator[Check]:
@@ -66,19 +67,19 @@ def _all(data: str | None, to: ClientOptions) -> Iterator[Check]:
     yield _sqlite()
     yield _clock()
     try:
-        found = settings({"data": data, "url": to.url})
+        chosen = settings({"data": data, "url": to.url})
     except Refused as refused:
         yield Check(name="settings", result="fail", detail=str(refused), advice="correct it; see docs/cli.md")
         return
-    kept = "store in PostgreSQL" if found.store else f"data in {found.data}"
-    yield Check(name="settings", result="ok", detail=f"{kept}, server at {found.address}")
-    yield _exposure(found)
-    if found.store:
-        yield from _store(found)
+    kept = "store in PostgreSQL" if chosen.store else f"data in {chosen.data}"
+    yield Check(name="settings", result="ok", detail=f"{kept}, server at {chosen.address}")
+    yield _exposure(chosen)
+    if chosen.store:
+        yield from _store(chosen)
     else:
         for check in (_folder, _rights, _file_system, _schema):
-            yield check(found)
-    yield from _server(found)
+            yield check(chosen)
+    yield from _server(chosen)
 
 
 def _python() -> Check:
@@ -105,17 +106,17 @@ def _clock() -> Check:
     return Check(name="clock", result="ok", detail=shown)
 
 
-def _exposure(found: "Settings") -> Check:
+def _exposure(chosen: "Settings") -> Check:
     from tickwork.api.server import check_exposure
 
-    token = found.token or None
-    own = "open to every user of this machine" if found.unprotected else "the server makes a token of its own"
-    shown = f"{found.host}, {'with a token' if token else own}"
-    return _tried("token", lambda: check_exposure(found.host, token=token), shown, "set TICKWORK_TOKEN_FILE")
+    token = chosen.token or None
+    own = "open to every user of this machine" if chosen.unprotected else "the server makes a token of its own"
+    shown = f"{chosen.host}, {'with a token' if token else own}"
+    return _tried("token", lambda: check_exposure(chosen.host, token=token), shown, "set TICKWORK_TOKEN_FILE")
 
 
-def _folder(found: "Settings") -> Check:
-    folder = found.folder
+def _folder(chosen: "Settings") -> Check:
+    folder = chosen.folder
     nearest = folder.resolve()
     while not nearest.exists():
         nearest = nearest.parent
@@ -128,12 +129,12 @@ def _folder(found: "Settings") -> Check:
     return Check(name="folder", result="ok", detail=f"{folder} can be written, {free_mb} MB are free")
 
 
-def _rights(found: "Settings") -> Check:
+def _rights(chosen: "Settings") -> Check:
     """Who else may read what users gave and got."""
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.system.private_files import open_to_others
 
-    folder = found.folder
+    folder = chosen.folder
     there = [path for path in (folder, folder / DATABASE, folder / ARTIFACTS) if path.exists()]
     wide = [path for path in there if open_to_others(path)]
     # Within a folder that nobody else may enter, the rights of what lies in it do not matter.
@@ -143,17 +144,17 @@ def _rights(found: "Settings") -> Check:
     return Check(name="rights", result="warn", detail=detail, advice=f"chmod -R go= {folder}")
 
 
-def _file_system(found: "Settings") -> Check:
+def _file_system(chosen: "Settings") -> Check:
     from tickwork.stores.sqlite.open import NETWORK, file_system
 
-    kind = file_system(found.folder, Path("/proc/self/mountinfo"))
+    kind = file_system(chosen.folder, Path("/proc/self/mountinfo"))
     if kind in NETWORK:
-        detail = f"{found.folder} is on {kind}, where SQLite's locks cannot be trusted"
+        detail = f"{chosen.folder} is on {kind}, where SQLite's locks cannot be trusted"
         return Check(name="file system", result="fail", detail=detail, advice="use a local disk: --data")
     return Check(name="file system", result="ok", detail=kind or "not known here")
 
 
-def _schema(found: "Settings") -> Check:
+def _schema(chosen: "Settings") -> Check:
     """Read without the lock, so that a server may go on meanwhile."""
     import apsw
 
@@ -161,7 +162,7 @@ def _schema(found: "Settings") -> Check:
     from tickwork.stores.sqlite.open import APPLICATION_ID
     from tickwork.stores.sqlite.statements import migrations
 
-    path = found.folder / DATABASE
+    path = chosen.folder / DATABASE
     if not path.exists():
         return Check(name="schema", result="ok", detail="no database yet; the first start makes it")
     try:
@@ -183,14 +184,14 @@ def _schema(found: "Settings") -> Check:
     return Check(name="schema", result="ok", detail=f"schema {version}{later}")
 
 
-def _store(found: "Settings") -> Iterator[Check]:
+def _store(chosen: "Settings") -> Iterator[Check]:
     """What nodes share. Only looked at: a schema that is not there is for the first node to make."""
     import asyncio
 
     from tickwork.stores.postgres.open import look
 
     try:
-        seen = asyncio.run(look(found.store))
+        seen = asyncio.run(look(chosen.store))
     except TickworkError as error:
         yield Check(
             name="store", result="fail", detail=str(error), advice="correct TICKWORK_STORE; see docs/cluster.md"
@@ -203,20 +204,20 @@ def _store(found: "Settings") -> Iterator[Check]:
         yield Check(name="store", result="warn", detail=note, advice="switch it on in postgresql.conf")
 
 
-def _server(found: "Settings") -> Iterator[Check]:
+def _server(chosen: "Settings") -> Iterator[Check]:
     from tickwork.sdk.client.client import Client
 
-    with Client(found.address, token=found.token or None, deadline=0.2) as client:
+    with Client(chosen.address, token=chosen.token or None, deadline=0.2) as client:
         try:
             status = client.status()
         except Unavailable:
-            yield _port(found)
+            yield _port(chosen)
             return
         except Refused as refused:
             advice = "set TICKWORK_TOKEN_FILE to the server's token" if refused.code == "unauthorized" else ""
             yield Check(name="server", result="fail", detail=str(refused), advice=advice)
             return
-        detail = f"{status.version} at {found.address}"
+        detail = f"{status.version} at {chosen.address}"
         if not status.accepting:
             yield Check(name="server", result="fail", detail=f"{detail} accepts nothing", advice="tickwork status")
         else:
@@ -239,20 +240,20 @@ def _workers(client: "Client") -> Check:
     return Check(name="workers", result="ok", detail=str(count))
 
 
-def _port(found: "Settings") -> Check:
-    if found.url:
+def _port(chosen: "Settings") -> Check:
+    if chosen.url:
         advice = "start it, or correct TICKWORK_URL"
-        return Check(name="server", result="fail", detail=f"nobody answers at {found.url}", advice=advice)
-    family = socket.AF_INET6 if ":" in found.host else socket.AF_INET
+        return Check(name="server", result="fail", detail=f"nobody answers at {chosen.url}", advice=advice)
+    family = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((found.host, found.port))
+            probe.bind((chosen.host, chosen.port))
         except OSError as error:
-            detail = f"port {found.port} cannot be used: {error.strerror}, and no tickwork answers there"
+            detail = f"port {chosen.port} cannot be used: {error.strerror}, and no tickwork answers there"
             return Check(name="port", result="fail", detail=detail, advice="choose another: --port, TICKWORK_PORT")
     advice = "tickwork dev app.py"
-    return Check(name="server", result="warn", detail=f"none runs; port {found.port} is free", advice=advice)
+    return Check(name="server", result="warn", detail=f"none runs; port {chosen.port} is free", advice=advice)
 
 
 def _tried(name: str, check: Callable[[], None], detail: str, advice: str) -> Check:

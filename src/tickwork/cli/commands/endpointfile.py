@@ -16,24 +16,24 @@ from tickwork.protocol.http_models import EndpointRequest
 
 
 def read_endpoints(path: Path) -> dict[str, EndpointRequest]:
-    found = read_document(path)
+    document = read_document(path)
     try:
-        check(found)  # YAML has names that are no text, and values that hold themselves
+        check(document)  # YAML has names that are no text, and values that hold themselves
     except Refused as refused:
         raise CommandExit(Exit.REFUSED, f"{path}: {refused}") from None
-    if isinstance(found, dict) and isinstance(found.get("endpoints"), dict):
-        unknown = sorted(str(name) for name in found if name != "endpoints")
+    if isinstance(document, dict) and isinstance(document.get("endpoints"), dict):
+        unknown = sorted(str(name) for name in document if name != "endpoints")
         if unknown:
             raise CommandExit(Exit.REFUSED, f"{path}: {unknown[0]!r} stands beside `endpoints`; put it under it")
-        found = found["endpoints"]
-    if not isinstance(found, dict) or not found:
+        document = document["endpoints"]
+    if not isinstance(document, dict) or not document:
         raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from an endpoint's name to what it has")
-    return {name: _one(path, name, one) for name, one in found.items()}
+    return {name: _endpoint_request(path, name, fields) for name, fields in document.items()}
 
 
-def _one(path: Path, name: str, found: Any) -> EndpointRequest:
+def _endpoint_request(path: Path, name: str, fields: Any) -> EndpointRequest:
     try:
-        return msgspec.convert(found, EndpointRequest)
+        return msgspec.convert(fields, EndpointRequest)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$")
-        raise CommandExit(Exit.REFUSED, f"{path}: {name}{place.rstrip('`')}: {message}") from None
+        message, _, path_in_file = str(error).partition(" - at `$")
+        raise CommandExit(Exit.REFUSED, f"{path}: {name}{path_in_file.rstrip('`')}: {message}") from None

@@ -47,17 +47,17 @@ def listed(
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(client.endpoints(group=group, archived=archived))
+        page = tuple(client.endpoints(group=group, archived=archived))
     if to.json:
-        print_json(wire.EndpointPage(endpoints=found))
+        print_json(wire.EndpointPage(endpoints=page))
         return Exit.OK
-    if not found:
+    if not page:
         console(stderr=True).print("no endpoints here; tickwork endpoints put makes one")
         return Exit.OK
     rows = [
-        (safe(one.name), safe(f"{one.method} {one.url}"), safe(_times(one)), when(one.next_at), safe(one.source),
-         when(one.last_fired_at), when(one.last_success_at), _state(one))
-        for one in found
+        (safe(item.name), safe(f"{item.method} {item.url}"), safe(_times(item)), when(item.next_at), safe(item.source),
+         when(item.last_fired_at), when(item.last_success_at), _state(item))
+        for item in page
     ]  # fmt: skip
     console().print(table(("endpoint", "calls", "times", "next", "why then", "last", "last success", "state"), rows))
     return Exit.OK
@@ -78,11 +78,11 @@ def show(name: str, /, *, to: ClientOptions = TO) -> int:
     from tickwork.cli.output import console, print_json
 
     with to.client() as client:
-        one = client.endpoint(name)
+        endpoint = client.endpoint(name)
     if to.json:
-        print_json(one)
+        print_json(endpoint)
     else:
-        console().print(_tree(one), soft_wrap=True)
+        console().print(_tree(endpoint), soft_wrap=True)
     return Exit.OK
 
 
@@ -115,16 +115,16 @@ def history(
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(limit, 100)), limit))
+        runs = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(limit, 100)), limit))
     if to.json:
-        print_json(wire.EndpointRuns(runs=found))
+        print_json(wire.EndpointRuns(runs=runs))
         return Exit.OK
     rows = [
-        (safe(one.id), when(one.scheduled_at), safe(one.source), tinted(one.state), str(one.attempt),
-         "-" if one.status is None else str(one.status),
-         "-" if one.duration_ms is None else duration(one.duration_ms / 1000),
-         value(one.body, characters_max=300) if bodies else safe(_said(one)))
-        for one in found
+        (safe(run.id), when(run.scheduled_at), safe(run.source), tinted(run.state), str(run.attempt),
+         "-" if run.status is None else str(run.status),
+         "-" if run.duration_ms is None else duration(run.duration_ms / 1000),
+         value(run.body, characters_max=300) if bodies else safe(_message_line(run)))
+        for run in runs
     ]  # fmt: skip
     columns = ("run", "due", "why then", "state", ">attempt", ">status", ">time", "body" if bodies else "")
     console().print(table(columns, rows))
@@ -134,7 +134,7 @@ def history(
 MESSAGE_MAX = 120  # characters of it in a table; the run has the whole
 
 
-def _said(run: "wire.EndpointRun") -> str:
+def _message_line(run: "wire.EndpointRun") -> str:
     text = f"{run.error}: {run.message}" if run.error else run.message
     line, more, _ = text.partition("\n")
     return f"{line[:MESSAGE_MAX]} …" if more or len(line) > MESSAGE_MAX else line
@@ -193,13 +193,13 @@ def _tree(endpoint: "wire.Endpoint") -> "Tree":
         governor.add(f"candidate {safe(source)} {when(at)}")
     hints = endpoint.hints
     if hints is not None:
-        said = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",
+        rhythm = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",
                                           f"at {when(hints.at)}" if hints.at else "")))  # fmt: skip
         why = f": {safe(hints.reason)}" if hints.reason else ""
         cost = f", at a cost of {hints.cost}" if hints.cost else ""
-        governor.add(f"hint {said} by {safe(hints.by)}{why}, until {when(hints.expires_at)}{cost}")
+        governor.add(f"hint {rhythm} by {safe(hints.by)}{why}, until {when(hints.expires_at)}{cost}")
     last = endpoint.last
     if last is not None:
         status = f" {last.status}" if last.status is not None else ""
-        tree.add(f"last run {safe(last.id)} {tinted(last.state)}{status} {safe(_said(last))}".rstrip())
+        tree.add(f"last run {safe(last.id)} {tinted(last.state)}{status} {safe(_message_line(last))}".rstrip())
     return tree

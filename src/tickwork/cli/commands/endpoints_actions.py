@@ -62,7 +62,7 @@ class EndpointOptions:
         from tickwork.cli.input_values import read_value
 
         given: dict[str, Any] = {name: value for name, value in asdict(self).items() if value is not None}
-        given["headers"] = dict(_header(one) for one in given.pop("header"))
+        given["headers"] = dict(_header(header) for header in given.pop("header"))
         if self.body is not None:
             given["body"] = read_value(self.body)
         return given
@@ -92,11 +92,11 @@ def put(
 
     fields = options.fields()
     with to.client() as client:
-        told = client.put_endpoint(name, target, **fields)
+        preview = client.put_endpoint(name, target, **fields)
     if to.json:
-        print_json(told)
+        print_json(preview)
     else:
-        _show({name: told})
+        _show({name: preview})
     return Exit.OK
 
 
@@ -112,13 +112,13 @@ def apply(file: Path, /, *, to: ClientOptions = TO) -> int:
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
-    wanted = read_endpoints(file)
+    requests = read_endpoints(file)
     with to.client() as client:
-        told = client.apply_endpoints(wanted)
+        previews = client.apply_endpoints(requests)
     if to.json:
-        print_json(wire.EndpointPreviews(endpoints=told))
+        print_json(wire.EndpointPreviews(endpoints=previews))
     else:
-        _show(told)
+        _show(previews)
     return Exit.OK
 
 
@@ -169,7 +169,7 @@ def pause(
             return _group_told(group, "paused", to)
         client.endpoint(name)  # what is a schedule but no endpoint is not meant
         client.pause_schedule(name, reason=reason, until=until)
-        return _told(client, name, "paused", to)
+        return _print_result(client, name, "paused", to)
 
 
 def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int:
@@ -189,7 +189,7 @@ def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int
             return _group_told(group, "resumed", to)
         client.endpoint(name)
         client.resume_schedule(name)
-        return _told(client, name, "resumed", to)
+        return _print_result(client, name, "resumed", to)
 
 
 def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -203,7 +203,7 @@ def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
     with to.client() as client:
         client.endpoint(name)
         client.reset_failures(name)
-        return _told(client, name, "failures reset", to)
+        return _print_result(client, name, "failures reset", to)
 
 
 def hint(
@@ -241,7 +241,7 @@ def hint(
     with to.client() as client:
         client.endpoint(name)
         client.hint(name, interval=every, at=at, ttl=ttl, reason=reason, cost=cost)
-        return _told(client, name, "hint taken", to)
+        return _print_result(client, name, "hint taken", to)
 
 
 def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -255,7 +255,7 @@ def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
     with to.client() as client:
         client.endpoint(name)
         client.clear_hints(name)
-        return _told(client, name, "hints cleared", to)
+        return _print_result(client, name, "hints cleared", to)
 
 
 def archive(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -268,7 +268,7 @@ def archive(name: str, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.archive_endpoint(name)
-        return _told(client, name, "archived", to)
+        return _print_result(client, name, "archived", to)
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -296,13 +296,13 @@ def _fired(name: str, to: ClientOptions, *, test: bool) -> int:
     return Exit.OK
 
 
-def _show(told: "dict[str, wire.EndpointPreview]") -> None:
+def _show(previews: "dict[str, wire.EndpointPreview]") -> None:
     from tickwork.cli.output import console, safe
 
     screen = console()
-    for name, one in told.items():
-        screen.print(f"{safe(name)}: {safe(one.says)}; {_next(one)}", soft_wrap=True)
-        for warning in one.warnings:
+    for name, preview in previews.items():
+        screen.print(f"{safe(name)}: {safe(preview.says)}; {_next(preview)}", soft_wrap=True)
+        for warning in preview.warnings:
             screen.print(f"  [yellow]{safe(warning.code)}[/] {safe(warning.text)}", soft_wrap=True)
 
 
@@ -316,19 +316,19 @@ def _group_told(group: str, what: str, to: ClientOptions) -> int:
     return Exit.OK
 
 
-def _told(client: "Client", name: str, what: str, to: ClientOptions) -> int:
+def _print_result(client: "Client", name: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe
 
-    one = client.endpoint(name)
+    endpoint = client.endpoint(name)
     if to.json:
-        print_json(one)
+        print_json(endpoint)
         return Exit.OK
-    console().print(f"{safe(name)}: {safe(what)}; {_next(one)}", soft_wrap=True)
+    console().print(f"{safe(name)}: {safe(what)}; {_next(endpoint)}", soft_wrap=True)
     return Exit.OK
 
 
-def _next(one: "wire.Endpoint | wire.EndpointPreview") -> str:
+def _next(endpoint: "wire.Endpoint | wire.EndpointPreview") -> str:
     from tickwork.cli.output import safe, when
 
-    why = f" ({safe(one.source)})" if one.source else ""
-    return (f"next {when(one.next_at)}" if one.next_at else "nothing is due") + why
+    why = f" ({safe(endpoint.source)})" if endpoint.source else ""
+    return (f"next {when(endpoint.next_at)}" if endpoint.next_at else "nothing is due") + why

@@ -19,11 +19,11 @@ def listed(*, to: ClientOptions = TO) -> int:
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = {name: tuple(dates) for name, dates in client.holidays().items()}
+        lists = {name: tuple(dates) for name, dates in client.holidays().items()}
     if to.json:
-        print_json(wire.Holidays(lists=found))
+        print_json(wire.Holidays(lists=lists))
         return Exit.OK
-    if not found:
+    if not lists:
         console(stderr=True).print("no lists of holidays; tickwork holidays put makes one")
         return Exit.OK
     rows = [
@@ -32,7 +32,7 @@ def listed(*, to: ClientOptions = TO) -> int:
             str(len(dates)),
             ", ".join(dates[:DATES_SHOWN]) + (" … (--json has all)" if len(dates) > DATES_SHOWN else ""),
         )
-        for name, dates in found.items()
+        for name, dates in lists.items()
     ]
     console().print(table(("list", ">dates", ""), rows))
     return Exit.OK
@@ -53,13 +53,13 @@ def put(name: str, /, *dates: str, to: ClientOptions = TO) -> int:
 
     if not dates:
         raise CommandExit(Exit.USAGE, "name dates, or a file that has them")
-    found = sorted({date for given in dates for date in _dates(given)})
+    days = sorted({date for given in dates for date in _dates(given)})
     with to.client() as client:
-        client.put_holidays(name, found)
+        client.put_holidays(name, days)
     if to.json:
-        print_json({"name": name, "dates": found})
+        print_json({"name": name, "dates": days})
     else:
-        console().print(f"{safe(name)}: {len(found)} dates", soft_wrap=True)
+        console().print(f"{safe(name)}: {len(days)} dates", soft_wrap=True)
     return Exit.OK
 
 
@@ -96,13 +96,13 @@ def zones(filter: str = "", /, *, to: ClientOptions = TO) -> int:  # noqa: A002 
 
     with to.client() as client:
         known = client.zones()
-    found = tuple(name for name in known.zones if filter.lower() in name.lower())
+    names = tuple(name for name in known.zones if filter.lower() in name.lower())
     if to.json:
-        print_json(wire.ZoneNames(zones=found, tzdata=known.tzdata))
+        print_json(wire.ZoneNames(zones=names, tzdata=known.tzdata))
         return Exit.OK
-    if not found:
+    if not names:
         raise CommandExit(Exit.NOT_FOUND, f"no zone of tzdata {known.tzdata} has {filter!r} in its name")
-    print("\n".join(found))
+    print("\n".join(names))
     return Exit.OK
 
 
@@ -114,10 +114,10 @@ def _dates(given: str) -> list[str]:
     if path.suffix in (".yaml", ".yml", ".json"):
         from tickwork.cli.commands.schedule_file import read_document
 
-        found = read_document(path)
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        document = read_document(path)
+        if not isinstance(document, list) or not all(isinstance(entry, str) for entry in document):
             raise CommandExit(Exit.REFUSED, f"{path}: it must be a list of dates such as 2026-12-25")
-        return found
+        return document
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

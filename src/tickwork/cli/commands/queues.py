@@ -17,14 +17,14 @@ def listed(*, to: ClientOptions = TO) -> int:
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(client.queues())
+        listing = tuple(client.queues())
     if to.json:
-        print_json(wire.Queues(queues=found))
+        print_json(wire.Queues(queues=listing))
         return Exit.OK
     rows = [
-        (safe(one.name), str(one.ready), str(one.running), "-" if one.limit is None else str(one.limit),
-         "[yellow]paused[/]" if one.paused else "")
-        for one in found
+        (safe(queue.name), str(queue.ready), str(queue.running), "-" if queue.limit is None else str(queue.limit),
+         "[yellow]paused[/]" if queue.paused else "")
+        for queue in listing
     ]  # fmt: skip
     console().print(table(("queue", ">ready", ">running", ">limit", ""), rows))
     return Exit.OK
@@ -61,7 +61,7 @@ def put(
     """
     with to.client() as client:
         client.put_queue(name, limit=limit, rate=rate, per=per, burst=burst, window=window)
-    return _told(name, "declared", to)
+    return _print_result(name, "declared", to)
 
 
 @queues.command
@@ -77,7 +77,7 @@ def pause(name: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.pause_queue(name, reason=reason)
-    return _told(name, "paused", to)
+    return _print_result(name, "paused", to)
 
 
 @queues.command
@@ -91,10 +91,10 @@ def resume(name: str, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.resume_queue(name)
-    return _told(name, "resumed", to)
+    return _print_result(name, "resumed", to)
 
 
-def _told(name: str, what: str, to: ClientOptions) -> int:
+def _print_result(name: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe
 
     if to.json:

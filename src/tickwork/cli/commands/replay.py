@@ -69,15 +69,15 @@ def replay(
     if data is None and from_ is None and save is None and partition is None:
         data = to.folder(None)
     if data is not None:
-        return _told(asyncio.run(_of_folder(data, quiet=to.json)), to)
+        return _print_result(asyncio.run(_of_folder(data, quiet=to.json)), to)
     if from_ is not None:
-        return _told(_of_file(from_, quiet=to.json), to)
+        return _print_result(_of_file(from_, quiet=to.json), to)
     with to.client() as client:
         places = partitions(client) if partition is None else [partition]
         if save is not None and len(places) > 1:
             raise CommandExit(Exit.USAGE, "--save keeps one journal: say which with --partition")
         alone = partition is None and len(places) == 1
-        return max(_told(_of_server(client, save, None if alone else index, to), to) for index in places)
+        return max(_print_result(_of_server(client, save, None if alone else index, to), to) for index in places)
 
 
 def partitions(client: "Client") -> list[int]:
@@ -93,7 +93,7 @@ def partitions(client: "Client") -> list[int]:
         return [PARTITION]
 
 
-def _told(replayed: Replayed, to: ClientOptions) -> int:
+def _print_result(replayed: Replayed, to: ClientOptions) -> int:
     from tickwork.cli.exit_codes import tell
     from tickwork.cli.output import print_json
 
@@ -204,15 +204,16 @@ def _reproduced(data: bytes) -> Replayed:
     from tickwork.system.zone_data import load_zones
 
     made = reproduction.read(data)
-    found = reproduction.run(made, load_zones())
+    outcome = reproduction.run(made, load_zones())
     enough = ", ".join(
-        f"{place} {type(one).__name__}" for place, one in zip(found.inputs, reproduction.inputs_of(made), strict=False)
+        f"{position} {type(entry).__name__}"
+        for position, entry in zip(outcome.inputs, reproduction.inputs_of(made), strict=False)
     )
-    detail = f"seq {found.seq}: {found.text}; inputs that are enough: {enough or 'none'}" if found.differs else ""
-    if found.differs and not found.still:
+    detail = f"seq {outcome.seq}: {outcome.text}; inputs that are enough: {enough or 'none'}" if outcome.differs else ""
+    if outcome.differs and not outcome.still:
         detail += " (with those alone it is equal)"
     return Replayed(
-        rows=0, decided=0, folded=0, seq=found.seq, hash=made.row.hash.hex(), equal=not found.differs, detail=detail
+        rows=0, decided=0, folded=0, seq=outcome.seq, hash=made.row.hash.hex(), equal=not outcome.differs, detail=detail
     )
 
 
@@ -221,14 +222,14 @@ def _of_server(client: "Client", save: Path | None, partition: int | None, to: C
     total = client.status().seq if partition is None else client.partition(partition).seq
     with closing(streamed(client.address, path)) as pieces:
         if save is None:
-            found = _judged(pieces, total=total, quiet=to.json)
+            replayed = _judged(pieces, total=total, quiet=to.json)
         else:
             try:
                 with save.open("xb") as file:
-                    found = _judged(_kept(pieces, file), total=total, quiet=to.json)
+                    replayed = _judged(_kept(pieces, file), total=total, quiet=to.json)
             except OSError as error:
                 raise CommandExit(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
-    return msgspec.structs.replace(found, partition=partition)
+    return msgspec.structs.replace(replayed, partition=partition)
 
 
 def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -> Generator[bytes, None, None]:

@@ -192,18 +192,18 @@ def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _in_private(app: str, command: SubmitCommand, found: "Settings", *, as_json: bool) -> int:
+def _in_private(app: str, command: SubmitCommand, chosen: "Settings", *, as_json: bool) -> int:
     from tickwork.sdk.client.client import Client
 
-    with private(found, app) as server, Client(server.address, token=server.token) as client:
+    with private(chosen, app) as server, Client(server.address, token=server.token) as client:
         run_id = command.submit(client)
         try:
             return _follow(client, run_id, as_json=as_json, alone=True)
         except CommandExit as ended:
             if ended.code != Exit.INTERRUPTED:
                 raise
-            tell(f"interrupted; the run {run_id} stays in {found.folder} and goes on with: tickwork dev {app}")
-            tell(f"running tasks have {found.grace_s:g} s to end (Ctrl-C again: at once)")
+            tell(f"interrupted; the run {run_id} stays in {chosen.folder} and goes on with: tickwork dev {app}")
+            tell(f"running tasks have {chosen.grace_s:g} s to end (Ctrl-C again: at once)")
             raise CommandExit(Exit.INTERRUPTED) from None
 
 

@@ -45,19 +45,19 @@ def runs(
     from tickwork.protocol import http_models as wire
 
     with to.reader(to.folder(data)) as client:
-        found = tuple(islice(client.list(workflow, state=state, page_size=min(limit, 500)), limit))
+        page = tuple(islice(client.list(workflow, state=state, page_size=min(limit, 500)), limit))
     if to.json:
-        print_json(wire.Page(runs=found))
+        print_json(wire.Page(runs=page))
         return Exit.OK
     screen = console()
-    if not found:
+    if not page:
         console(stderr=True).print("no runs" if not (workflow or state) else "no such runs")
         return Exit.OK
     rows = [
-        (safe(one.id), safe(one.workflow), tinted(one.state), when(one.submitted_at),
-         f"{one.tasks_ended}/{one.tasks_total}", took(one.started_at, one.ended_at),
-         safe(_first_line(one.error or one.reason)))
-        for one in found
+        (safe(run.id), safe(run.workflow), tinted(run.state), when(run.submitted_at),
+         f"{run.tasks_ended}/{run.tasks_total}", took(run.started_at, run.ended_at),
+         safe(_first_line(run.error or run.reason)))
+        for run in page
     ]  # fmt: skip
     columns = ("=run", "workflow", "state", "submitted", ">tasks", ">time", "")
     shown = len(columns) if screen.width >= WIDE else 4
@@ -117,8 +117,8 @@ def logs(
     lines: list[wire.LogLine] = []
     folder = to.folder(data)
     live = follow and folder is None  # nothing is to come where no server runs
-    with to.reader(folder) as client, closing(_lines(client.logs(run, follow=live), node)) as found:
-        for line in found:
+    with to.reader(folder) as client, closing(_lines(client.logs(run, follow=live), node)) as output:
+        for line in output:
             if not to.json:
                 colour = "red" if line.stream == "stderr" else "default"
                 head = f"[dim]{when(line.at)} {safe(line.node)}#{line.attempt}[/]"

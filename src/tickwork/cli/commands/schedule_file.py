@@ -32,8 +32,8 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package ships no ty
         twice = sorted({str(name) for name in names if names.count(name) > 1})
         if twice:
             raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} stands twice", node.start_mark)
-        found: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        return found
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -43,10 +43,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_schedules(path: Path) -> ScheduleFile:
-    found = read_document(path)
-    if not isinstance(found, dict):
+    document = read_document(path)
+    if not isinstance(document, dict):
         raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from a schedule's name to its terms")
-    whole = found if isinstance(found.get("schedules", None), dict) else {"schedules": found}
+    whole = document if isinstance(document.get("schedules", None), dict) else {"schedules": document}
     if "workflow" in whole["schedules"]:
         raise CommandExit(
             Exit.REFUSED, f"{path}: this is one schedule without its name; write NAME: and indent the rest"
@@ -54,8 +54,8 @@ def read_schedules(path: Path) -> ScheduleFile:
     try:
         return msgspec.convert(whole, ScheduleFile)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$")
-        where = _named(place.strip(".`"), whole)
+        message, _, path_in_file = str(error).partition(" - at `$")
+        where = _named(path_in_file.strip(".`"), whole)
         raise CommandExit(Exit.REFUSED, f"{path}: {where}{': ' if where else ''}{message}") from None
 
 
@@ -91,13 +91,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _named(place: str, whole: dict[str, Any]) -> str:
+def _named(path_in_file: str, whole: dict[str, Any]) -> str:
     """`schedules[...].cron` says nothing of which: the first entry that cannot be read alone is the one."""
-    if not place.startswith("schedules[...]"):
-        return place
-    for name, one in whole["schedules"].items():
+    if not path_in_file.startswith("schedules[...]"):
+        return path_in_file
+    for name, fields in whole["schedules"].items():
         try:
-            msgspec.convert(one, ScheduleRequest)
+            msgspec.convert(fields, ScheduleRequest)
         except msgspec.ValidationError:
-            return f"schedules.{name}{place.removeprefix('schedules[...]')}"
-    return place
+            return f"schedules.{name}{path_in_file.removeprefix('schedules[...]')}"
+    return path_in_file

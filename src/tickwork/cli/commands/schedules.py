@@ -62,18 +62,18 @@ def listed(
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(client.schedules(group=group, archived=archived))
+        page = tuple(client.schedules(group=group, archived=archived))
     if to.json:
-        print_json(wire.Schedules(schedules=found))
+        print_json(wire.Schedules(schedules=page))
         return Exit.OK
-    if not found:
+    if not page:
         where = " in the archive" if archived else f" in the group {safe(group)}" if group else ""
         console(stderr=True).print(f"no schedules{where}; tickwork schedules put makes one")
         return Exit.OK
     rows = [
-        (safe(one.name), safe(one.workflow), safe(_times(one)), until(one.next_at), ago(one.last_fired_at),
-         ago(one.last_success_at), f"{one.fates.ran}/{one.fates.skipped}/{one.fates.missed}", _state(one))
-        for one in found
+        (safe(item.name), safe(item.workflow), safe(_times(item)), until(item.next_at), ago(item.last_fired_at),
+         ago(item.last_success_at), f"{item.fates.ran}/{item.fates.skipped}/{item.fates.missed}", _state(item))
+        for item in page
     ]  # fmt: skip
     columns = ("schedule", "workflow", "times", "next", "last fired", "last success", ">ran/skipped/missed", "state")
     console().print(table(columns, rows))
@@ -92,12 +92,12 @@ def show(name: str, /, *, to: ClientOptions = TO) -> int:
     from tickwork.cli.output import console, print_json
 
     with to.client() as client:
-        one = client.schedule(name)
+        schedule = client.schedule(name)
         if to.json:
-            print_json(one)
+            print_json(schedule)
             return Exit.OK
         times = tuple(client.upcoming(days=DAYS_MAX, schedule=name, limit=TIMES_SHOWN))
-    console().print(_tree(one, times))
+    console().print(_tree(schedule, times))
     return Exit.OK
 
 
@@ -119,21 +119,21 @@ def upcoming(*, days: int = 30, schedule: str = "", to: ClientOptions = TO) -> i
     if not 1 <= days <= DAYS_MAX:
         raise CommandExit(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
     with to.client() as client:
-        found = tuple(client.upcoming(days=days, schedule=schedule, limit=None if to.json else ROWS_MAX))
+        occurrences = tuple(client.upcoming(days=days, schedule=schedule, limit=None if to.json else ROWS_MAX))
     if to.json:
-        print_json(wire.Upcoming(occurrences=found))
+        print_json(wire.Upcoming(occurrences=occurrences))
         return Exit.OK
-    if not found:
+    if not occurrences:
         console(stderr=True).print(f"nothing is expected within {days} days")
         return Exit.OK
     rows, before = [], ""
-    for one in found:
-        today = day(one.utc)
-        rows.append((f"[bold]{today}[/]" if today != before else "", clock(one.utc), safe(one.schedule), one.local))
+    for item in occurrences:
+        today = day(item.utc)
+        rows.append((f"[bold]{today}[/]" if today != before else "", clock(item.utc), safe(item.schedule), item.local))
         before = today
     console().print(table(("day", "time", "schedule", "in its zone"), rows))
-    if len(found) == ROWS_MAX:
-        until_ = f"{day(found[-1].utc)} {clock(found[-1].utc)}"
+    if len(occurrences) == ROWS_MAX:
+        until_ = f"{day(occurrences[-1].utc)} {clock(occurrences[-1].utc)}"
         text = f"these are the first {ROWS_MAX}, until {until_}; --json has all, --schedule those of one"
         console(stderr=True).print(text, soft_wrap=True)
     return Exit.OK
@@ -261,8 +261,8 @@ def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:
         f"at least {governed.min} apart" if governed.min else "",
         f"at most {governed.max}" if governed.max else "",
     ]
-    said = ", ".join(filter(None, limits))
-    branch = tree.add(f"Governor: by {safe(governed.source) or 'nothing yet'}" + (f" ({said})" if said else ""))
+    bounds = ", ".join(filter(None, limits))
+    branch = tree.add(f"Governor: by {safe(governed.source) or 'nothing yet'}" + (f" ({bounds})" if bounds else ""))
     for source, at in governed.candidates:
         chosen = " [green]chosen[/]" if source == governed.source else ""
         branch.add(f"candidate {safe(source)} {until(at)}{chosen}")
@@ -270,8 +270,8 @@ def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:
         branch.add(f"{governed.failures} failures in a row")
     hints = governed.hints
     if hints is not None:
-        said = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",
+        rhythm = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",
                                           f"at {when(hints.at)}" if hints.at else "")))  # fmt: skip
         why = f": {safe(hints.reason)}" if hints.reason else ""
         cost = f", cost {hints.cost}" if hints.cost else ""
-        branch.add(f"hint {said} by {safe(hints.by)}{why} (expires {until(hints.expires_at)}{cost})")
+        branch.add(f"hint {rhythm} by {safe(hints.by)}{why} (expires {until(hints.expires_at)}{cost})")

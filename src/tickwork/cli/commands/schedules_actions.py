@@ -52,7 +52,7 @@ def pause(
             client.pause_group(group, reason=reason)
             return _group_told(group, "paused", to)
         client.pause_schedule(name, reason=reason, until=until)
-        return _told(client, name, "paused", to)
+        return _print_result(client, name, "paused", to)
 
 
 def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int:
@@ -71,7 +71,7 @@ def resume(name: str = "", /, *, group: str = "", to: ClientOptions = TO) -> int
             client.resume_group(group)
             return _group_told(group, "resumed", to)
         client.resume_schedule(name)
-        return _told(client, name, "resumed", to)
+        return _print_result(client, name, "resumed", to)
 
 
 def archive(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -84,7 +84,7 @@ def archive(name: str, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.archive_schedule(name)
-        return _told(client, name, "archived", to)
+        return _print_result(client, name, "archived", to)
 
 
 def restore(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -97,7 +97,7 @@ def restore(name: str, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.restore_schedule(name)
-        return _told(client, name, "restored", to)
+        return _print_result(client, name, "restored", to)
 
 
 def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -110,7 +110,7 @@ def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.reset_failures(name)
-        return _told(client, name, "failures reset", to)
+        return _print_result(client, name, "failures reset", to)
 
 
 def trigger(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -169,7 +169,7 @@ def hint(
         )
     with to.client() as client:
         client.hint(name, interval=every, at=at, ttl=ttl, reason=reason, cost=cost)
-        return _told(client, name, "hint taken", to)
+        return _print_result(client, name, "hint taken", to)
 
 
 def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
@@ -182,7 +182,7 @@ def clear_hints(name: str, /, *, to: ClientOptions = TO) -> int:
     """
     with to.client() as client:
         client.clear_hints(name)
-        return _told(client, name, "hints cleared", to)
+        return _print_result(client, name, "hints cleared", to)
 
 
 def _one_of(name: str, group: str) -> None:
@@ -213,16 +213,16 @@ def _group_told(group: str, what: str, to: ClientOptions) -> int:
     return Exit.OK
 
 
-def _told(client: "Client", name: str, what: str, to: ClientOptions) -> int:
+def _print_result(client: "Client", name: str, what: str, to: ClientOptions) -> int:
     from tickwork.cli.output import console, print_json, safe, until
 
-    one = client.schedule(name)
+    schedule = client.schedule(name)
     if to.json:
-        print_json(one)
+        print_json(schedule)
         return Exit.OK
-    by = f" ({one.governed.source})" if one.governed is not None and one.governed.source else ""
-    rest = f"next {until(one.next_at)}{safe(by)}" if one.next_at else "nothing is due"
-    if one.paused_until and not one.next_at:
-        rest = f"goes on {until(one.paused_until)}"
+    by = f" ({schedule.governed.source})" if schedule.governed is not None and schedule.governed.source else ""
+    rest = f"next {until(schedule.next_at)}{safe(by)}" if schedule.next_at else "nothing is due"
+    if schedule.paused_until and not schedule.next_at:
+        rest = f"goes on {until(schedule.paused_until)}"
     console().print(f"{safe(name)}: {safe(what)}; {rest}", soft_wrap=True)
     return Exit.OK

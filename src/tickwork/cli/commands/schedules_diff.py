@@ -66,10 +66,10 @@ def diff(
     sides = (before, old_zones), (after, new_zones)
     first, second = (expected(side, zones, from_ms, from_ms + days * DAY_MS) for side, zones in sides)
     diffs: list[OccurrenceDiff] = []
-    for one in difference(first, second):
-        side, zones = sides[0] if one.sign == "-" else sides[1]
-        local = in_zone(zones.get(side.schedules[one.key].timezone), one.at_ms)
-        diffs.append(OccurrenceDiff(sign=one.sign, schedule=one.key, utc=instant_text(one.at_ms), local=local))
+    for change in difference(first, second):
+        side, zones = sides[0] if change.sign == "-" else sides[1]
+        local = in_zone(zones.get(side.schedules[change.key].timezone), change.at_ms)
+        diffs.append(OccurrenceDiff(sign=change.sign, schedule=change.key, utc=instant_text(change.at_ms), local=local))
     versions = (old_zones.version, new_zones.version)
     if to.json:
         print_json({"days": days, "tzdata": versions, "differences": diffs})
@@ -87,11 +87,11 @@ def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> 
 
     holidays = {name: frozenset(dates) for name, dates in side.holidays.items()}
     streams = []
-    for name, wanted in sorted(side.schedules.items()):
+    for name, request in sorted(side.schedules.items()):
         with in_words(f"schedules.{name}"):
-            when = anchored(when_of(wanted), None, from_ms)  # as if it were put at the beginning of the window
+            when = anchored(when_of(request), None, from_ms)  # as if it were put at the beginning of the window
             rhythm = compile_when(when, zones, holidays, f"{TENANT}/{name}", path="when")
-        streams.append(_stream(name, rhythm, from_ms, to_ms, wanted.max_runs or None))
+        streams.append(_stream(name, rhythm, from_ms, to_ms, request.max_runs or None))
     return ((name, at_ms) for at_ms, name in heapq.merge(*streams))
 
 
@@ -112,8 +112,8 @@ def _sides(files: tuple[Path, ...], tzdata: Path | None, ours: "Zones", to: Clie
         return tuple((read_schedules(path), ours) for path in files)
     if len(files) > 1:
         raise CommandExit(Exit.USAGE, "with --tzdata name one file, or none for the schedules of the server")
-    one = read_schedules(files[0]) if files else _live(to)
-    return (one, read_zones(tzdata)), (one, ours)
+    schedules = read_schedules(files[0]) if files else _live(to)
+    return (schedules, read_zones(tzdata)), (schedules, ours)
 
 
 def _live(to: ClientOptions) -> "ScheduleFile":
@@ -125,19 +125,19 @@ def _live(to: ClientOptions) -> "ScheduleFile":
     from tickwork.protocol.http_models import ScheduleRequest
 
     screen = console(stderr=True)
-    found: dict[str, ScheduleRequest] = {}
+    requests: dict[str, ScheduleRequest] = {}
     with to.client() as client:
         every = {schedule.name: schedule for schedule in client.schedules() if schedule.governed is None}
         quiet = to.json or not screen.is_terminal
         for name in track(list(every), "schedules", console=screen, transient=True, disable=quiet):
-            request, one = client.schedule(name).request, every[name]
+            request, shown = client.schedule(name).request, every[name]
             if request is not None and request.max_runs:
-                left = request.max_runs - one.fired - one.buffered
+                left = request.max_runs - shown.fired - shown.buffered
                 request = msgspec.structs.replace(request, max_runs=left) if left > 0 else None
             if request is not None:
-                found[name] = request
+                requests[name] = request
         lists: Mapping[str, tuple[str, ...]] = client.holidays()
-    return ScheduleFile(schedules=found, holidays=dict(lists))
+    return ScheduleFile(schedules=requests, holidays=dict(lists))
 
 
 def read_zones(folder: Path) -> "Zones":
@@ -171,8 +171,13 @@ def _show(diffs: list[OccurrenceDiff], days: int, versions: tuple[str, str]) -> 
         console(stderr=True).print(f"the same for {days} days{safe(about)}")
         return
     rows = [
-        (f"[{'red' if one.sign == '-' else 'green'}]{one.sign}[/]", safe(one.schedule), safe(one.local), one.utc)
-        for one in diffs
+        (
+            f"[{'red' if change.sign == '-' else 'green'}]{change.sign}[/]",
+            safe(change.schedule),
+            safe(change.local),
+            change.utc,
+        )
+        for change in diffs
     ]
     console().print(table(("", "schedule", "in its zone", "UTC"), rows))
     console(stderr=True).print(f"{len(diffs)} occurrences differ within {days} days{safe(about)}")

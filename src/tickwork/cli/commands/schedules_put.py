@@ -108,8 +108,8 @@ class ScheduleOptions:
             fields["context"] = read_value(self.context)
         if self.governed or self.min or self.max:
             fields["governor"] = GovernorRequest(min=self.min or "", max=self.max or "")
-        said = [name for name in ("cron", "every", "at", "rrule") if name in fields]
-        if len(said) != 1:
+        rhythms = [name for name in ("cron", "every", "at", "rrule") if name in fields]
+        if len(rhythms) != 1:
             raise CommandExit(Exit.USAGE, "say when, with one of --cron, --every, --at and --rrule")
         return fields
 
@@ -140,7 +140,7 @@ def put(
     given = terms.given()
     with to.client() as client:
         make = client.create_schedule if new else client.put_schedule
-        return _told(name, make(name, workflow, **given), to, done=True, governed="governor" in given)
+        return _print_preview(name, make(name, workflow, **given), to, done=True, governed="governor" in given)
 
 
 def preview(name: str = "", /, *, workflow: str = "", terms: ScheduleOptions = TERMS, to: ClientOptions = TO) -> int:
@@ -155,8 +155,8 @@ def preview(name: str = "", /, *, workflow: str = "", terms: ScheduleOptions = T
     """
     given = terms.given()
     with to.client() as client:
-        told = client.preview_schedule(workflow, name=name, **given)
-    return _told(name, told, to, done=False, governed="governor" in given)
+        answer = client.preview_schedule(workflow, name=name, **given)
+    return _print_preview(name, answer, to, done=False, governed="governor" in given)
 
 
 def apply(
@@ -182,43 +182,43 @@ def apply(
     from tickwork.cli.commands.schedule_file import read_schedules
     from tickwork.cli.output import console, print_json
 
-    found = read_schedules(file)
-    owner = owner or found.owner
+    document = read_schedules(file)
+    owner = owner or document.owner
     if not owner:
         raise CommandExit(
             Exit.USAGE, "say whose schedules these are, with --owner; what that owner has beside them is removed"
         )
     with to.client() as client:
-        _check_holidays(client, found.holidays)
-        changes = _changes(client, owner, found.schedules)
+        _check_holidays(client, document.holidays)
+        changes = _changes(client, owner, document.schedules)
         if not to.json:
             console(stderr=not dry_run).print("\n".join(_lines(changes)) or "nothing changes", soft_wrap=True)
-        client.apply_schedules(owner, found.schedules, dry_run=dry_run)
+        client.apply_schedules(owner, document.schedules, dry_run=dry_run)
     if to.json:
         print_json({"owner": owner, "dry_run": dry_run, **changes})
     elif not dry_run:
-        console().print(f"applied: {len(found.schedules)} schedules of {owner}", soft_wrap=True, markup=False)
+        console().print(f"applied: {len(document.schedules)} schedules of {owner}", soft_wrap=True, markup=False)
     return Exit.OK
 
 
-def _told(name: str, told: "wire.SchedulePreview", to: ClientOptions, *, done: bool, governed: bool) -> int:
+def _print_preview(name: str, preview: "wire.SchedulePreview", to: ClientOptions, *, done: bool, governed: bool) -> int:
     from tickwork.cli.output import console, print_json, safe, table, until
 
     if to.json:
-        print_json(told)
+        print_json(preview)
         return Exit.OK
     screen = console()
-    screen.print(f"{safe(name) + ': ' if name else ''}{safe(told.says)}", soft_wrap=True)
-    if told.next:
+    screen.print(f"{safe(name) + ': ' if name else ''}{safe(preview.says)}", soft_wrap=True)
+    if preview.next:
         screen.print(
-            table(("in its zone", "UTC", "here"), [(safe(x.local), safe(x.utc), until(x.utc)) for x in told.next])
+            table(("in its zone", "UTC", "here"), [(safe(x.local), safe(x.utc), until(x.utc)) for x in preview.next])
         )
-    for warning in told.warnings:
+    for warning in preview.warnings:
         screen.print(f"[yellow]warning[/] {safe(warning.text)}", soft_wrap=True)
     if governed:
         screen.print("[dim]these are its times without the Governor, which decides after each run[/]")
     if not done:
-        screen.print(f"[dim]nothing was made; times by tzdata {safe(told.tzdata)}[/]")
+        screen.print(f"[dim]nothing was made; times by tzdata {safe(preview.tzdata)}[/]")
     return Exit.OK
 
 
@@ -232,7 +232,7 @@ def _check_holidays(client: "Client", lists: "dict[str, tuple[str, ...]]") -> No
             )
 
 
-def _changes(client: "Client", owner: str, wanted: "dict[str, wire.ScheduleRequest]") -> dict[str, Any]:
+def _changes(client: "Client", owner: str, requests: "dict[str, wire.ScheduleRequest]") -> dict[str, Any]:
     """Names that are added and removed, and of those that change, what."""
     from tickwork.core.base.errors import Refused
 
@@ -244,7 +244,7 @@ def _changes(client: "Client", owner: str, wanted: "dict[str, wire.ScheduleReque
     ]
     added: list[str] = []
     changed: dict[str, dict[str, tuple[Any, Any]]] = {}
-    for name, one in sorted(wanted.items()):
+    for name, request in sorted(requests.items()):
         try:
             live = client.schedule(name)
         except Refused as refused:
@@ -252,26 +252,26 @@ def _changes(client: "Client", owner: str, wanted: "dict[str, wire.ScheduleReque
                 raise
             added.append(name)
             continue
-        fields = _differing(live, one, owner)
+        fields = _differing(live, request, owner)
         if fields:
             changed[name] = fields
-    return {"added": added, "changed": changed, "removed": sorted(name for name in owned if name not in wanted)}
+    return {"added": added, "changed": changed, "removed": sorted(name for name in owned if name not in requests)}
 
 
 def _differing(live: "wire.Schedule", request: "wire.ScheduleRequest", owner: str) -> dict[str, tuple[Any, Any]]:
     """By field, what is and what is wanted, both written in one way."""
     assert live.request is not None
     before, after = live.request, _in_one_way(request)
-    found = {
+    differing = {
         name: (getattr(before, name), getattr(after, name))
         for name in after.__struct_fields__
         if getattr(before, name) != getattr(after, name)
     }
     if not after.anchor and (before.every, before.rrule) == (after.every, after.rrule):
-        found.pop("anchor", None)  # an edit of other things leaves it where it is
+        differing.pop("anchor", None)  # an edit of other things leaves it where it is
     if live.owner != owner:
-        found["owner"] = (live.owner, owner)
-    return found
+        differing["owner"] = (live.owner, owner)
+    return differing
 
 
 def _in_one_way(request: "wire.ScheduleRequest") -> "wire.ScheduleRequest":
@@ -298,8 +298,8 @@ def _lines(changes: dict[str, Any]) -> list[str]:
 
     lines = [f"[green]+ {safe(name)}[/]" for name in changes["added"]]
     for name, fields in changes["changed"].items():
-        said = "; ".join(f"{field} {_short(old)} -> {_short(new)}" for field, (old, new) in fields.items())
-        lines.append(f"[yellow]~ {safe(name)}[/] {said}")
+        edits = "; ".join(f"{field} {_short(old)} -> {_short(new)}" for field, (old, new) in fields.items())
+        lines.append(f"[yellow]~ {safe(name)}[/] {edits}")
     return lines + [f"[red]- {safe(name)}[/]" for name in changes["removed"]]
 
 

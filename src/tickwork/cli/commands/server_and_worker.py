@@ -37,41 +37,41 @@ def server(*, options: ServerOptions = PLACE, crowd: ClusterOptions = CROWD) -> 
     from tickwork.compose.worker_process import end_with_parent
 
     def ready(_engine: "Engine", address: str) -> None:
-        _say(f"tickwork server: {address} (data in {found.folder})")
+        _say(f"tickwork server: {address} (data in {chosen.folder})")
 
     def joined(node: "Node", address: str) -> None:
         owned = f"{len(node.engines)} of {node.partitions} partitions"
         _say(f"tickwork server: {address} (node {node.member.node}, {owned} so far)")
 
-    found = settings(options.flags(), crowd.flags())
-    if not 1 <= found.server_processes <= PROCESSES_MAX:
+    chosen = settings(options.flags(), crowd.flags())
+    if not 1 <= chosen.server_processes <= PROCESSES_MAX:
         raise CommandExit(Exit.SETTINGS, f"--processes: 1 to {PROCESSES_MAX:,}")
-    if not found.store:
-        if found.server_processes > 1:
+    if not chosen.store:
+        if chosen.server_processes > 1:
             raise CommandExit(Exit.SETTINGS, "--processes needs a store that processes share: --store postgresql://…")
-        if found.role != "all":
+        if chosen.role != "all":
             raise CommandExit(Exit.SETTINGS, "--role needs a store that nodes share: --store postgresql://…")
-        run_loop(serve(found, ready=ready))
+        run_loop(serve(chosen, ready=ready))
         return 0
-    if found.server_processes > 1:
-        return _several(found)
+    if chosen.server_processes > 1:
+        return _several(chosen)
     end_with_parent()
-    run_loop(serve_node(found, ready=joined))
+    run_loop(serve_node(chosen, ready=joined))
     return 0
 
 
-def _several(found: "Settings") -> int:
+def _several(chosen: "Settings") -> int:
     from tickwork.api.server import listen
     from tickwork.cli.exit_codes import tell
     from tickwork.compose.cluster import NodeProcesses, child_environment, command_of
     from tickwork.compose.local_protection import announced, protected
 
-    if not found.port:
+    if not chosen.port:
         raise CommandExit(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
     # They share it with whoever shares it, also with another server: whether it is free is seen before.
-    listen(found.host, found.port).close()
-    own = protected(found)
-    with announced(found, own, (found.host, found.port), tell=tell):
+    listen(chosen.host, chosen.port).close()
+    own = protected(chosen)
+    with announced(chosen, own, (chosen.host, chosen.port), tell=tell):
         return NodeProcesses(
             command_of(), own.server_processes, env=child_environment(own, os.environ), tell=tell
         ).run()
@@ -103,15 +103,15 @@ def worker(
     end_with_parent()
 
     def ready(agent: "Agent") -> None:
-        _say(f"tickwork worker {agent.name}: serves {app or 'requests'} for {found.address}")
+        _say(f"tickwork worker {agent.name}: serves {app or 'requests'} for {chosen.address}")
         if agent.version and agent.latest and agent.version != agent.latest:
             _say(
                 f"warning: this is version {agent.version} of {agent.application}, the latest is {agent.latest}: "
                 f"schedules and new runs follow that one. To change it: tickwork versions set-latest {agent.version}"
             )
 
-    found = settings({"worker": name, "url": url}, hands.flags())
-    run_loop(work(found, str(app), ready=ready))
+    chosen = settings({"worker": name, "url": url}, hands.flags())
+    run_loop(work(chosen, str(app), ready=ready))
     return 0
 
 

@@ -35,14 +35,14 @@ def workflows(*, to: ClientOptions = TO) -> int:
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(client.workflows())
+        listing = tuple(client.workflows())
     if to.json:
-        print_json(wire.Workflows(workflows=found))
+        print_json(wire.Workflows(workflows=listing))
         return Exit.OK
     rows = [
-        (safe(one.name), str(one.versions), f"{safe(one.definition[:19])}…", safe(", ".join(one.schedules)),
-         "[yellow]paused[/]" if one.paused else "", safe(one.description))
-        for one in found
+        (safe(flow.name), str(flow.versions), f"{safe(flow.definition[:19])}…", safe(", ".join(flow.schedules)),
+         "[yellow]paused[/]" if flow.paused else "", safe(flow.description))
+        for flow in listing
     ]  # fmt: skip
     console().print(table(("workflow", ">versions", "definition", "schedules", "", ""), rows))
     return Exit.OK
@@ -55,16 +55,16 @@ def workers(*, to: ClientOptions = TO) -> int:
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        found = tuple(client.workers())
+        listing = tuple(client.workers())
     if to.json:
-        print_json(wire.Workers(workers=found))
+        print_json(wire.Workers(workers=listing))
         return Exit.OK
     rows = [
-        (safe(one.id), safe(", ".join(one.queues)),
-         safe(", ".join(f"{k}={v}" for k, v in sorted(one.labels.items()) if k != PIN_LABEL)),
-         safe(one.version) + (" [yellow]not the latest[/]" if one.latest is False else ""),
-         f"{one.running}/{one.credit}", when(one.last_heard_at), safe(one.host), str(one.pid or "-"))
-        for one in found
+        (safe(worker.id), safe(", ".join(worker.queues)),
+         safe(", ".join(f"{k}={v}" for k, v in sorted(worker.labels.items()) if k != PIN_LABEL)),
+         safe(worker.version) + (" [yellow]not the latest[/]" if worker.latest is False else ""),
+         f"{worker.running}/{worker.credit}", when(worker.last_heard_at), safe(worker.host), str(worker.pid or "-"))
+        for worker in listing
     ]  # fmt: skip
     console().print(table(("worker", "queues", "labels", "version", ">running", "heard", "host", ">pid"), rows))
     return Exit.OK
@@ -75,28 +75,30 @@ def status(*, to: ClientOptions = TO) -> int:
     from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
-        found = client.status()
+        report = client.status()
     if to.json:
-        print_json(found)
+        print_json(report)
         return Exit.OK
     screen = console()
-    state = "[green]accepting[/]" if found.accepting else "[red]not accepting[/]"
-    ended = ", ".join(f"{count} {state}" for state, count in sorted(found.runs.items())) or "none ended"
-    screen.print(f"tickwork {safe(found.version)} at {safe(client.address.url)}: {state}", soft_wrap=True)
-    screen.print(f"runs     {found.live_runs} live; {safe(ended)}")
-    screen.print(f"tasks    {found.live_tasks} live, {found.ready} ready, {found.running} running")
-    screen.print(f"workers  {found.workers}")
-    if found.schedules:
-        fates = ", ".join(f"{count} {name}" for name, count in found.occurrences.items()) or "nothing expected yet"
-        wrong = f"; [red]{found.ledger_differences} differences[/]" if found.ledger_differences else ""
-        screen.print(f"ledger   {found.schedules} schedules: {safe(fates)}{wrong}", soft_wrap=True)
-    screen.print(f"journal  seq {found.seq}, rows through {found.watermark}, tick {found.tick}, epoch {found.epoch}")
-    if found.clock is not None and found.clock.description:
-        screen.print(f"[yellow]clock[/]    {safe(found.clock.description)}", soft_wrap=True)
-    if found.dispatch_held:
-        screen.print(f"[red]held[/]     nothing is given to workers: {safe(found.dispatch_held)}")
-    if len(found.alerts) > ALERTS_SHOWN:
-        screen.print(f"alerts   {len(found.alerts)}, the last {ALERTS_SHOWN} of them (--json has all)")
-    for alert in found.alerts[-ALERTS_SHOWN:]:
+    state = "[green]accepting[/]" if report.accepting else "[red]not accepting[/]"
+    ended = ", ".join(f"{count} {state}" for state, count in sorted(report.runs.items())) or "none ended"
+    screen.print(f"tickwork {safe(report.version)} at {safe(client.address.url)}: {state}", soft_wrap=True)
+    screen.print(f"runs     {report.live_runs} live; {safe(ended)}")
+    screen.print(f"tasks    {report.live_tasks} live, {report.ready} ready, {report.running} running")
+    screen.print(f"workers  {report.workers}")
+    if report.schedules:
+        fates = ", ".join(f"{count} {name}" for name, count in report.occurrences.items()) or "nothing expected yet"
+        wrong = f"; [red]{report.ledger_differences} differences[/]" if report.ledger_differences else ""
+        screen.print(f"ledger   {report.schedules} schedules: {safe(fates)}{wrong}", soft_wrap=True)
+    screen.print(
+        f"journal  seq {report.seq}, rows through {report.watermark}, tick {report.tick}, epoch {report.epoch}"
+    )
+    if report.clock is not None and report.clock.description:
+        screen.print(f"[yellow]clock[/]    {safe(report.clock.description)}", soft_wrap=True)
+    if report.dispatch_held:
+        screen.print(f"[red]held[/]     nothing is given to workers: {safe(report.dispatch_held)}")
+    if len(report.alerts) > ALERTS_SHOWN:
+        screen.print(f"alerts   {len(report.alerts)}, the last {ALERTS_SHOWN} of them (--json has all)")
+    for alert in report.alerts[-ALERTS_SHOWN:]:
         screen.print(f"[yellow]alert[/]    {safe(alert)}", soft_wrap=True)
     return Exit.OK

@@ -52,13 +52,13 @@ def versions(
     return Exit.OK
 
 
-def _show(found: "Sequence[wire.AppVersion]") -> None:
+def _show(versions: "Sequence[wire.AppVersion]") -> None:
     from tickwork.cli.output import console, safe, table, when
 
     rows = [
-        (safe(one.application), safe(one.version_name), "[green]latest[/]" if one.latest else "",
-         when(one.version_timestamp), when(one.created_at), str(one.workers),
-         f"[red]{one.stranded} waiting for a worker of it[/]" if one.stranded else "")
-        for one in found
+        (safe(version.application), safe(version.version_name), "[green]latest[/]" if version.latest else "",
+         when(version.version_timestamp), when(version.created_at), str(version.workers),
+         f"[red]{version.stranded} waiting for a worker of it[/]" if version.stranded else "")
+        for version in versions
     ]  # fmt: skip
     console().print(table(("application", "version", "", "since", "first seen", ">workers", ""), rows))

@@ -96,9 +96,9 @@ class App:
     @property
     def version(self) -> str:
         """As somebody says, or a hash of everything that runs: the same code has the same one in every process."""
-        told = os.environ.get("TICKWORK_APP_VERSION", "").strip()
-        if told:
-            return told
+        version = os.environ.get("TICKWORK_APP_VERSION", "").strip()
+        if version:
+            return version
         documents = sorted(workflow.document() for workflow in self.workflows.values())
         sources = [f"{name}\n{source_of(handler.function)}" for name, handler in sorted(self.handlers.items())]
         return stable_digest(*documents, *sources)[:12]
@@ -135,8 +135,8 @@ def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
 
     app = App(module)
     app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
-    found = [*(declared or ()), *_of_module(module), *_held(module)]
-    for thing in found:
+    things = [*(declared or ()), *_of_module(module), *_held(module)]
+    for thing in things:
         if isinstance(thing, Workflow):
             _add_workflow(app, thing)
         else:
@@ -235,9 +235,9 @@ def _failed(where: str, error: BaseException) -> Refused:
         return Refused(
             "app_failed", f"{where} is not valid Python: {error.msg}, {error.filename}:{error.lineno}\n    {line}"
         )
-    place = raised_at(error)
-    told = place is None or "\n    " in str(error) or f"{place.file}:{place.line}" in str(error)
-    shown = "" if told else f"\n    {place}"
+    location = raised_at(error)
+    located = location is None or "\n    " in str(error) or f"{location.file}:{location.line}" in str(error)
+    shown = "" if located else f"\n    {location}"
     if isinstance(error, SystemExit):
         what = f"it ended the program (exit {error.code}); put that under if __name__ == '__main__'"
     elif isinstance(error, TickworkError):
@@ -270,15 +270,15 @@ def _held(module: ModuleType) -> Iterator[Any]:
 
 
 def _part(module: ModuleType, name: str) -> Any:
-    found: Any = module
+    held: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(held, part):
             names = ", ".join(
                 key for key, value in vars(module).items() if type(value).__module__.startswith("tickwork")
             )
             raise Refused("no_app", f"{module.__name__} has no {name!r}; it has: {names or 'no workflow or task'}")
-        found = getattr(found, part)
-    return found
+        held = getattr(held, part)
+    return held
 
 
 def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
@@ -330,11 +330,11 @@ def _class_of(task: Task[..., Any]) -> type | None:
     """The class whose method it is, for a class method; found by name where @classmethod stands above @task."""
     if task.kind != "plain":
         return task.owner if task.kind == "class" else None
-    found: Any = sys.modules.get(task.function.__module__)
+    owner: Any = sys.modules.get(task.function.__module__)
     *above, last = task.function.__qualname__.split(".")
     for part in above:
-        found = getattr(found, part, None)
-    bound = getattr(found, last, None)
+        owner = getattr(owner, part, None)
+    bound = getattr(owner, last, None)
     return bound.owner if isinstance(bound, BoundTask) and isinstance(bound.owner, type) else None
 
 

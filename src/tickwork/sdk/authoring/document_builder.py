@@ -72,7 +72,7 @@ def _node(record: NodeRecord) -> AnyNode:
         "when": None if record.condition is None else record.condition.text(),
     }
     if record.kind == "branch":
-        then, otherwise = (tuple(one.id for one in side) for side in record.fields["sides"])
+        then, otherwise = (tuple(node.id for node in side) for side in record.fields["sides"])
         case = BranchCase(when=record.fields["condition"].text(), to=then)
         return BranchNode(**common, cases=(case,), default=otherwise)
     made: AnyNode = _typed(record, common)
@@ -124,6 +124,6 @@ def _check_condition(text: str) -> str | None:
 
 
 def _placed(problem: Problem, workflow: "Workflow[..., Any]", builder: Builder) -> Problem:
-    found = _POSITION.match(problem.path)
-    place = builder.records[int(found[1])].place if found else workflow.where
-    return Problem(problem.path, problem.code, f"{problem.message}\n    {place}")
+    match = _POSITION.match(problem.path)
+    location = builder.records[int(match[1])].place if match else workflow.where
+    return Problem(problem.path, problem.code, f"{problem.message}\n    {location}")

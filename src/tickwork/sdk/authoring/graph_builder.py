@@ -35,11 +35,11 @@ def active() -> "Builder | None":
 
 def building(what: str) -> "Builder":
     """The builder; refused outside of a workflow."""
-    found = _active.get()
-    if found is None:
+    builder = _active.get()
+    if builder is None:
         message = f"tw.{what} describes a node, so it is only for the function of a @tw.workflow"
         raise placed("not_building", message)
-    return found
+    return builder
 
 
 @dataclass(eq=False, slots=True)
@@ -92,18 +92,18 @@ class NodeRecord:
         self.condition = condition if self.condition is None else self.condition & condition
 
     def trigger_on(self, trigger: str) -> None:
-        choices = [one.value for one in Trigger]
+        choices = [choice.value for choice in Trigger]
         if trigger not in choices:
             raise placed("bad_trigger", f"{trigger!r} is no trigger rule; use one of {', '.join(choices)}")
         self.trigger = trigger
 
     def values(self) -> Iterator[Value]:
         """Everything it reads."""
-        for found in (*self.args.values(), *self.fields.values()):
-            if isinstance(found, Value):
-                yield found
-            elif isinstance(found, Condition | Message):
-                yield from found.values()
+        for argument in (*self.args.values(), *self.fields.values()):
+            if isinstance(argument, Value):
+                yield argument
+            elif isinstance(argument, Condition | Message):
+                yield from argument.values()
         if self.condition is not None:
             yield from self.condition.values()
         if self.body is not None:
@@ -306,15 +306,15 @@ class Builder:
         """What a map goes over. Where that is known already, it is a list, and its items fit."""
         if isinstance(over, Value | Condition) or _mixed(over):
             return over
-        found = at_place(plain, over, what=f"{codec.name}: the list of a map")
-        if not isinstance(found, list):
+        items = at_place(plain, over, what=f"{codec.name}: the list of a map")
+        if not isinstance(items, list):
             message = f"a map goes over a list, not over {_kind_of(over)}"
             raise placed("bad_map", f"{message}; make it one, or let a task make it")
         for name, value in given.items():
             if isinstance(value, Value) and value._tw_own_root == "item" and not value._tw_walk:
-                for one in found:
-                    at_place(codec.check_constant, name, one)
-        return found
+                for item in items:
+                    at_place(codec.check_constant, name, item)
+        return items
 
     def _with_item(self, codec: "Codec", constants: dict[str, Any]) -> dict[str, Any]:
         taken = any(isinstance(value, Value) and value._tw_own_root == "item" for value in _flat(constants))
@@ -424,7 +424,7 @@ def make_captured(builder: Builder, make: Callable[[], Any]) -> NodeRecord:
     finally:
         builder.scope = outer
     if len(captured) != 1 or captured[0].kind not in ("task", "http", "shell", "workflow"):
-        names = ", ".join(repr(one) for one in captured) or "none"
+        names = ", ".join(repr(key) for key in captured) or "none"
         message = f"the body is one task, http, shell or workflow call, but here it is: {names}"
         raise placed("bad_body", f"{message}; put more steps into a workflow of their own")
     return captured[0]
@@ -477,9 +477,9 @@ def _mixed(value: Any) -> bool:
         return value._tw_joined is None
     value = _opened(value)
     if isinstance(value, dict):
-        return any(isinstance(one, Value) or _mixed(one) for one in value.values())
+        return any(isinstance(item, Value) or _mixed(item) for item in value.values())
     if isinstance(value, list | tuple):
-        return any(isinstance(one, Value) or _mixed(one) for one in value)
+        return any(isinstance(item, Value) or _mixed(item) for item in value)
     return False
 
 
@@ -492,11 +492,11 @@ def _opened(value: Any) -> Any:
 
 def _flat(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
-        for one in value.values():
-            yield from _flat(one)
+        for item in value.values():
+            yield from _flat(item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _flat(one)
+        for item in value:
+            yield from _flat(item)
     else:
         yield value
 

@@ -118,7 +118,7 @@ def branch(condition: Any, then: Any, otherwise: Any = None) -> Any:
     builder = building("branch")
     question = _settled(as_condition(condition))
     record = builder.add("branch", "branch", fields={"condition": question})
-    sides = [_side(builder, record, one) for one in (then, otherwise)]
+    sides = [_side(builder, record, given) for given in (then, otherwise)]
     record.fields["sides"] = [scope for scope, _ in sides]
     choice = BranchResult(record, builder, builder.scope, [side for _, side in sides])
     builder.scope.choices.append(choice)
@@ -196,7 +196,7 @@ def shell(
     if isinstance(argv, str):
         raise placed("bad_argv", "a program is a list of words, so that nothing is split or expanded: ['echo', 'a b']")
     _constants_only(argv=list(argv), env=env)
-    fields = {"argv": tuple(str(one) for one in argv), "env": {key: str(one) for key, one in (env or {}).items()}}
+    fields = {"argv": tuple(str(word) for word in argv), "env": {key: str(word) for key, word in (env or {}).items()}}
     return _work("shell", fields, args, options)
 
 
@@ -212,7 +212,7 @@ def _work(kind: str, fields: dict[str, Any], args: Mapping[str, Any] | None, opt
 def _constants_only(**parts: Any) -> None:
     for name, value in parts.items():
         inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
-        if any(isinstance(one, Value) for one in inside):
+        if any(isinstance(item, Value) for item in inside):
             raise placed("bad_value", f"{name} cannot hold a value to come; pass it by args={{...}}, or use a task")
 
 
@@ -266,4 +266,9 @@ def _timeout(value: Duration | None, what: str) -> dict[str, Any]:
 def _base(name: str, kind: str) -> str:
     if not isinstance(name, str) or not name:
         raise placed(f"bad_{kind}", f"the name of the {kind} is missing: tw.{kind}('...')")
-    return "".join(one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in name).strip("_-") or kind
+    return (
+        "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name).strip(
+            "_-"
+        )
+        or kind
+    )

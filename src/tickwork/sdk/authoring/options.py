@@ -33,8 +33,8 @@ class Options:
 
     def replaced(self, other: "Options") -> "Options":
         """The same, with everything that `other` says."""
-        said = {field.name: getattr(other, field.name) for field in fields(other)}
-        return replace(self, **{name: value for name, value in said.items() if value not in (None, "")})
+        given = {field.name: getattr(other, field.name) for field in fields(other)}
+        return replace(self, **{name: value for name, value in given.items() if value not in (None, "")})
 
 
 def task_options(given: dict[str, Any], *, where: str) -> Options:
@@ -94,7 +94,7 @@ def sla(value: Any, *, path: str) -> Sla | None:
 def _labels(value: Any, where: str) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise Refused("bad_option", f"{where}: labels are names with values, labels={{'gpu': 'true'}}, not {value!r}")
-    return {str(key): label(one) for key, one in value.items()}
+    return {str(key): label(entry) for key, entry in value.items()}
 
 
 def _retry_value(name: str, value: Any, where: str) -> int:

@@ -73,9 +73,9 @@ class Schedule:
         """What the server is told of it. Raises `Refused` where the workflow's parameters do not fit."""
         from tickwork.protocol.worker_messages import DeclaredSchedule
 
-        wanted = at_place(fitted, self.wanted, workflow, place=self.place)
-        at_place(_check_values, wanted, workflow.codec, place=self.place)
-        return DeclaredSchedule(self.name or name, wanted, str(self.place or ""))
+        request = at_place(fitted, self.wanted, workflow, place=self.place)
+        at_place(_check_values, request, workflow.codec, place=self.place)
+        return DeclaredSchedule(self.name or name, request, str(self.place or ""))
 
 
 def cron(expression: str, /, *, tz: str = "UTC", name: str = "", **policies: Unpack[Policies]) -> Schedule:
@@ -109,13 +109,13 @@ def rrule(
 
 
 def _declared(name: str, tz: str, policies: Policies, **when: Any) -> Schedule:
-    place = here()
+    location = here()
     if name:
-        at_place(check_name, name, path="name", kind="schedule", place=place)
+        at_place(check_name, name, path="name", kind="schedule", place=location)
     given = {"timezone": tz, **when, **policies}
-    wanted = at_place(request_of, "", given, place=place)
-    at_place(_check, wanted, place=place)
-    return Schedule(wanted, name, place)
+    request = at_place(request_of, "", given, place=location)
+    at_place(_check, request, place=location)
+    return Schedule(request, name, location)
 
 
 def request_of(workflow: str, given: Mapping[str, Any]) -> "ScheduleRequest":
@@ -134,13 +134,13 @@ def request_of(workflow: str, given: Mapping[str, Any]) -> "ScheduleRequest":
         if value is not None and value != "":
             fields[name] = _field(name, value, given.get("timezone", "UTC"))
     try:
-        wanted = msgspec.convert(fields, ScheduleRequest)
+        request = msgspec.convert(fields, ScheduleRequest)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$.")
-        raise Refused("bad_option", message, path=place.rstrip("`")) from None
-    when_of(wanted)
-    terms_of(wanted)
-    return wanted
+        message, _, path = str(error).partition(" - at `$.")
+        raise Refused("bad_option", message, path=path.rstrip("`")) from None
+    when_of(request)
+    terms_of(request)
+    return request
 
 
 def _field(name: str, value: Any, zone: str) -> Any:
@@ -154,7 +154,7 @@ def _field(name: str, value: Any, zone: str) -> Any:
             return _instant(value, zone, name) if isinstance(value, datetime) else value
         case "include" | "exclude" | "holidays":
             listed = [value] if isinstance(value, str | date) else list(value)
-            return tuple(one.isoformat() if isinstance(one, date) else one for one in listed)
+            return tuple(day.isoformat() if isinstance(day, date) else day for day in listed)
         case "inputs" | "context":
             return plain(dict(value) if name == "inputs" else value, what=name)
         case "governor":

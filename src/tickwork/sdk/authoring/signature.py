@@ -60,7 +60,7 @@ def _type(annotation: Any) -> tuple[str, tuple[Any, ...]]:
     if not isinstance(kind, type):
         return "any", ()
     if issubclass(kind, Enum):
-        return _choices([plain(one.value) for one in kind])
+        return _choices([plain(member.value) for member in kind])
     if issubclass(kind, _TEXTS):
         return "string", ()
     if issubclass(kind, tuple):

@@ -37,14 +37,14 @@ def here() -> SourceLocation:
 
 def raised_at(error: BaseException) -> SourceLocation | None:
     """The last line on the way to an error in the user's own files; where there is none, in a library's."""
-    found: dict[int, SourceLocation] = {}
+    locations: dict[int, SourceLocation] = {}
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not file.startswith((_OURS, "<frozen")):
-            found[_distance(file)] = SourceLocation(file, trace.tb_lineno)
+            locations[_distance(file)] = SourceLocation(file, trace.tb_lineno)
         trace = trace.tb_next
-    return found[min(found)] if found else None
+    return locations[min(locations)] if locations else None
 
 
 def about_environment(error: BaseException) -> str:

@@ -193,9 +193,9 @@ class Task(Generic[P, R]):
         context_name = self.codec.context_name
         if context_name and context_name not in kwargs and not any(isinstance(arg, Context) for arg in args):
             parameters = inspect.signature(function).parameters
-            place = list(parameters).index(context_name)
-            if place < len(args) and parameters[context_name].kind is not inspect.Parameter.KEYWORD_ONLY:
-                args = (*args[:place], local, *args[place:])
+            index = list(parameters).index(context_name)
+            if index < len(args) and parameters[context_name].kind is not inspect.Parameter.KEYWORD_ONLY:
+                args = (*args[:index], local, *args[index:])
             else:
                 kwargs = {**kwargs, context_name: local}
         if here is not None:

@@ -106,8 +106,8 @@ class Workflow(Generic[P, R]):
         builder = active()
         if builder is None:
             raise placed("not_building", f"{self.name}.map(...) is only for the function of another workflow")
-        found: Any = builder.map_child(self, over, constants, max_parallel=max_parallel, tolerate=tolerate)
-        return cast("list[R]", found)
+        mapped: Any = builder.map_child(self, over, constants, max_parallel=max_parallel, tolerate=tolerate)
+        return cast("list[R]", mapped)
 
     def build(self) -> Definition:
         """Its definition. Raises `InvalidDefinition`, whose problems show the user's lines."""
@@ -303,7 +303,7 @@ def _settings(options: dict[str, Any], *, where: str) -> dict[str, Any]:
             known = ", ".join(sorted([*_OPTIONS, "name"]))
             raise Refused("bad_option", f"{where}: there is no option {option!r}; known are {known}")
     overlap = str(options.get("overlap", "allow")).capitalize()
-    if overlap not in [one.value for one in Overlap]:
+    if overlap not in [choice.value for choice in Overlap]:
         raise Refused("bad_option", f"{where}: overlap is allow, forbid or replace, not {options['overlap']!r}")
     policy = options.get("policy", ())
     timeout = options.get("timeout")
@@ -338,13 +338,13 @@ def _sla(value: Any, where: str) -> Sla | None:
 
 
 def _schedules(given: Any) -> tuple[Schedule, ...]:
-    found = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-    for one in found:
-        if not isinstance(one, Schedule):
-            advice = f"; write tw.cron({one!r})" if isinstance(one, str) and " " in one else ""
+    listed = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    for schedule in listed:
+        if not isinstance(schedule, Schedule):
+            advice = f"; write tw.cron({schedule!r})" if isinstance(schedule, str) and " " in schedule else ""
             made = "a schedule is made by tw.cron(...), tw.every(...), tw.at(...) or tw.rrule(...)"
-            raise placed("bad_schedule", f"{made}, not {one!r}{advice}")
-    return found
+            raise placed("bad_schedule", f"{made}, not {schedule!r}{advice}")
+    return listed
 
 
 def _own_name(function: Any) -> str:

@@ -95,7 +95,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
 
         The same `key` gives the same run for 24 hours.
         """
-        wanted = calls.submission(
+        submission = calls.submission(
             workflow,
             inputs,
             values,
@@ -106,7 +106,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
             priority=priority,
             app_version=app_version,
         )
-        answer = await self._ask(calls.submit(wanted))
+        answer = await self._ask(calls.submit(submission))
         return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
 
     async def submit_many(
@@ -139,26 +139,26 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         """The run each time it has changed, until it has ended."""
         patience = Backoff(now_s=self._now(), within_s=timeout)
         streaming, seen = True, None
-        found: wire.Run
+        state: wire.Run
         while True:
             if streaming:
                 try:
                     async with aclosing(self._events(run, patience)) as changes:
-                        async for found in changes:
-                            yield found
-                            if found.state in calls.ENDED:
+                        async for state in changes:
+                            yield state
+                            if state.state in calls.ENDED:
                                 return
                 except NoStream:
                     streaming = False
-            found = await self._ask(calls.get(run), within_s=patience.left_s(self._now()))
-            if found != seen:
-                yield found
-                seen = found
-            if found.state in calls.ENDED:
+            state = await self._ask(calls.get(run), within_s=patience.left_s(self._now()))
+            if state != seen:
+                yield state
+                seen = state
+            if state.state in calls.ENDED:
                 return
             pause = patience.pause_s(self._now(), cap_s=2.0)
             if pause is None:
-                raise calls.still_running(found)
+                raise calls.still_running(state)
             await asyncio.sleep(pause)
 
     @overload
@@ -168,10 +168,10 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
     async def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
         """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
         workflow = run.workflow if isinstance(run, Handle) else None
-        found = await self.wait(run, timeout=timeout)
-        if calls.is_left_out(found):
-            found = msgspec.structs.replace(found, output=await self._ask(calls.output(run)))
-        return calls.typed_output(found, workflow)
+        ended = await self.wait(run, timeout=timeout)
+        if calls.is_left_out(ended):
+            ended = msgspec.structs.replace(ended, output=await self._ask(calls.output(run)))
+        return calls.typed_output(ended, workflow)
 
     async def list(
         self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
@@ -378,9 +378,9 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
                     ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
                 )
                 self._stores.check(ask.path, answer.status_code, answer.headers, ask.run)
-                found = ask.read(answer.status_code, answer.headers, answer.content)
-                self._stores.submitted(ask.path, found, answer.headers)
-                return found
+                reply = ask.read(answer.status_code, answer.headers, answer.content)
+                self._stores.submitted(ask.path, reply, answer.headers)
+                return reply
             except (httpx2.TransportError, Unavailable) as error:
                 self._go_on_from(url)
                 doubt = doubt or may_have_arrived(error)

@@ -98,12 +98,12 @@ class ApiCall(Generic[T_co]):
     run: str = ""  # that it is about, where its path does not name it
 
     def headers(self) -> dict[str, str]:
-        found = {"Accept": "application/json", **self.terms}
+        headers = {"Accept": "application/json", **self.terms}
         if self.body is not None:
-            found["Content-Type"] = "application/json"
+            headers["Content-Type"] = "application/json"
         if self.method != "GET":
-            found["Idempotency-Key"] = uuid4().hex
-        return found
+            headers["Idempotency-Key"] = uuid4().hex
+        return headers
 
     def unknown(self, error: Exception) -> Exception:
         """What the last error means where one of the tries may have arrived."""
@@ -167,22 +167,26 @@ def submission(
     )
 
 
-def submit(wanted: wire.Submission) -> ApiCall[wire.Submitted]:
-    look = f"repeat it with key={wanted.key!r}" if wanted.key else f"look for the run {wanted.id}, or repeat it as id"
-    return ApiCall("POST", "/v1/runs", wire.Submitted, body=_encode(wanted), look=f"{look}: it makes no second run")
+def submit(submission: wire.Submission) -> ApiCall[wire.Submitted]:
+    look = (
+        f"repeat it with key={submission.key!r}"
+        if submission.key
+        else f"look for the run {submission.id}, or repeat it as id"
+    )
+    return ApiCall("POST", "/v1/runs", wire.Submitted, body=_encode(submission), look=f"{look}: it makes no second run")
 
 
-def submit_batch(wanted: list[wire.Submission]) -> ApiCall[dict[str, list[dict[str, Any]]]]:
+def submit_batch(submissions: list[wire.Submission]) -> ApiCall[dict[str, list[dict[str, Any]]]]:
     # The two kinds of answer have no tag: an id tells the one, a code the other.
     return ApiCall(
-        "POST", "/v1/runs/batch", dict[str, list[dict[str, Any]]], body=_encode(wire.Batch(runs=tuple(wanted)))
+        "POST", "/v1/runs/batch", dict[str, list[dict[str, Any]]], body=_encode(wire.Batch(runs=tuple(submissions)))
     )
 
 
 def batch_answer(raw: dict[str, list[dict[str, Any]]]) -> list[wire.Submitted | wire.Rejected]:
     return [
-        msgspec.convert(one, wire.Submitted) if "id" in one else msgspec.convert(one, wire.Rejected)
-        for one in raw["runs"]
+        msgspec.convert(entry, wire.Submitted) if "id" in entry else msgspec.convert(entry, wire.Rejected)
+        for entry in raw["runs"]
     ]
 
 
@@ -195,8 +199,10 @@ def batches(items: Iterable[T]) -> Iterator[list[T]]:
 def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..., R] | str") -> "list[Handle[R]]":
     """Handles in order. Raises `BatchRefused` where there is none for one of them."""
     known = None if isinstance(workflow, str) else workflow
-    handles = [Handle(one.id, one.duplicate, known) if isinstance(one, wire.Submitted) else None for one in answers]
-    rejected = {at: one for at, one in enumerate(answers) if isinstance(one, wire.Rejected)}
+    handles = [
+        Handle(answer.id, answer.duplicate, known) if isinstance(answer, wire.Submitted) else None for answer in answers
+    ]
+    rejected = {at: answer for at, answer in enumerate(answers) if isinstance(answer, wire.Rejected)}
     if rejected:
         raise BatchRefused(list(handles), rejected)
     return [handle for handle in handles if handle is not None]
@@ -242,27 +248,27 @@ def retry(run: RunLike, reason: str) -> ApiCall[None]:
 
 def resolve(run: RunLike, decisions: Mapping[str, str], values: Mapping[str, Any], reason: str) -> ApiCall[None]:
     sent = plain(dict(values), what="values")
-    wanted = wire.ResolveRequest(decisions=dict(decisions), values=sent, reason=reason)
-    return ApiCall("POST", _run(run, "resolve"), None, body=_encode(wanted))
+    request = wire.ResolveRequest(decisions=dict(decisions), values=sent, reason=reason)
+    return ApiCall("POST", _run(run, "resolve"), None, body=_encode(request))
 
 
 def rerun(
     run: RunLike, from_node: str, definition: str, inputs: Mapping[str, Any] | None, *, from_start: bool
 ) -> ApiCall[wire.Submitted]:
     sent = None if inputs is None else plain(dict(inputs), what="inputs")
-    wanted = wire.RerunRequest(from_node=from_node, definition=definition, inputs=sent, from_start=from_start)
-    return ApiCall("POST", _run(run, "rerun"), wire.Submitted, body=_encode(wanted))
+    request = wire.RerunRequest(from_node=from_node, definition=definition, inputs=sent, from_start=from_start)
+    return ApiCall("POST", _run(run, "rerun"), wire.Submitted, body=_encode(request))
 
 
 def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> ApiCall[None]:
-    wanted = wire.Decision(approve=approve, comment=comment)
-    return ApiCall("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(wanted))
+    request = wire.Decision(approve=approve, comment=comment)
+    return ApiCall("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(request))
 
 
 def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> ApiCall[wire.Heard]:
     sent = plain(payload, what="payload")
-    wanted = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
-    return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(wanted), once=True, run=wanted.run)
+    request = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
+    return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(request), once=True, run=request.run)
 
 
 def why(run: RunLike) -> ApiCall[wire.Why]:
@@ -279,22 +285,26 @@ def workflow(name: str) -> ApiCall[wire.WorkflowDetail]:
 
 def published(things: "tuple[Workflow[..., Any] | App, ...]") -> Catalog:
     """An application alone is published as itself: what it does not declare any more ends."""
-    found = [one for thing in things for one in ([thing] if isinstance(thing, Workflow) else thing.workflows.values())]
+    workflows = [
+        workflow
+        for thing in things
+        for workflow in ([thing] if isinstance(thing, Workflow) else thing.workflows.values())
+    ]
     only = things[0] if len(things) == 1 else None
     return Catalog(
-        documents=tuple(one.document() for one in found),
-        schedules=tuple(table for one in found for table in one.timetables()),
+        documents=tuple(workflow.document() for workflow in workflows),
+        schedules=tuple(table for workflow in workflows for table in workflow.timetables()),
         application="" if only is None or isinstance(only, Workflow) else only.name,
     )
 
 
 def publish(catalog: Catalog) -> ApiCall[None]:
-    wanted = wire.Publication(
+    request = wire.Publication(
         documents=tuple(msgspec.Raw(document) for document in catalog.documents),
         schedules={table.name: table.wanted for table in catalog.schedules},
         application=catalog.application,
     )
-    return ApiCall("PUT", "/v1/workflows", None, body=_encode(wanted))
+    return ApiCall("PUT", "/v1/workflows", None, body=_encode(request))
 
 
 def versions(application: str) -> ApiCall[list[wire.AppVersion]]:
@@ -306,8 +316,8 @@ def latest_version(application: str) -> ApiCall[wire.AppVersion]:
 
 
 def set_latest_version(version: str, application: str) -> ApiCall[wire.AppVersion]:
-    wanted = wire.LatestRequest(version=version, application=application)
-    return ApiCall("PUT", "/v1/versions/latest", wire.AppVersion, body=_encode(wanted))
+    request = wire.LatestRequest(version=version, application=application)
+    return ApiCall("PUT", "/v1/versions/latest", wire.AppVersion, body=_encode(request))
 
 
 def _of_application(application: str) -> dict[str, str]:
@@ -326,8 +336,8 @@ def put_queue(
     name: str, limit: int | None, rate: int | None, per: str | timedelta, burst: int | None, window: str = "bucket"
 ) -> ApiCall[None]:
     per_text = duration_text(duration(per, path="per"))
-    wanted = wire.QueueRequest(limit=limit, rate=rate, per=per_text, burst=burst, window=window)
-    return ApiCall("PUT", _queue(name), None, body=_encode(wanted))
+    request = wire.QueueRequest(limit=limit, rate=rate, per=per_text, burst=burst, window=window)
+    return ApiCall("PUT", _queue(name), None, body=_encode(request))
 
 
 def queue_deed(name: str, word: str, reason: str = "") -> ApiCall[None]:

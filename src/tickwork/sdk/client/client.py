@@ -103,7 +103,7 @@ class Client(SchedulesClient, EndpointsClient):
 
         The same `key` gives the same run for 24 hours.
         """
-        wanted = calls.submission(
+        submission = calls.submission(
             workflow,
             inputs,
             values,
@@ -114,7 +114,7 @@ class Client(SchedulesClient, EndpointsClient):
             priority=priority,
             app_version=app_version,
         )
-        answer = self._ask(calls.submit(wanted))
+        answer = self._ask(calls.submit(submission))
         return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
 
     def submit_many(
@@ -147,26 +147,26 @@ class Client(SchedulesClient, EndpointsClient):
         """The run each time it has changed, until it has ended."""
         patience = Backoff(now_s=time.monotonic(), within_s=timeout)
         streaming, seen = True, None
-        found: wire.Run
+        state: wire.Run
         while True:
             if streaming:
                 try:
                     with closing(self._events(run, patience)) as changes:
-                        for found in changes:
-                            yield found
-                            if found.state in calls.ENDED:
+                        for state in changes:
+                            yield state
+                            if state.state in calls.ENDED:
                                 return
                 except NoStream:
                     streaming = False
-            found = self._ask(calls.get(run), within_s=patience.left_s(time.monotonic()))
-            if found != seen:
-                yield found
-                seen = found
-            if found.state in calls.ENDED:
+            state = self._ask(calls.get(run), within_s=patience.left_s(time.monotonic()))
+            if state != seen:
+                yield state
+                seen = state
+            if state.state in calls.ENDED:
                 return
             pause = patience.pause_s(time.monotonic(), cap_s=2.0)
             if pause is None:
-                raise calls.still_running(found)
+                raise calls.still_running(state)
             time.sleep(pause)
 
     @overload
@@ -176,10 +176,10 @@ class Client(SchedulesClient, EndpointsClient):
     def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
         """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
         workflow = run.workflow if isinstance(run, Handle) else None
-        found = self.wait(run, timeout=timeout)
-        if calls.is_left_out(found):
-            found = msgspec.structs.replace(found, output=self._ask(calls.output(run)))
-        return calls.typed_output(found, workflow)
+        ended = self.wait(run, timeout=timeout)
+        if calls.is_left_out(ended):
+            ended = msgspec.structs.replace(ended, output=self._ask(calls.output(run)))
+        return calls.typed_output(ended, workflow)
 
     def list(
         self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
@@ -384,9 +384,9 @@ class Client(SchedulesClient, EndpointsClient):
                     ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
                 )
                 self._stores.check(ask.path, answer.status_code, answer.headers, ask.run)
-                found = ask.read(answer.status_code, answer.headers, answer.content)
-                self._stores.submitted(ask.path, found, answer.headers)
-                return found
+                reply = ask.read(answer.status_code, answer.headers, answer.content)
+                self._stores.submitted(ask.path, reply, answer.headers)
+                return reply
             except (httpx2.TransportError, Unavailable) as error:
                 self._go_on_from(url)
                 doubt = doubt or may_have_arrived(error)

@@ -45,10 +45,10 @@ class Address:
     def of(url: str | None, token: str | None) -> "Address":
         """Arguments first, then TICKWORK_URL, TICKWORK_TOKEN and TICKWORK_TOKEN_FILE, then this machine."""
         text = url or os.environ.get("TICKWORK_URL") or DEFAULT_URL
-        urls = tuple(part for part in (one.strip().rstrip("/") for one in text.split(",")) if part)
-        for one in urls or (text,):
-            if not one.startswith(("http://", "https://")):
-                raise Refused("bad_url", f"{one!r} is no address of a server; write it like {DEFAULT_URL}")
+        urls = tuple(part for part in (entry.strip().rstrip("/") for entry in text.split(",")) if part)
+        for address in urls or (text,):
+            if not address.startswith(("http://", "https://")):
+                raise Refused("bad_url", f"{address!r} is no address of a server; write it like {DEFAULT_URL}")
         return Address(urls, _token() if token is None else token, _by())
 
     @property
@@ -84,10 +84,10 @@ class LocalBearer(httpx2.Auth):
     where it ended the port may be somebody else's."""
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        found = localtoken.find(f"{request.url.scheme}://{request.url.netloc.decode()}")
-        if found is not None:
-            request.url = request.url.copy_with(host=httpx2.URL(found.url).host)  # where the token belongs
-            request.headers["Authorization"] = f"Bearer {found.token}"
+        local = localtoken.find(f"{request.url.scheme}://{request.url.netloc.decode()}")
+        if local is not None:
+            request.url = request.url.copy_with(host=httpx2.URL(local.url).host)  # where the token belongs
+            request.headers["Authorization"] = f"Bearer {local.token}"
         yield request
 
 
@@ -173,9 +173,9 @@ class Stores:
         if isinstance(answer, wire.Submitted):
             self._note(answer.id, store)
         elif path == "/v1/runs/batch" and isinstance(answer, dict):
-            for one in answer.get("runs", ()):
-                if "id" in one:
-                    self._note(one["id"], store)
+            for run in answer.get("runs", ()):
+                if "id" in run:
+                    self._note(run["id"], store)
 
     def _note(self, run: str, store: str) -> None:
         self._by_run.pop(run, None)  # so that it is the latest
@@ -225,8 +225,8 @@ class NoStream(Exception):
 
 
 def stream_headers(last: str) -> dict[str, str]:
-    found = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-    return {**found, "Last-Event-ID": last} if last else found
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    return {**headers, "Last-Event-ID": last} if last else headers
 
 
 def check_stream(headers: Mapping[str, str]) -> None:
@@ -250,7 +250,10 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TickworkEr
     if problem.code == "unauthorized":
         message = localtoken.NOT_LET_IN
     if problem.problems:
-        listed = [Problem(one.get("path", ""), one.get("code", ""), one.get("message", "")) for one in problem.problems]
+        listed = [
+            Problem(entry.get("path", ""), entry.get("code", ""), entry.get("message", ""))
+            for entry in problem.problems
+        ]
         return InvalidDefinition(listed)
     error: TickworkError
     if status in (409, 412):
@@ -283,14 +286,14 @@ def unreachable(address: Address, error: Exception) -> Unavailable:
 
 def _by() -> str:
     """TICKWORK_BY, or user@host. It is what people say of themselves, not what lets them in."""
-    said = os.environ.get("TICKWORK_BY", "").strip()
-    if not said:
+    name = os.environ.get("TICKWORK_BY", "").strip()
+    if not name:
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # a number that has no name here, as in many containers
             user = f"uid{os.getuid()}"
-        said = f"{user}@{socket.gethostname()}"
-    return "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in said)[:BY_CHARACTERS_MAX]
+        name = f"{user}@{socket.gethostname()}"
+    return "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in name)[:BY_CHARACTERS_MAX]
 
 
 def _token() -> str:

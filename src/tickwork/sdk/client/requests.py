@@ -69,12 +69,12 @@ def show(name: str) -> ApiCall[wire.Endpoint]:
     return ApiCall("GET", _path(name), wire.Endpoint)
 
 
-def put(name: str, wanted: wire.EndpointRequest) -> ApiCall[wire.EndpointPreview]:
-    return ApiCall("PUT", _path(name), wire.EndpointPreview, body=_encode(wanted))
+def put(name: str, request: wire.EndpointRequest) -> ApiCall[wire.EndpointPreview]:
+    return ApiCall("PUT", _path(name), wire.EndpointPreview, body=_encode(request))
 
 
-def put_all(wanted: Mapping[str, wire.EndpointRequest]) -> ApiCall[wire.EndpointPreviews]:
-    return ApiCall("PUT", _ALL, wire.EndpointPreviews, body=_encode(wire.EndpointSet(endpoints=dict(wanted))))
+def put_all(requests: Mapping[str, wire.EndpointRequest]) -> ApiCall[wire.EndpointPreviews]:
+    return ApiCall("PUT", _ALL, wire.EndpointPreviews, body=_encode(wire.EndpointSet(endpoints=dict(requests))))
 
 
 def archive(name: str) -> ApiCall[None]:
@@ -104,7 +104,7 @@ def _length(value: Length) -> str:
 
 
 def _states(state: str | Iterable[str]) -> tuple[str, ...]:
-    return tuple(one for one in ((state,) if isinstance(state, str) else state) if one)
+    return tuple(name for name in ((state,) if isinstance(state, str) else state) if name)
 
 
 # ---- the two halves
@@ -118,13 +118,13 @@ class EndpointsClient:
 
     def endpoints(self, *, group: str = "", archived: bool = False) -> Sequence[wire.Endpoint]:
         """All endpoints by name, or those of a group; `archived`: those instead of the others."""
-        found: list[wire.Endpoint] = []
+        endpoints: list[wire.Endpoint] = []
         cursor: str | None = ""
         while cursor is not None:
-            one = self._ask(page(group=group, archived=archived, cursor=cursor))
-            found += one.endpoints
-            cursor = one.next
-        return found
+            part = self._ask(page(group=group, archived=archived, cursor=cursor))
+            endpoints += part.endpoints
+            cursor = part.next
+        return endpoints
 
     def endpoint(self, name: str) -> wire.Endpoint:
         """One endpoint: what was asked for, when it is called next and why, and its last run."""
@@ -157,11 +157,11 @@ class EndpointsClient:
         """Its calls, newest first, with what came back; further pages are fetched on the way."""
         cursor = ""
         while True:
-            found = self._ask(runs(name, states=_states(state), cursor=cursor, limit=page_size))
-            yield from found.runs
-            if not found.next:
+            part = self._ask(runs(name, states=_states(state), cursor=cursor, limit=page_size))
+            yield from part.runs
+            if not part.next:
                 return
-            cursor = found.next
+            cursor = part.next
 
 
 class AsyncEndpointsClient:
@@ -172,13 +172,13 @@ class AsyncEndpointsClient:
 
     async def endpoints(self, *, group: str = "", archived: bool = False) -> Sequence[wire.Endpoint]:
         """All endpoints by name, or those of a group; `archived`: those instead of the others."""
-        found: list[wire.Endpoint] = []
+        endpoints: list[wire.Endpoint] = []
         cursor: str | None = ""
         while cursor is not None:
-            one = await self._ask(page(group=group, archived=archived, cursor=cursor))
-            found += one.endpoints
-            cursor = one.next
-        return found
+            part = await self._ask(page(group=group, archived=archived, cursor=cursor))
+            endpoints += part.endpoints
+            cursor = part.next
+        return endpoints
 
     async def endpoint(self, name: str) -> wire.Endpoint:
         """One endpoint: what was asked for, when it is called next and why, and its last run."""
@@ -211,9 +211,9 @@ class AsyncEndpointsClient:
         """Its calls, newest first, with what came back; further pages are fetched on the way."""
         cursor = ""
         while True:
-            found = await self._ask(runs(name, states=_states(state), cursor=cursor, limit=page_size))
-            for run in found.runs:
+            part = await self._ask(runs(name, states=_states(state), cursor=cursor, limit=page_size))
+            for run in part.runs:
                 yield run
-            if not found.next:
+            if not part.next:
                 return
-            cursor = found.next
+            cursor = part.next

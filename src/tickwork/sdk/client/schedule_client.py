@@ -22,13 +22,13 @@ class SchedulesClient:
 
     def schedules(self, *, group: str = "", archived: bool = False) -> Sequence[wire.Schedule]:
         """All schedules by name, or those of a group; `archived`: those instead of the others."""
-        found: list[wire.Schedule] = []
+        schedules: list[wire.Schedule] = []
         cursor: str | None = ""
         while cursor is not None:
             page = self._ask(asks.schedules(group, archived, cursor))
-            found += page.schedules
+            schedules += page.schedules
             cursor = page.next
-        return found
+        return schedules
 
     def schedule(self, name: str) -> wire.Schedule:
         """One schedule: its terms, its times, and how its occurrences ended."""
@@ -148,14 +148,14 @@ class SchedulesClient:
         self, name: str, *, start: Instant | None = None, end: Instant | None = None
     ) -> Sequence[wire.Occurrence]:
         """What became of a schedule's occurrences, oldest first."""
-        found: list[wire.Occurrence] = []
+        occurrences: list[wire.Occurrence] = []
         page = self._ask(asks.occurrences(name, start, end))
-        while fresh := list(asks.new_in(page, found)):
-            found += fresh
+        while fresh := list(asks.new_in(page, occurrences)):
+            occurrences += fresh
             if page.next is None:
                 break
             page = self._ask(asks.occurrences(name, page.next, end))
-        return found
+        return occurrences
 
     def upcoming(self, *, days: int = 30, schedule: str = "", limit: int | None = None) -> Sequence[wire.Due]:
         """What is expected in the days to come, by time; at most `limit` (1 to 10,000) of it, where that is given."""
@@ -206,12 +206,12 @@ class SchedulesClient:
         """The backfill when it has ended. Raises `StillRunning` after `timeout` seconds."""
         patience = Backoff(now_s=time.monotonic(), within_s=timeout)
         while True:
-            found = asks.backfill_in(self.backfills(), number)
-            if found.state in asks.BACKFILL_ENDED:
-                return found
+            backfill = asks.backfill_in(self.backfills(), number)
+            if backfill.state in asks.BACKFILL_ENDED:
+                return backfill
             pause = patience.pause_s(time.monotonic(), cap_s=1.0)
             if pause is None:
-                raise asks.still_filling(found)
+                raise asks.still_filling(backfill)
             time.sleep(pause)
 
     def pause_backfill(self, number: int) -> None:

@@ -45,18 +45,18 @@ def schedule(name: str) -> ApiCall[wire.Schedule]:
     return ApiCall("GET", _path(name), wire.Schedule)
 
 
-def put(name: str, wanted: wire.ScheduleRequest, *, new: bool = False) -> ApiCall[wire.SchedulePreview]:
+def put(name: str, request: wire.ScheduleRequest, *, new: bool = False) -> ApiCall[wire.SchedulePreview]:
     terms = {"If-None-Match": "*"} if new else {}
-    return ApiCall("PUT", _path(name), wire.SchedulePreview, body=_encode(wanted), terms=terms)
+    return ApiCall("PUT", _path(name), wire.SchedulePreview, body=_encode(request), terms=terms)
 
 
-def apply(owner: str, wanted: Mapping[str, wire.ScheduleRequest], *, dry_run: bool) -> ApiCall[list[wire.Schedule]]:
-    body = _encode(wire.ScheduleSet(owner=owner, schedules=dict(wanted), dry_run=dry_run))
+def apply(owner: str, requests: Mapping[str, wire.ScheduleRequest], *, dry_run: bool) -> ApiCall[list[wire.Schedule]]:
+    body = _encode(wire.ScheduleSet(owner=owner, schedules=dict(requests), dry_run=dry_run))
     return ApiCall("PUT", "/v1/schedules", ("schedules", wire.Schedule), body=body)
 
 
-def preview(name: str, wanted: wire.ScheduleRequest) -> ApiCall[wire.SchedulePreview]:
-    fields = {field: getattr(wanted, field) for field in wanted.__struct_fields__}
+def preview(name: str, request: wire.ScheduleRequest) -> ApiCall[wire.SchedulePreview]:
+    fields = {field: getattr(request, field) for field in request.__struct_fields__}
     body = _encode(wire.PreviewRequest(name=name, **fields))
     return ApiCall("POST", "/v1/schedules/preview", wire.SchedulePreview, body=body)
 
@@ -87,14 +87,14 @@ def group_deed(name: str, word: str, reason: str = "") -> ApiCall[None]:
 def hint(
     name: str, interval: Duration | None, at: Instant | None, ttl: Duration | None, reason: str, cost: int
 ) -> ApiCall[wire.Schedule]:
-    wanted = wire.HintRequest(
+    request = wire.HintRequest(
         interval="" if interval is None else _length(interval, "interval"),
         at="" if at is None else _instant(at, "at"),
         ttl="" if ttl is None else _length(ttl, "ttl"),
         reason=reason,
         cost=cost,
     )
-    return ApiCall("PUT", _path(name, "hints"), wire.Schedule, body=_encode(wanted))
+    return ApiCall("PUT", _path(name, "hints"), wire.Schedule, body=_encode(request))
 
 
 def clear_hints(name: str) -> ApiCall[wire.Schedule]:
@@ -112,7 +112,7 @@ def occurrences(name: str, start: Instant | None, end: Instant | None) -> ApiCal
 
 def new_in(page: wire.Occurrences, before: Sequence[wire.Occurrence]) -> Iterator[wire.Occurrence]:
     """What a page has beside those of the pages before it: each begins with some of them."""
-    known = {(one.from_at, one.fate, one.cause, one.backfill) for one in before}
+    known = {(span.from_at, span.fate, span.cause, span.backfill) for span in before}
     return (
         occurrence
         for occurrence in page.occurrences
@@ -149,7 +149,7 @@ def backfill(
 ) -> ApiCall[wire.Backfill]:
     if order not in ORDERS:
         raise Refused("bad_option", f"order is {' or '.join(ORDERS)}", path="order")
-    wanted = wire.BackfillRequest(
+    request = wire.BackfillRequest(
         start=_reading(start, "start"),
         end=_reading(end, "end"),
         concurrency=concurrency,
@@ -158,7 +158,7 @@ def backfill(
         forced=forced,
         preview=preview,
     )
-    return ApiCall("POST", _path(name, "backfills"), wire.Backfill, body=_encode(wanted), once=forced and not preview)
+    return ApiCall("POST", _path(name, "backfills"), wire.Backfill, body=_encode(request), once=forced and not preview)
 
 
 def backfills() -> ApiCall[list[wire.Backfill]]:
@@ -170,15 +170,17 @@ def backfill_deed(number: int, word: str) -> ApiCall[None]:
     return ApiCall("POST", f"/v1/backfills/{number}/{word}", None, body=_encode(wire.Reason()))
 
 
-def backfill_in(found: Iterable[wire.Backfill], number: int) -> wire.Backfill:
-    for one in found:
-        if one.number == number:
-            return one
+def backfill_in(backfills: Iterable[wire.Backfill], number: int) -> wire.Backfill:
+    for backfill in backfills:
+        if backfill.number == number:
+            return backfill
     raise Refused("unknown_backfill", f"there is no backfill {number}", path="number")
 
 
-def still_filling(found: wire.Backfill) -> StillRunning:
-    message = f"the backfill {found.number} of {found.schedule} is {found.state} and the time to wait for it is over"
+def still_filling(backfill: wire.Backfill) -> StillRunning:
+    message = (
+        f"the backfill {backfill.number} of {backfill.schedule} is {backfill.state} and the time to wait for it is over"
+    )
     return StillRunning(message, retry_after_ms=0)
 
 
@@ -186,7 +188,7 @@ def still_filling(found: wire.Backfill) -> StillRunning:
 
 
 def put_holidays(name: str, dates: Iterable[Day]) -> ApiCall[None]:
-    texts = tuple(one if isinstance(one, str) else one.isoformat() for one in dates)
+    texts = tuple(day if isinstance(day, str) else day.isoformat() for day in dates)
     return ApiCall("PUT", _holidays(name), None, body=_encode(wire.HolidaysRequest(dates=texts)))
 
 

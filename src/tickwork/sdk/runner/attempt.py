@@ -150,13 +150,13 @@ def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) ->
 
 def explained(error: BaseException) -> str:
     """The message and the user's lines, none of ours; then the same of what led to it."""
-    lines = [_said(error)[: MESSAGE_LENGTH_MAX // 2], *_where(error)]
+    lines = [_error_text(error)[: MESSAGE_LENGTH_MAX // 2], *_where(error)]
     for led, before in () if isinstance(error, Refused) else _origins(error):
-        lines += [f"{led} {type(before).__name__}: {_said(before)}"[: MESSAGE_LENGTH_MAX // 4], *_where(before)]
+        lines += [f"{led} {type(before).__name__}: {_error_text(before)}"[: MESSAGE_LENGTH_MAX // 4], *_where(before)]
     return sendable("\n".join(lines)[:MESSAGE_LENGTH_MAX])
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         return str(error) + about_environment(error)
     except Exception:
@@ -184,5 +184,5 @@ def _origins(error: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
-    found = traceback.extract_tb(trace)
-    return [frame for frame in found if not os.path.abspath(frame.filename).startswith(_OWN)]
+    frames = traceback.extract_tb(trace)
+    return [frame for frame in frames if not os.path.abspath(frame.filename).startswith(_OWN)]

@@ -127,8 +127,8 @@ class ControlReader:
         data = self._stream.recv(PACKET_BYTES, flags)
         if not data:
             os._exit(0)  # the agent is gone: nobody will hear of what runs here
-        for one in self._frames.feed(data):
-            self._follow(order_decoder.decode(one))
+        for data_frame in self._frames.feed(data):
+            self._follow(order_decoder.decode(data_frame))
 
     def _follow(self, order: ControlMessage) -> None:
         match order:
@@ -411,12 +411,12 @@ class _Loop:
 
     def _listen(self) -> None:
         loop, fd = asyncio.get_running_loop(), self._host.queue.fileno()
-        wanted = bool(self._free) and not self._over.is_set() and not self._retired
-        if wanted and not self._listening:
+        should_listen = bool(self._free) and not self._over.is_set() and not self._retired
+        if should_listen and not self._listening:
             loop.add_reader(fd, self._take)
-        elif self._listening and not wanted:
+        elif self._listening and not should_listen:
             loop.remove_reader(fd)
-        self._listening = wanted
+        self._listening = should_listen
 
     def _take(self) -> None:
         while self._free and not self._retired:
@@ -493,8 +493,8 @@ def main(mode: str, width: str, target: str, folder: str, *fds: str) -> int:
     memory = mmap.mmap(int(fds[2]), marks_bytes(int(width)))
     for fd in fds:
         os.set_inheritable(int(fd), False)
-    for one in (queue, stream):
-        one.setblocking(True)
+    for channel in (queue, stream):
+        channel.setblocking(True)
     try:
         app = load_app(target)
         hello = ready(app)

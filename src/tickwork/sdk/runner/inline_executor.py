@@ -73,7 +73,7 @@ class InlineExecutor:
         self._line: deque[tuple[AttemptJob, NodeSpec]] = deque()
         self._turns: dict[Key, RunningAttempt] = {}
         self._stores: dict[asyncio.Task[None], None] = {}
-        self._output = Output(self._said) if capture else None
+        self._output = Output(self._on_output) if capture else None
         self._scratch: ScratchDirectory | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -111,7 +111,7 @@ class InlineExecutor:
         without having begun."""
         waits = any((work.task, work.attempt) == key for work, _ in self._line)
         if waits and key[0] in self._lingering():
-            self._line = deque(one for one in self._line if (one[0].task, one[0].attempt) != key)
+            self._line = deque(entry for entry in self._line if (entry[0].task, entry[0].attempt) != key)
             self._sink.report(HandedBack(*key))
 
     def saved(self, task: int, attempt: int) -> None:
@@ -120,7 +120,7 @@ class InlineExecutor:
             turn.kept()
 
     def stop(self, task: int, attempt: int) -> None:
-        self._line = deque(one for one in self._line if (one[0].task, one[0].attempt) != (task, attempt))
+        self._line = deque(entry for entry in self._line if (entry[0].task, entry[0].attempt) != (task, attempt))
         turn = self._turns.get((task, attempt))
         if turn is not None:
             self._give_up(turn)
@@ -156,11 +156,11 @@ class InlineExecutor:
     def _next(self) -> None:
         while self._line and len(self._turns) < self.slots:
             lingering = self._lingering()
-            place = next((at for at, (work, _) in enumerate(self._line) if work.task not in lingering), None)
-            if place is None:
+            index = next((at for at, (work, _) in enumerate(self._line) if work.task not in lingering), None)
+            if index is None:
                 return
-            work, spec = self._line[place]
-            del self._line[place]
+            work, spec = self._line[index]
+            del self._line[index]
             key = (work.task, work.attempt)
             self._turns[key] = RunningAttempt(spec, self._loop.time())
             if self._sweeping is None:
@@ -172,8 +172,8 @@ class InlineExecutor:
 
     async def _bring(self, key: Key, work: AttemptJob, spec: NodeSpec) -> None:
         try:
-            found = {one.digest: await self._sink.fetch(one.digest) for one in work.fetch}
-            args = filled(work.args, work.fetch, found.__getitem__)
+            contents = {artifact.digest: await self._sink.fetch(artifact.digest) for artifact in work.fetch}
+            args = filled(work.args, work.fetch, contents.__getitem__)
             checkpoint = work.checkpoint
             if isinstance(checkpoint, Ref):
                 checkpoint = await self._sink.fetch(checkpoint.digest)
@@ -204,8 +204,8 @@ class InlineExecutor:
 
     def _in_thread(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> None:
         outcome: Report | bytes | None = None
-        told = False
-        while not told:
+        reported = False
+        while not reported:
             try:
                 if outcome is None and not turn.thread and handler.is_async:
                     turn.thread = -1  # its loop is told, not its thread
@@ -218,7 +218,7 @@ class InlineExecutor:
                     self._output.ended(key)
                 with contextlib.suppress(RuntimeError):  # the loop may have ended before this task has
                     self._loop.call_soon_threadsafe(self._finish, key, outcome)
-                told = True
+                reported = True
             except Cancelled:  # it came when the function had ended: what is left to do is done
                 turn.thread = -1
 
@@ -353,7 +353,7 @@ class InlineExecutor:
         path.mkdir(exist_ok=True)
         return path
 
-    def _said(self, lines: OutputLines) -> None:
+    def _on_output(self, lines: OutputLines) -> None:
         for line in lines.lines:
             try:
                 self._loop.call_soon_threadsafe(

@@ -77,8 +77,8 @@ class Output:
 
     def line(self, key: Key, stream: str, text: str) -> None:
         with self._lock:
-            for one in text.split("\n"):
-                self._line(key, stream, one)
+            for line in text.split("\n"):
+                self._line(key, stream, line)
 
     def _line(self, key: Key, stream: str, text: str) -> None:
         if len(text) > LINE_BYTES_MAX:
@@ -114,9 +114,9 @@ class Output:
             self.flush()
 
     def _flush_before(self) -> None:
-        for one in self._before or ():
+        for stream in self._before or ():
             with contextlib.suppress(ValueError, OSError):  # closed by user code
-                one.flush()
+                stream.flush()
 
     def flush(self) -> None:
         with self._lock:

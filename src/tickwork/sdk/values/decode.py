@@ -28,18 +28,18 @@ class Mismatch(Exception):
 
 def converter_for(annotation: Any, *, optional: bool = False) -> Converter:
     """`optional`: None is accepted too. Raises `Refused` for a type that values cannot be made for."""
-    wanted = _zoned(annotation)
-    if wanted is Any:
+    kind = _zoned(annotation)
+    if kind is Any:
         return _same
     if optional:
-        wanted = typing.Optional[wanted]  # noqa: UP045 - the value is a type made here
-    if wanted in _SIMPLE:
-        return _SIMPLE[wanted]
+        kind = typing.Optional[kind]  # noqa: UP045 - the value is a type made here
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
     try:
-        msgspec.json.Decoder(wanted)  # says whether msgspec can tell its parts apart
+        msgspec.json.Decoder(kind)  # says whether msgspec can tell its parts apart
     except TypeError as error:
-        return _apart(wanted, error)
-    return _by_msgspec(wanted)
+        return _apart(kind, error)
+    return _by_msgspec(kind)
 
 
 def _same(value: Any) -> Any:
@@ -65,10 +65,10 @@ def _float(value: Any) -> float:
     raise Mismatch(f"{_a(value)} is no float")
 
 
-def _by_msgspec(wanted: Any) -> Converter:
+def _by_msgspec(kind: Any) -> Converter:
     def convert(value: Any) -> Any:
         try:
-            return msgspec.convert(value, wanted, dec_hook=_hook)
+            return msgspec.convert(value, kind, dec_hook=_hook)
         except msgspec.ValidationError as error:
             raise Mismatch(_words(str(error))) from error.__cause__
 
@@ -92,9 +92,9 @@ def _hook(kind: Any, value: Any) -> Any:
     raise ValueError(f"values of type {origin.__name__} cannot travel; use plain data, a dataclass or a model")
 
 
-def _apart(wanted: Any, reason: TypeError) -> Converter:
+def _apart(kind: Any, reason: TypeError) -> Converter:
     """What msgspec refuses as a whole, taken to pieces."""
-    origin, args = typing.get_origin(wanted), typing.get_args(wanted)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return converter_for(args[0])
     if origin in (typing.Union, types.UnionType):
@@ -105,11 +105,11 @@ def _apart(wanted: Any, reason: TypeError) -> Converter:
         return _items(tuple, converter_for(args[0]))
     if origin is dict and len(args) == 2:
         return _entries(converter_for(args[1]))
-    if isinstance(wanted, type) and issubclass(wanted, Enum):
-        return _member(wanted)
-    if isinstance(wanted, type) and is_dataclass(wanted):
-        return _by_fields(wanted)
-    raise Refused("bad_signature", f"values of type {wanted} cannot travel: {reason}")
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _member(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _by_fields(kind)
+    raise Refused("bad_signature", f"values of type {kind} cannot travel: {reason}")
 
 
 def _first_of(members: tuple[Any, ...]) -> Converter:
@@ -144,7 +144,7 @@ def _entries(item: Converter) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) is not dict:
             raise Mismatch(f"{_a(value)} is no dict")
-        return {key: item(one) for key, one in value.items()}
+        return {key: item(entry) for key, entry in value.items()}
 
     return convert
 
@@ -169,7 +169,7 @@ def _by_fields(kind: Any) -> Converter:
         if type(value) is not dict:
             raise Mismatch(f"{_a(value)} is no {kind.__name__}")
         try:
-            return kind(**{name: known[name](one) for name, one in value.items() if name in known})
+            return kind(**{name: known[name](item) for name, item in value.items() if name in known})
         except TypeError as error:
             raise Mismatch(f"{kind.__name__}: {error}") from None
 
@@ -195,12 +195,12 @@ def _zoned(annotation: Any) -> Any:
 def _words(message: str) -> str:
     """msgspec's complaint as the end of a sentence: `Expected `int`, got `str` - at `$[1]``."""
     text, _, inside = message.partition(" - at `")
-    place = inside.rstrip("`").removeprefix("$")
+    location = inside.rstrip("`").removeprefix("$")
     if text.startswith("Expected `datetime` with a timezone"):
         text = "Expected a datetime with a zone, such as 2026-01-02T03:04:05Z"
     text = text.replace("`", "")
     text = text[:1].lower() + text[1:]
-    return f"{text} at {place}" if place else text
+    return f"{text} at {location}" if location else text
 
 
 def _a(value: Any) -> str:

@@ -60,9 +60,9 @@ def encode(value: Any, *, what: str = "result") -> bytes:
 def sized(data: bytes, *, what: str) -> bytes:
     """The same. Raises `Unsendable` for more than can be put into the artifact store."""
     if len(data) > ARTIFACT_BYTES_MAX:
-        found, most = len(data) // MIB, ARTIFACT_BYTES_MAX // MIB
+        size, most = len(data) // MIB, ARTIFACT_BYTES_MAX // MIB
         message = (
-            f"{found} MiB cannot travel, at most {most}; put them where the next task can read them, and send the name"
+            f"{size} MiB cannot travel, at most {most}; put them where the next task can read them, and send the name"
         )
         raise Unsendable(message, path=what)
     return data

@@ -88,15 +88,15 @@ class Codec:
             signature = inspect.signature(function)
         except (TypeError, ValueError) as error:
             raise Refused("bad_signature", f"{shown}: the signature cannot be read: {error}") from None
-        found = list(signature.parameters.values())[1 if bound else 0 :]
-        for one in found:
-            if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
-                stars = "*" if one.kind is one.VAR_POSITIONAL else "**"
-                kind = "list" if one.kind is one.VAR_POSITIONAL else "dict"
-                message = f"{shown} takes {stars}{one.name}, but every argument travels under a declared name"
+        declared = list(signature.parameters.values())[1 if bound else 0 :]
+        for parameter in declared:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+                kind = "list" if parameter.kind is parameter.VAR_POSITIONAL else "dict"
+                message = f"{shown} takes {stars}{parameter.name}, but every argument travels under a declared name"
                 raise Refused("bad_signature", f"{message}; take one parameter that is a {kind} instead{_at(function)}")
         inner = _inner(function)
-        parameters = {one.name: _parameter(one, inner) for one in found}
+        parameters = {parameter.name: _parameter(parameter, inner) for parameter in declared}
         return Codec(inner, shown, parameters, signature.return_annotation)
 
     @property
@@ -193,11 +193,11 @@ class Codec:
         return BadArguments(f"{self.name} has no parameter {name[:80]!a}; it has: {known}", path=name[:80])
 
     def _wrong(self, name: str, value: Any, mismatch: Mismatch) -> BadArguments:
-        wanted = _shown_type(self.parameters[name].type)
+        expected = _shown_type(self.parameters[name].type)
         shown = f"{value!a}"
         shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
         return BadArguments(
-            f"{self.name}: {name} is declared as {wanted}, but {mismatch}; it came as {shown}", path=name
+            f"{self.name}: {name} is declared as {expected}, but {mismatch}; it came as {shown}", path=name
         )
 
 
@@ -207,10 +207,10 @@ def joined(raw: dict[str, Any]) -> dict[str, Any]:
     tree = _Parts()
     for name, value in raw.items():
         *above, last = name.split(".")
-        place = tree
+        branch = tree
         for step in above:
-            place = place.setdefault(step, _Parts())
-        place[last] = value
+            branch = branch.setdefault(step, _Parts())
+        branch[last] = value
     return {name: _fold(value) for name, value in tree.items()}
 
 
@@ -222,7 +222,7 @@ def _fold(value: Any) -> Any:
     if type(value) is not _Parts:
         return value
     if all(key.startswith("-") for key in value):
-        return next((found for part in value.values() if (found := _fold(part)) is not None), None)
+        return next((folded for part in value.values() if (folded := _fold(part)) is not None), None)
     if all(key.isdecimal() for key in value):
         return [_fold(value[key]) for key in sorted(value, key=int)]
     return {key: _fold(part) for key, part in value.items()}
@@ -262,17 +262,17 @@ def place_of(function: Callable[..., Any]) -> str:
 
 def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function that was written: below decorators, a functools.partial, or an object that can be called."""
-    found: Callable[..., Any] = inspect.unwrap(function)
-    found = inspect.unwrap(getattr(found, "func", found))
-    if hasattr(found, "__code__") or isinstance(found, type):
-        return found
-    method: Callable[..., Any] = type(found).__call__
+    inner: Callable[..., Any] = inspect.unwrap(function)
+    inner = inspect.unwrap(getattr(inner, "func", inner))
+    if hasattr(inner, "__code__") or isinstance(inner, type):
+        return inner
+    method: Callable[..., Any] = type(inner).__call__
     return method
 
 
 def _at(function: Callable[..., Any]) -> str:
-    place = place_of(function)
-    return f" ({place})" if place else ""
+    location = place_of(function)
+    return f" ({location})" if location else ""
 
 
 def _parameter(parameter: inspect.Parameter, function: Callable[..., Any]) -> Parameter:
@@ -285,13 +285,13 @@ def _parameter(parameter: inspect.Parameter, function: Callable[..., Any]) -> Pa
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
     """What a function inside a function sees of the outer one: where its annotations may come from."""
     code = getattr(function, "__code__", None)
-    found: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=False):
         try:
-            found[name] = cell.cell_contents
+            cells[name] = cell.cell_contents
         except ValueError:
             continue  # not bound yet
-    return found
+    return cells
 
 
 def _is_context(parameter: Parameter) -> bool:

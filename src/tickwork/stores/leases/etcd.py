@@ -82,11 +82,11 @@ class EtcdLeases:
         free = {"key": _text(key), "target": "CREATE", "create_revision": "0"}
         answer = await self._txn(free, put, {"request_range": {"key": _text(key)}})
         if not answer.get("succeeded"):
-            found = answer["responses"][0]["response_range"].get("kvs", [])
-            if not found or _holding(_bytes(found[0]["value"])).session != holding.session:
+            entries = answer["responses"][0]["response_range"].get("kvs", [])
+            if not entries or _holding(_bytes(entries[0]["value"])).session != holding.session:
                 await self._revoke(lease)
                 return False
-            own = {"key": _text(key), "target": "MOD", "mod_revision": found[0]["mod_revision"]}
+            own = {"key": _text(key), "target": "MOD", "mod_revision": entries[0]["mod_revision"]}
             if not (await self._txn(own, put)).get("succeeded"):
                 await self._revoke(lease)
                 return False
@@ -104,8 +104,8 @@ class EtcdLeases:
     async def _renew(self, partition: int, session: str, seconds: int) -> bool:
         holding, lease, granted = self._held.get(partition, (None, 0, 0))
         if holding is None or holding.session != session:
-            found = await self._range(self._lease_key(partition), single=True)
-            holding = _holding(found[0][0]) if found else None
+            entries = await self._range(self._lease_key(partition), single=True)
+            holding = _holding(entries[0][0]) if entries else None
             if holding is None or holding.session != session:
                 return False
         elif granted == seconds and await self._keep_alive(lease):
@@ -138,13 +138,13 @@ class EtcdLeases:
 
     async def _range(self, key: str, *, single: bool = False) -> list[tuple[bytes, str]]:
         """Values with their revisions, by key."""
-        asked = {"key": _text(key)} if single else {"key": _text(key), "range_end": _text(_after(key))}
-        found = (await self._call("kv/range", asked)).get("kvs", [])
-        return [(_bytes(one["value"]), one["mod_revision"]) for one in found]
+        request = {"key": _text(key)} if single else {"key": _text(key), "range_end": _text(_after(key))}
+        entries = (await self._call("kv/range", request)).get("kvs", [])
+        return [(_bytes(entry["value"]), entry["mod_revision"]) for entry in entries]
 
     async def _txn(self, compare: Any, success: Any, failure: Any = None) -> Any:
-        asked = {"compare": [compare | {"result": "EQUAL"}], "success": [success]}
-        return await self._call("kv/txn", asked | ({"failure": [failure]} if failure else {}))
+        request = {"compare": [compare | {"result": "EQUAL"}], "success": [success]}
+        return await self._call("kv/txn", request | ({"failure": [failure]} if failure else {}))
 
     async def _grant(self, seconds: int) -> int:
         return int((await self._call("lease/grant", {"TTL": seconds}))["ID"])
@@ -155,19 +155,19 @@ class EtcdLeases:
     async def _revoke(self, lease: int) -> None:
         await self._call("lease/revoke", {"ID": lease}, absent_allowed=True)
 
-    async def _call(self, name: str, asked: Any, *, absent_allowed: bool = False) -> Any:
+    async def _call(self, name: str, request: Any, *, absent_allowed: bool = False) -> Any:
         if self._client is None:
             raise Unavailable("the leases are closed", retry_after_ms=RETRY_MS)
         trouble = "no address"
         for url in self._urls:
             try:
-                answer = await self._client.post(f"{url}/v3/{name}", json=asked)
+                answer = await self._client.post(f"{url}/v3/{name}", json=request)
             except (httpx2.HTTPError, OSError) as error:
                 trouble = f"{type(error).__name__} {error}".strip()
                 continue
             if answer.status_code == 200:
                 if url is not self._urls[0]:  # whoever answered is asked first from now on
-                    self._urls = [url, *(one for one in self._urls if one is not url)]
+                    self._urls = [url, *(other for other in self._urls if other is not url)]
                 return answer.json()
             if absent_allowed and answer.status_code == 404:
                 return {}

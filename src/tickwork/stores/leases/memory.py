@@ -20,7 +20,7 @@ class MemoryLeases:
 
     async def leave(self, session: str) -> None:
         self._members.pop(session, None)
-        self._held = {place: held for place, held in self._held.items() if held[0].session != session}
+        self._held = {partition: held for partition, held in self._held.items() if held[0].session != session}
 
     async def members(self) -> list[Member]:
         now_ms = self._now_ms()
@@ -28,8 +28,8 @@ class MemoryLeases:
 
     async def take(self, partition: int, member: Member, *, ttl_ms: int) -> bool:
         now_ms = self._now_ms()
-        found = self._held.get(partition)
-        if found is not None and found[1] > now_ms and found[0].session != member.session:
+        current = self._held.get(partition)
+        if current is not None and current[1] > now_ms and current[0].session != member.session:
             return False
         self._held[partition] = (HeldLease(partition, member.session, member.node, member.address), now_ms + ttl_ms)
         return True
@@ -40,8 +40,8 @@ class MemoryLeases:
             for partition in partitions
             if partition in self._held and self._held[partition][0].session == session
         ]
-        for place in mine:
-            self._held[place] = (self._held[place][0], self._now_ms() + ttl_ms)
+        for held in mine:
+            self._held[held] = (self._held[held][0], self._now_ms() + ttl_ms)
         return frozenset(mine)
 
     async def release(self, partition: int, session: str) -> None:

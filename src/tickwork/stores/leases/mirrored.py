@@ -37,13 +37,13 @@ class MirroredLeases:
         await self._store.close()
 
     async def beat(self, member: Member, *, ttl_ms: int) -> None:
-        await self._both(lambda one: one.beat(member, ttl_ms=ttl_ms))
+        await self._both(lambda leases: leases.beat(member, ttl_ms=ttl_ms))
 
     async def leave(self, session: str) -> None:
-        await self._both(lambda one: one.leave(session))
+        await self._both(lambda leases: leases.leave(session))
 
     async def members(self) -> list[Member]:
-        return await self._either(lambda one: one.members())
+        return await self._either(lambda leases: leases.members())
 
     async def take(self, partition: int, member: Member, *, ttl_ms: int) -> bool:
         """Only who has it in both has it: nodes may not agree on which of the two is away."""
@@ -74,26 +74,26 @@ class MirroredLeases:
         return kept - (forgotten & elsewhere)
 
     async def release(self, partition: int, session: str) -> None:
-        await self._both(lambda one: one.release(partition, session))
+        await self._both(lambda leases: leases.release(partition, session))
 
     async def holdings(self) -> list[HeldLease]:
-        return await self._either(lambda one: one.holdings())
+        return await self._either(lambda leases: leases.holdings())
 
     # ---- which of the two
 
-    async def _both(self, deed: Callable[[Leases], Awaitable[None]]) -> None:
-        await deed(self._store)
+    async def _both(self, action: Callable[[Leases], Awaitable[None]]) -> None:
+        await action(self._store)
         try:
-            await deed(self._chosen)
+            await action(self._chosen)
         except Unavailable as error:
             self._missed(error)
 
-    async def _either(self, deed: Callable[[Leases], Awaitable[T]]) -> T:
+    async def _either(self, action: Callable[[Leases], Awaitable[T]]) -> T:
         try:
-            return await deed(self._chosen) if not self._away else await deed(self._store)
+            return await action(self._chosen) if not self._away else await action(self._store)
         except Unavailable as error:
             self._missed(error)
-            return await deed(self._store)
+            return await action(self._store)
 
     def _missed(self, error: Unavailable) -> None:
         if not self._away:

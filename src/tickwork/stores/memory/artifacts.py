@@ -33,10 +33,10 @@ class MemoryArtifacts:
         return frozenset(digests) & self.kept.keys()
 
     async def sweep(self, *, before: int, named: Named) -> int:
-        old = [one for one in sorted(self.kept) if self.days.get(one, 0) < before]
-        gone = [one for one in old if one not in await named(old)]
-        for one in gone:
-            await self.delete(one)
+        old = [digest for digest in sorted(self.kept) if self.days.get(digest, 0) < before]
+        gone = [digest for digest in old if digest not in await named(old)]
+        for digest in gone:
+            await self.delete(digest)
         return len(gone)
 
     def damage(self, digest: str) -> None:

@@ -53,14 +53,14 @@ class MemoryMaintenance:
     async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
         runs = self._disk.runs
         own = (run for run in sorted(runs) if run > number and run >> NUMBER_BITS == partition)
-        return [runs[one] for one in islice(own, max(limit, 0))]
+        return [runs[run] for run in islice(own, max(limit, 0))]
 
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
         return [
             ChildRow(run, step, child, value)
-            for (run, step), found in sorted(self._disk.children.items())
+            for (run, step), children in sorted(self._disk.children.items())
             if first <= run <= last
-            for child, value in sorted(found.items())
+            for child, value in sorted(children.items())
         ]
 
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
@@ -79,33 +79,33 @@ class MemoryMaintenance:
                 continue
             disk.drop_run(run.number)
             disk.attempts.pop(run.number, None)
-            for place in [child for child in disk.children if run.number <= child[0] < run.number + run.steps]:
-                del disk.children[place]
+            for key in [child for child in disk.children if run.number <= child[0] < run.number + run.steps]:
+                del disk.children[key]
             disk.archived[run.tenant, run.id] = ArchivedRun(run.tenant, run.id, run.number, run.object)
 
     async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
-        disk, found = self._disk, self._own(partition, epoch)
-        if archive.last >= found.head.watermark:
-            raise Fenced(f"partition {partition}: the journal is needed from seq {found.head.watermark} on")
+        disk, own = self._disk, self._own(partition, epoch)
+        if archive.last >= own.head.watermark:
+            raise Fenced(f"partition {partition}: the journal is needed from seq {own.head.watermark} on")
         disk.archives[archive.object] = archive
-        count = max(0, archive.last - found.cut.seq)
-        del found.journal[:count], found.epochs[:count]
+        count = max(0, archive.last - own.cut.seq)
+        del own.journal[:count], own.epochs[:count]
         if count:
-            found.cut = SealedRow(archive.last, archive.tick, archive.hash, b"")
+            own.cut = SealedRow(archive.last, archive.tick, archive.hash, b"")
 
     def _own(self, partition: int, epoch: int) -> "Partition":
-        found = self._disk.partitions.get(partition)
-        if found is None or found.head.epoch != epoch:
+        own = self._disk.partitions.get(partition)
+        if own is None or own.head.epoch != epoch:
             raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
-        return found
+        return own
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
-        found = self._disk.archived
-        return [found[tenant, one] for one in ids if (tenant, one) in found]
+        archived = self._disk.archived
+        return [archived[tenant, run_id] for run_id in ids if (tenant, run_id) in archived]
 
     async def journal_cut(self, partition: int) -> int:
-        found = self._disk.partitions.get(partition)
-        return found.cut.seq if found else 0
+        own = self._disk.partitions.get(partition)
+        return own.cut.seq if own else 0
 
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
         for archive in self._disk.archives.values():
@@ -119,7 +119,7 @@ class MemoryMaintenance:
             for archive in self._disk.archives.values()
             if (archive.kind, archive.partition) == (JOURNAL, partition)
         ]
-        return min((piece for piece in pieces if piece.tick >= tick), key=lambda one: one.last, default=None)
+        return min((piece for piece in pieces if piece.tick >= tick), key=lambda piece: piece.last, default=None)
 
     async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
         archives = [
@@ -128,11 +128,11 @@ class MemoryMaintenance:
             if (archive.kind, archive.partition) == (kind, partition)
         ]
         over = (archive for archive in archives if archive.first <= number <= archive.last)
-        return sorted(over, key=lambda one: (one.to_ms, one.object))
+        return sorted(over, key=lambda archive: (archive.to_ms, archive.object))
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         old = [archive for archive in self._disk.archives.values() if archive.to_ms < before_ms]
-        return sorted(old, key=lambda one: (one.to_ms, one.object))[: max(limit, 0)]
+        return sorted(old, key=lambda archive: (archive.to_ms, archive.object))[: max(limit, 0)]
 
     async def drop_archive(self, object_: str) -> None:
         disk = self._disk
@@ -142,17 +142,19 @@ class MemoryMaintenance:
                 old = sorted(seq for seq in by_seq if seq <= archive.last)
                 for seq in old[:-1] if kind in KEPT_KINDS else old:
                     del by_seq[seq]
-        for place in [place for place, run in disk.archived.items() if run.object == object_]:
-            del disk.archived[place]
+        for key in [key for key, run in disk.archived.items() if run.object == object_]:
+            del disk.archived[key]
 
     async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
         every = chain.from_iterable(chunk.values() for chunk in self._disk.log_chunks.values())
-        placed = {(one.task, one.attempt, one.chunk): one for one in every if one.task >> NUMBER_BITS == partition}
+        placed = {
+            (chunk.task, chunk.attempt, chunk.chunk): chunk for chunk in every if chunk.task >> NUMBER_BITS == partition
+        }
         return [placed[at] for at in islice((at for at in sorted(placed) if at > place), max(limit, 0))]
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         every = chain.from_iterable(chunk.values() for chunk in self._disk.log_chunks.values())
-        return frozenset(digests) & {one.digest for one in every if one.written_ms >= since_ms}
+        return frozenset(digests) & {chunk.digest for chunk in every if chunk.written_ms >= since_ms}
 
     async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
         if archive is not None and places:
@@ -168,11 +170,11 @@ class MemoryMaintenance:
 
     async def drop_payloads(self, *, before: int, limit: int) -> int:
         disk = self._disk
-        old = sorted(one for one, day in disk.payload_days.items() if day < before)
+        old = sorted(digest for digest, day in disk.payload_days.items() if day < before)
         named = await self.named_objects(old)
-        gone = [one for one in old if one not in named][: max(limit, 0)]
-        for one in gone:
-            del disk.payloads[one], disk.payload_days[one]
+        gone = [digest for digest in old if digest not in named][: max(limit, 0)]
+        for digest in gone:
+            del disk.payloads[digest], disk.payload_days[digest]
         return len(gone)
 
     async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
@@ -199,7 +201,7 @@ class MemoryMaintenance:
         if any(rows for _, rows in ((table, list(rows)) for table, rows in _tables(disk))):
             raise StoreNotEmpty("the memory")
         taken = [batch async for batch in batches]  # first all of it: what comes may break off
-        for batch in sorted(taken, key=lambda one: one.table != "partitions"):
+        for batch in sorted(taken, key=lambda part: part.table != "partitions"):
             for row in batch.rows:
                 _add(disk, batch.table, tuple(row))
 
@@ -227,27 +229,27 @@ def _tables(disk: "MemoryDisk") -> Iterator[tuple[str, Iterator[Row]]]:
     yield (
         "children",
         (
-            (*place, child, value)
-            for place in sorted(disk.children)
-            for child, value in sorted(disk.children[place].items())
+            (*address, child, value)
+            for address in sorted(disk.children)
+            for child, value in sorted(disk.children[address].items())
         ),
     )
     yield "cache", (astuple(disk.cache[key]) for key in sorted(disk.cache))
     yield (
         "fates",
         (
-            (*names, *place, span.to_ms, _encode(span))
+            (*names, *address, span.to_ms, _encode(span))
             for names in sorted(disk.fates)
-            for place, span in sorted(disk.fates[names].items())
+            for address, span in sorted(disk.fates[names].items())
         ),
     )
     yield "backfills", (astuple(disk.backfills[number]) for number in sorted(disk.backfills))
     yield (
         "log_chunks",
         (
-            astuple(disk.log_chunks[place][chunk])
-            for place in sorted(disk.log_chunks)
-            for chunk in sorted(disk.log_chunks[place])
+            astuple(disk.log_chunks[address][chunk])
+            for address in sorted(disk.log_chunks)
+            for chunk in sorted(disk.log_chunks[address])
         ),
     )
     yield "archives", (astuple(disk.archives[name]) for name in sorted(disk.archives))
@@ -255,18 +257,18 @@ def _tables(disk: "MemoryDisk") -> Iterator[tuple[str, Iterator[Row]]]:
     yield (
         "inbox",
         (
-            (number, one.id, one.tenant, one.data, one.by)
+            (number, message.id, message.tenant, message.data, message.by)
             for number in sorted(disk.inbox)
-            for one in disk.inbox[number].values()
+            for message in disk.inbox[number].values()
         ),
     )
     yield (
         "journal_index",
         (
-            (number, *place, seq, entry.data)
+            (number, *address, seq, entry.data)
             for number in sorted(disk.index)
-            for place in sorted(disk.index[number])
-            for seq, entry in sorted(disk.index[number][place].items())
+            for address in sorted(disk.index[number])
+            for seq, entry in sorted(disk.index[number][address].items())
         ),
     )
 
@@ -281,8 +283,8 @@ def _partition_row(number: int, partition: "Partition") -> Row:
 
 def _definitions(disk: "MemoryDisk") -> Iterator[Row]:
     for (tenant, digest), row in sorted(disk.definitions.items()):
-        for number, found in sorted(disk.partitions.items()):
-            if digest in found.documents:
+        for number, partition in sorted(disk.partitions.items()):
+            if digest in partition.documents:
                 yield tenant, digest, number, row.name, row.document, row.put_ms
 
 

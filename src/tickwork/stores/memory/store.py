@@ -150,79 +150,79 @@ class MemoryStore(MemoryMaintenance):
         return list(islice(self._disk.inbox[partition].values(), max(limit, 0)))
 
     async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
-        for one in ids:
-            self._disk.inbox[partition].pop(one, None)
+        for message_id in ids:
+            self._disk.inbox[partition].pop(message_id, None)
 
     # ---- the truth
 
     async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
-        found = self._disk.partitions.get(partition)
-        if found is None:
-            found = self._disk.partitions[partition] = Partition(settings, Head(0), owner)
-        found.head = msgspec.structs.replace(found.head, epoch=found.head.epoch + 1)
-        found.owner = owner
-        return found.head
+        own = self._disk.partitions.get(partition)
+        if own is None:
+            own = self._disk.partitions[partition] = Partition(settings, Head(0), owner)
+        own.head = msgspec.structs.replace(own.head, epoch=own.head.epoch + 1)
+        own.owner = owner
+        return own.head
 
     async def read_head(self, partition: int) -> Head:
-        found = self._disk.partitions.get(partition)
-        return found.head if found else Head(0)
+        own = self._disk.partitions.get(partition)
+        return own.head if own else Head(0)
 
     async def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> None:
         disk = self._disk
-        found = disk.partitions.get(partition)
-        if found is None or (found.head.epoch, found.head.seq) != (epoch, row.seq - 1):
+        own = disk.partitions.get(partition)
+        if own is None or (own.head.epoch, own.head.seq) != (epoch, row.seq - 1):
             raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
-        found.head = Head(epoch, row.seq, row.tick, row.hash, found.head.watermark)
-        found.journal.append(row)
-        found.epochs.append(epoch)
+        own.head = Head(epoch, row.seq, row.tick, row.hash, own.head.watermark)
+        own.journal.append(row)
+        own.epochs.append(epoch)
         for payload in payloads:
             disk.put_payload(payload.digest, payload.data)
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         disk = self._disk
-        found = disk.partitions.get(partition)
-        if found is None or found.head.epoch != epoch or not found.head.watermark <= through <= found.head.seq:
+        own = disk.partitions.get(partition)
+        if own is None or own.head.epoch != epoch or not own.head.watermark <= through <= own.head.seq:
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
         _require_new_ids(disk, rows)
-        found.head = msgspec.structs.replace(found.head, watermark=through)
-        found.watermark_hash = head
-        found.header = rows.header or found.header
-        _write_live(found, rows)
+        own.head = msgspec.structs.replace(own.head, watermark=through)
+        own.watermark_hash = head
+        own.header = rows.header or own.header
+        _write_live(own, rows)
         _write_ended(disk, partition, rows)
 
     async def load(self, partition: int) -> LoadedPartition:
-        found = self._disk.partitions.get(partition)
-        if found is None:
+        own = self._disk.partitions.get(partition)
+        if own is None:
             return LoadedPartition(Head(0), b"", b"", GENESIS, [], [], [], [], [])
         return LoadedPartition(
-            found.head,
-            found.settings,
-            found.header,
-            found.watermark_hash,
-            sorted(found.documents.items()),
-            [found.live_runs[number] for number in sorted(found.live_runs)],
-            [found.live_tasks[number] for number in sorted(found.live_tasks)],
-            [found.schedules[number] for number in sorted(found.schedules)],
-            found.journal[found.head.watermark - found.cut.seq :],
+            own.head,
+            own.settings,
+            own.header,
+            own.watermark_hash,
+            sorted(own.documents.items()),
+            [own.live_runs[number] for number in sorted(own.live_runs)],
+            [own.live_tasks[number] for number in sorted(own.live_tasks)],
+            [own.schedules[number] for number in sorted(own.schedules)],
+            own.journal[own.head.watermark - own.cut.seq :],
         )
 
     async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
-        found = self._disk.partitions.get(partition)
-        if found is None:
+        own = self._disk.partitions.get(partition)
+        if own is None:
             return []
-        begin = after - found.cut.seq
+        begin = after - own.cut.seq
         if begin < 0:
-            raise Corrupt(f"the journal of partition {partition} begins behind seq {found.cut.seq}")
-        return found.journal[begin : begin + limit]
+            raise Corrupt(f"the journal of partition {partition} begins behind seq {own.cut.seq}")
+        return own.journal[begin : begin + limit]
 
     async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
-        found = self._disk.partitions.get(partition)
-        rows = found.journal if found is not None else []
+        own = self._disk.partitions.get(partition)
+        rows = own.journal if own is not None else []
         seqs = {}
         for tick in ticks:
-            place = bisect_left(rows, tick, key=lambda row: row.tick)
-            if place < len(rows) and rows[place].tick == tick:
-                seqs[tick] = rows[place].seq
+            index = bisect_left(rows, tick, key=lambda row: row.tick)
+            if index < len(rows) and rows[index].tick == tick:
+                seqs[tick] = rows[index].seq
         return seqs
 
     async def read_index(
@@ -252,12 +252,12 @@ class MemoryStore(MemoryMaintenance):
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         disk = self._disk
-        numbers = [disk.ids[tenant, one] for one in ids if (tenant, one) in disk.ids]
-        numbers += [found[-1] for key in keys if (found := disk.keys.get((tenant, key)))]
+        numbers = [disk.ids[tenant, run_id] for run_id in ids if (tenant, run_id) in disk.ids]
+        numbers += [runs[-1] for key in keys if (runs := disk.keys.get((tenant, key)))]
         return [disk.runs[number] for number in dict.fromkeys(numbers)]
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        return list(islice(_wanted(self._disk, wanted), max(wanted.limit, 0)))
+        return list(islice(_matching(self._disk, wanted), max(wanted.limit, 0)))
 
     async def read_attempts(self, run: int) -> list[bytes]:
         disk = self._disk
@@ -276,7 +276,7 @@ class MemoryStore(MemoryMaintenance):
 
     async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
         fate = self._disk.fates.get((tenant, schedule), {})
-        spans = (fate[place] for place in sorted(fate))
+        spans = (fate[key] for key in sorted(fate))
         return list(islice((span for span in spans if span.from_ms < to_ms and span.to_ms >= from_ms), max(limit, 0)))
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
@@ -344,10 +344,10 @@ def _write_ended(disk: MemoryDisk, partition: int, rows: Rows) -> None:
         disk.index[partition][entry.kind, entry.subject][entry.seq] = entry
 
 
-def _wanted(disk: MemoryDisk, wanted: RunFilter) -> Iterator[RunRow]:
-    numbers = disk.tenants.get(wanted.tenant, [])
-    end = bisect_left(numbers, wanted.before) if wanted.before else len(numbers)
+def _matching(disk: MemoryDisk, criteria: RunFilter) -> Iterator[RunRow]:
+    numbers = disk.tenants.get(criteria.tenant, [])
+    end = bisect_left(numbers, criteria.before) if criteria.before else len(numbers)
     for at in range(end - 1, -1, -1):
         row = disk.runs[numbers[at]]
-        if wanted.fits(row):
+        if criteria.fits(row):
             yield row

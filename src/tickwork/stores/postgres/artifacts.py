@@ -25,10 +25,10 @@ class PostgresArtifacts:
         return digest
 
     async def get(self, digest: str) -> bytes | None:
-        found = await self._lines.fetch("read_payloads", [digest])
-        if not found:
+        rows = await self._lines.fetch("read_payloads", [digest])
+        if not rows:
             return None
-        data: bytes = found[0][1]
+        data: bytes = rows[0][1]
         if digest_of(data) != digest:
             raise Corrupt(f"the artifact {digest} was damaged in the database")
         return data

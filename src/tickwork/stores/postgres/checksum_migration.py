@@ -51,8 +51,8 @@ async def _sign(
 ) -> None:
     for name, sum_of in sums.items():
         rows = await connection.cursor(f"select ctid::text, {', '.join(columns)} from {table}")  # noqa: S608
-        while found := await rows.fetch(ROWS):
-            places, values = zip(*[(row[0], sum_of(tuple(row)[1:])) for row in found], strict=True)
+        while batch := await rows.fetch(ROWS):
+            places, values = zip(*[(row[0], sum_of(tuple(row)[1:])) for row in batch], strict=True)
             await connection.execute(
                 f"update {table} t set {name} = given.value "  # noqa: S608 - names of our own
                 "from unnest($1::text[], $2::bigint[]) as given (place, value) where t.ctid = given.place::tid",

@@ -61,9 +61,9 @@ def address(dsn: str, *, schema: str, pgbouncer: bool | None = None) -> Address:
     named = ours.get("schema", schema)
     if not _SCHEMA.fullmatch(named):
         raise StoreUnusable(f"{named!r} is no name of a schema: use small letters, digits and '_'")
-    told = ours.get("pgbouncer", "0") not in ("0", "")
+    pooled = ours.get("pgbouncer", "0") not in ("0", "")
     plain = urlunsplit(parts._replace(query=urlencode([(name, value) for name, value in words if name not in ours])))
-    return Address(dsn=plain, schema=named, pgbouncer=told if pgbouncer is None else pgbouncer)
+    return Address(dsn=plain, schema=named, pgbouncer=pooled if pgbouncer is None else pgbouncer)
 
 
 def client() -> Any:
@@ -110,8 +110,8 @@ class PostgresConnection:
                     statement = self._prepared[name] = await connection.prepare(
                         self._sql[name], timeout=self._timeout_s
                     )
-                found: list[Any] = await statement.fetch(*args, timeout=self._timeout_s)
-                return found
+                rows: list[Any] = await statement.fetch(*args, timeout=self._timeout_s)
+                return rows
             except BaseException as error:
                 raise self._sorted_out(error, name) from error
 
@@ -142,9 +142,9 @@ class PostgresConnection:
         """Parse and execute are two messages: outside a transaction two servers could get them."""
         try:
             await connection.execute(self._begin(""), timeout=self._timeout_s)
-            found: list[Any] = await connection.fetch(self._sql[name], *args, timeout=self._timeout_s)
+            rows: list[Any] = await connection.fetch(self._sql[name], *args, timeout=self._timeout_s)
             await connection.execute("commit", timeout=self._timeout_s)
-            return found
+            return rows
         except BaseException:
             self.drop()
             raise
@@ -237,19 +237,19 @@ class Transaction:
         self._timeout_s = timeout_s
 
     async def fetch(self, name: str, *args: Any) -> list[Any]:
-        found: list[Any] = await self._connection.fetch(self._sql[name], *args, timeout=self._timeout_s)
-        return found
+        rows: list[Any] = await self._connection.fetch(self._sql[name], *args, timeout=self._timeout_s)
+        return rows
 
     async def plain(self, sql: str, *args: Any) -> list[Any]:
         """A statement without a name: for what is done once."""
-        found: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout_s)
-        return found
+        rows: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout_s)
+        return rows
 
     async def stream(self, sql: str, rows: int) -> AsyncIterator[list[Any]]:
         """So many at a time."""
         cursor = await self._connection.cursor(sql, timeout=self._timeout_s)
-        while found := await cursor.fetch(rows, timeout=self._timeout_s):
-            yield found
+        while batch := await cursor.fetch(rows, timeout=self._timeout_s):
+            yield batch
 
     async def copy(self, table: str, columns: Sequence[str], records: Sequence[tuple[Any, ...]]) -> None:
         await self._connection.copy_records_to_table(table, records=records, columns=columns, timeout=self._timeout_s)
@@ -269,11 +269,11 @@ class ConnectionPool:
     async def together(self, work: Callable[[Transaction], Awaitable[T]], what: str, *, mode: str = "") -> T:
         return await self._with(lambda line: line.together(work, what, mode=mode))
 
-    async def _with(self, deed: Callable[[PostgresConnection], Awaitable[T]]) -> T:
+    async def _with(self, action: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         async with self._free:
             line = self._idle.pop()
             try:
-                return await deed(line)
+                return await action(line)
             finally:
                 self._idle.append(line)
 

@@ -59,8 +59,8 @@ class PostgresLeases:
         )
 
     async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
-        found = await self._line.fetch("renew_leases", list(partitions), session, ttl_ms)
-        return frozenset(partition for (partition,) in found)
+        rows = await self._line.fetch("renew_leases", list(partitions), session, ttl_ms)
+        return frozenset(partition for (partition,) in rows)
 
     async def release(self, partition: int, session: str) -> None:
         await self._line.fetch("release_lease", partition, session)

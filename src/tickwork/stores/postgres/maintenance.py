@@ -110,16 +110,16 @@ class PostgresMaintenance:
         return [ArchivedRun(*checked("archived", row)) for row in rows]
 
     async def journal_cut(self, partition: int) -> int:
-        found = await self._at.readers.fetch("read_journal_cut", partition)
-        return int(found[0][0]) if found else 0
+        rows = await self._at.readers.fetch("read_journal_cut", partition)
+        return int(rows[0][0]) if rows else 0
 
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
-        found = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]
-        return found[0] if found and found[0].first <= seq else None
+        archives = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]
+        return archives[0] if archives and archives[0].first <= seq else None
 
     async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
-        found = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive_at", partition, tick)]
-        return found[0] if found else None
+        archives = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive_at", partition, tick)]
+        return archives[0] if archives else None
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
         return [_archive(row) for row in await self._at.readers.fetch("read_old_archives", before_ms, max(limit, 0))]
@@ -134,8 +134,8 @@ class PostgresMaintenance:
         return [LogChunk(*checked("log_chunks", row)) for row in rows]
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
-        found = await self._at.readers.fetch("read_named_logs", list(digests), since_ms)
-        return frozenset(digest for (digest,) in found)
+        rows = await self._at.readers.fetch("read_named_logs", list(digests), since_ms)
+        return frozenset(digest for (digest,) in rows)
 
     async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
         async def work(talk: Transaction) -> None:
@@ -150,15 +150,15 @@ class PostgresMaintenance:
         return [_archive(row) for row in await self._at.readers.fetch("read_archives_over", partition, kind, number)]
 
     async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
-        found = await self._at.writers.fetch("renew_payloads", list(digests))
-        return frozenset(digest for (digest,) in found)
+        rows = await self._at.writers.fetch("renew_payloads", list(digests))
+        return frozenset(digest for (digest,) in rows)
 
     async def drop_payloads(self, *, before: int, limit: int) -> int:
         return len(await self._at.writers.fetch("drop_payloads", before, max(limit, 0)))
 
     async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
-        found = await self._at.readers.fetch("read_named_objects", list(digests))
-        return frozenset(digest for (digest,) in found)
+        rows = await self._at.readers.fetch("read_named_objects", list(digests))
+        return frozenset(digest for (digest,) in rows)
 
     async def note_renewal(self, partition: int, *, epoch: int) -> None:
         async def work(talk: Transaction) -> None:
@@ -169,12 +169,12 @@ class PostgresMaintenance:
         await self._at.writers.together(work, "note_renewal")
 
     async def renewals(self) -> dict[int, int]:
-        found = {}
+        days = {}
         for partition, day, checksum in await self._at.readers.fetch("read_renewals"):
             known = of_fields(partition, day) if day else 0
             require(checksum == known, f"the renewal of partition {partition}")
-            found[partition] = day
-        return found
+            days[partition] = day
+        return days
 
     # ---- taking it elsewhere
 
@@ -246,10 +246,10 @@ async def _given(batches: AsyncIterator[TableBatch]) -> AsyncIterator[TableBatch
 
 
 async def _watermark(talk: Transaction, partition: int, epoch: int) -> int:
-    found = await talk.fetch("lock_owner", partition, epoch)
-    if not found:
+    rows = await talk.fetch("lock_owner", partition, epoch)
+    if not rows:
         raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
-    return int(found[0][0])
+    return int(rows[0][0])
 
 
 async def _add_partitions(talk: Transaction, rows: Sequence[Sequence[Any]]) -> None:
@@ -271,8 +271,8 @@ def _select(table: str) -> str:
     return f"select {', '.join(names)} from {table} order by {_ORDER.get(table, '1, 2')}"  # noqa: S608
 
 
-def _checked(table: str, found: Any) -> tuple[Any, ...]:
-    row = tuple(found)
+def _checked(table: str, record: Any) -> tuple[Any, ...]:
+    row = tuple(record)
     if table == "partitions":
         *row_, checksum, settings_checksum, header_checksum, rows_epoch = row
         number = row_[0]

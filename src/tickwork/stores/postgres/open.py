@@ -104,15 +104,15 @@ async def _connect(address: Address) -> "asyncpg.Connection[Any]":
 
 
 async def _check_server(connection: "asyncpg.Connection[Any]") -> list[str]:
-    found = await connection.fetch(
+    rows = await connection.fetch(
         "select name, current_setting(name) as value from unnest($1::text[]) as name", _SETTINGS, timeout=CONNECT_S
     )
-    told = {row["name"]: row["value"] for row in found}
-    if int(told["server_version_num"]) < VERSION_MIN:
+    server = {row["name"]: row["value"] for row in rows}
+    if int(server["server_version_num"]) < VERSION_MIN:
         raise StoreUnusable("this PostgreSQL is older than 14: use a newer one")
-    if told["server_encoding"] != "UTF8":
-        raise StoreUnusable(f"the database has the encoding {told['server_encoding']}: create one with UTF8")
-    if told["data_sync_retry"] == "on":
+    if server["server_encoding"] != "UTF8":
+        raise StoreUnusable(f"the database has the encoding {server['server_encoding']}: create one with UTF8")
+    if server["data_sync_retry"] == "on":
         raise StoreUnusable(
             "data_sync_retry is on: after an error of the disk this PostgreSQL would take lost data for stored. "
             "Switch it off, and restart PostgreSQL"
@@ -122,7 +122,7 @@ async def _check_server(connection: "asyncpg.Connection[Any]") -> list[str]:
     return [
         f"{name} is off: a crash of the machine can lose or damage what was acknowledged"
         for name in ("fsync", "full_page_writes")
-        if told[name] == "off"
+        if server[name] == "off"
     ]
 
 
@@ -131,9 +131,9 @@ async def _version(connection: "asyncpg.Connection[Any]", schema: str) -> int:
     known = len(FILES.migrations)
     # In one snapshot: between two, another node may have made everything.
     tables = "select array_agg(tablename::text) from pg_tables where schemaname = $1"
-    found = await connection.fetchval(tables, schema, timeout=CONNECT_S) or []
-    if "migrations" not in found:
-        if found:
+    present = await connection.fetchval(tables, schema, timeout=CONNECT_S) or []
+    if "migrations" not in present:
+        if present:
             raise StoreUnusable(f"the schema {schema} holds tables of another program: name another schema")
         return 0
     version = await connection.fetchval(
@@ -177,8 +177,8 @@ async def _migrate(connection: "asyncpg.Connection[Any]", schema: str) -> None:
 
 
 async def _recorded(connection: "asyncpg.Connection[Any]", schema: str) -> list[tuple[int, str, str]]:
-    found = await connection.fetch(
+    rows = await connection.fetch(
         f"select number, name, digest from {schema}.migrations order by number",  # noqa: S608 - a checked name
         timeout=CONNECT_S,
     )
-    return [(row["number"], row["name"], row["digest"]) for row in found]
+    return [(row["number"], row["name"], row["digest"]) for row in rows]

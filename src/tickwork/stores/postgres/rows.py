@@ -18,17 +18,17 @@ NOBODY = Head(0)
 decode_range = msgspec.msgpack.Decoder(FateRange).decode
 
 
-def head_of(partition: int, found: list[Any]) -> Head:
-    if not found:
+def head_of(partition: int, rows: list[Any]) -> Head:
+    if not rows:
         return NOBODY
-    row = found[0]
+    row = rows[0]
     known = checksums.of_epoch(partition, row["epoch"], row["owner"])
     checksums.require(row["checksum"] == known, f"the epoch of partition {partition}")
     return Head(*tuple(row)[:5])
 
 
-def journal_of(partition: int, after: int, found: Iterable[Any]) -> list[SealedRow]:
-    rows = [SealedRow(*row) for row in found]
+def journal_of(partition: int, after: int, records: Iterable[Any]) -> list[SealedRow]:
+    rows = [SealedRow(*row) for row in records]
     if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
         raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
     return rows
@@ -36,15 +36,15 @@ def journal_of(partition: int, after: int, found: Iterable[Any]) -> list[SealedR
 
 async def load(talk: Transaction, partition: int) -> LoadedPartition:
     """Inside one snapshot."""
-    found = await talk.fetch("read_head", partition)
-    if not found:
+    heads = await talk.fetch("read_head", partition)
+    if not heads:
         return LoadedPartition(NOBODY, b"", b"", GENESIS, [], [], [], [], [])
-    head, watermark_hash = head_of(partition, found), found[0]["watermark_hash"]
+    head, watermark_hash = head_of(partition, heads), heads[0]["watermark_hash"]
     settings, settings_checksum, header, header_checksum = (await talk.fetch("read_machine", partition))[0]
     of = checksums.of_bytes
     checksums.require(settings_checksum == of(0, settings), f"the settings of partition {partition}")
     checksums.require(header_checksum == of(0, header), f"the header of partition {partition}")
-    checksums.require(found[0]["rows_epoch"] == head.epoch, f"the watermark of partition {partition}")
+    checksums.require(heads[0]["rows_epoch"] == head.epoch, f"the watermark of partition {partition}")
     tail = journal_of(
         partition, head.watermark, await talk.fetch("read_journal", partition, head.watermark, NUMBER_MAX)
     )

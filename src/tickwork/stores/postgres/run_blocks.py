@@ -27,56 +27,56 @@ class Connection(Protocol):
 
 async def numbered(fetch: Fetch, numbers: Iterable[int]) -> list[RunRow]:
     """Those that are there."""
-    wanted = set(numbers)
-    outlines = await _outlines(fetch, [], {blocks.stretch_of(number) for number in wanted})
-    return await _picked(fetch, {outline.first: outline.places_of(wanted) for outline in outlines})
+    requested = set(numbers)
+    outlines = await _outlines(fetch, [], {blocks.stretch_of(number) for number in requested})
+    return await _picked(fetch, {outline.first: outline.places_of(requested) for outline in outlines})
 
 
 async def find(fetch: Fetch, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-    wanted, marks, found = set(ids), {blocks.mark_of(one) for one in ids}, list[RunRow]()
-    if wanted:
-        outlines = await _outlines(fetch, {blocks.clue_of(one) for one in wanted}, [])
+    requested, marks, matches = set(ids), {blocks.mark_of(run_id) for run_id in ids}, list[RunRow]()
+    if requested:
+        outlines = await _outlines(fetch, {blocks.clue_of(run_id) for run_id in requested}, [])
         rows = await _picked(fetch, {outline.first: outline.places_like(marks) for outline in outlines})
-        found = [row for row in rows if row.tenant == tenant and row.id in wanted]
+        matches = [row for row in rows if row.tenant == tenant and row.id in requested]
     if keys and (numbers := [number for (number,) in await fetch("find_keys", tenant, list(keys))]):
-        found += await numbered(fetch, numbers)
-    return list({row.number: row for row in found}.values())
+        matches += await numbered(fetch, numbers)
+    return list({row.number: row for row in matches}.values())
 
 
-async def listed(fetch: Fetch, wanted: RunFilter) -> list[RunRow]:
+async def listed(fetch: Fetch, criteria: RunFilter) -> list[RunRow]:
     """Newest first."""
-    found: list[RunRow] = []
-    stretch, count = blocks.stretch_of((wanted.before or NUMBER_MAX) - 1), STRETCHES
-    while stretch >= 0 and len(found) < wanted.limit:
-        name, more = _way(wanted)
-        stretches = [one for (one,) in await fetch(name, wanted.tenant, stretch, count, *more)]
+    matches: list[RunRow] = []
+    stretch, count = blocks.stretch_of((criteria.before or NUMBER_MAX) - 1), STRETCHES
+    while stretch >= 0 and len(matches) < criteria.limit:
+        name, more = _way(criteria)
+        stretches = [number for (number,) in await fetch(name, criteria.tenant, stretch, count, *more)]
         if not stretches:
             break
         rows = list(blocks.in_order(_unpacked(await fetch("open_stretches", stretches))))
-        found += [row for row in reversed(rows) if wanted.fits(row)]
+        matches += [row for row in reversed(rows) if criteria.fits(row)]
         if len(stretches) < count:
             break
         stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
-    return found[: max(wanted.limit, 0)]
+    return matches[: max(criteria.limit, 0)]
 
 
-def _way(wanted: RunFilter) -> tuple[str, list[Any]]:
+def _way(criteria: RunFilter) -> tuple[str, list[Any]]:
     """Which statement tells where something is that is wanted, and what else it is told."""
-    if wanted.states:
-        return "list_stretches_by_state", [list(wanted.states), wanted.workflow, wanted.schedule]
-    if wanted.schedule:
-        return "list_stretches_by_schedule", [wanted.schedule, wanted.workflow]
-    if wanted.workflow:
-        return "list_stretches_by_workflow", [wanted.workflow]
+    if criteria.states:
+        return "list_stretches_by_state", [list(criteria.states), criteria.workflow, criteria.schedule]
+    if criteria.schedule:
+        return "list_stretches_by_schedule", [criteria.schedule, criteria.workflow]
+    if criteria.workflow:
+        return "list_stretches_by_workflow", [criteria.workflow]
     return "list_stretches", []
 
 
 async def walk(fetch: Fetch, first: int, last: int) -> AsyncIterator[RunRow]:
     """Runs with these numbers, in order."""
     at, waiting = blocks.reach_of(blocks.stretch_of(first))[0], list[tuple[int, list[RunRow]]]()
-    while found := _unpacked(await fetch("blocks_after", at, last, BLOCKS)):
-        at, waiting = found[-1][0] + 1, waiting + found
-        whole = [one for one in waiting if blocks.stretch_of(one[0]) < blocks.stretch_of(at - 1)]
+    while batch := _unpacked(await fetch("blocks_after", at, last, BLOCKS)):
+        at, waiting = batch[-1][0] + 1, waiting + batch
+        whole = [block for block in waiting if blocks.stretch_of(block[0]) < blocks.stretch_of(at - 1)]
         for row in blocks.in_order(whole):
             if first <= row.number <= last:
                 yield row
@@ -89,8 +89,8 @@ async def walk(fetch: Fetch, first: int, last: int) -> AsyncIterator[RunRow]:
 async def checked(talk: Connection) -> AsyncIterator[list[RunRow]]:
     """All runs, a stretch at a time; blocks, outlines and what leads to them are compared with each other."""
     at, waiting, counts = 0, list[tuple[BlockHeader, list[RunRow]]](), blocks.Counts()
-    while found := await talk.fetch("whole_blocks_after", at, NUMBER_MAX, BLOCKS):
-        for first, held, marks, outline_checksum, data, checksum in found:
+    while batch := await talk.fetch("whole_blocks_after", at, NUMBER_MAX, BLOCKS):
+        for first, held, marks, outline_checksum, data, checksum in batch:
             outline = BlockHeader(first, held, marks, len(data))
             checksums.require(outline_checksum == checksums.of_outline(outline), f"the outline of block {first}")
             _, data = _checked((first, data, checksum))
@@ -100,7 +100,7 @@ async def checked(talk: Connection) -> AsyncIterator[list[RunRow]]:
                 yield await _led_to(talk, waiting, counts)
                 waiting = []
             waiting.append((outline, rows))
-        at = found[-1][0] + 1
+        at = batch[-1][0] + 1
     if waiting:
         yield await _led_to(talk, waiting, counts)
     [there] = await talk.fetch("count_all_leading")
@@ -132,13 +132,15 @@ async def near(fetch: Fetch, portion: PendingRuns) -> list[BlockHeader]:
 
 async def put(talk: Connection, portion: PendingRuns) -> None:
     """Inside a transaction. Runs that end are nearly always new; where some are there already, they go first."""
-    found = await near(talk.fetch, portion)
-    if not portion.is_new(found):
-        portion.refuse_mixed(await _picked(talk.fetch, {one.first: portion.suspects(one) for one in found}))
+    outlines = await near(talk.fetch, portion)
+    if not portion.is_new(outlines):
+        portion.refuse_mixed(
+            await _picked(talk.fetch, {outline.first: portion.suspects(outline) for outline in outlines})
+        )
         numbers = {row.number for row in portion.rows}
         await take_out(talk, numbers, lambda row: row.number in numbers)
-        found = await near(talk.fetch, portion)
-    for firsts in portion.crowded(found):
+        outlines = await near(talk.fetch, portion)
+    for firsts in portion.crowded(outlines):
         await _merge(talk, firsts)
     await talk.fetch("put_runs", *arguments(portion))
 
@@ -175,7 +177,7 @@ def arguments(portion: PendingRuns) -> list[Any]:
 
 def _columns_of(packed: Iterable[Block]) -> Sequence[Sequence[Any]]:
     of, of_outline = checksums.of_bytes, checksums.of_outline
-    rows = [(*one[:3], data, of_outline(one), of(one.first, data)) for one, data, *_ in packed]
+    rows = [(*outline[:3], data, of_outline(outline), of(outline.first, data)) for outline, data, *_ in packed]
     return columns(rows, 6)
 
 
@@ -184,26 +186,26 @@ def columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[An
 
 
 async def _outlines(fetch: Fetch, clues: Iterable[int], stretches: Iterable[int]) -> list[BlockHeader]:
-    found = []
+    outlines = []
     for *row, checksum in await fetch("find_blocks", list(clues), list(stretches)):
         outline = BlockHeader(*row)
         checksums.require(checksum == checksums.of_outline(outline), f"the outline of block {outline.first}")
-        found.append(outline)
-    return found
+        outlines.append(outline)
+    return outlines
 
 
 async def _picked(fetch: Fetch, places: dict[int, list[int]]) -> list[RunRow]:
     """Runs by their places in blocks."""
     names = [first for first, index in places.items() if index]
-    found = await fetch("open_blocks", names) if names else []
-    return [row for first, data in map(_checked, found) for row in blocks.some_of(data, places[first])]
+    rows = await fetch("open_blocks", names) if names else []
+    return [row for first, data in map(_checked, rows) for row in blocks.some_of(data, places[first])]
 
 
-def _unpacked(found: Sequence[Any]) -> list[tuple[int, list[RunRow]]]:
-    return [(first, blocks.rows_of(data)) for first, data in map(_checked, found)]
+def _unpacked(rows: Sequence[Any]) -> list[tuple[int, list[RunRow]]]:
+    return [(first, blocks.rows_of(data)) for first, data in map(_checked, rows)]
 
 
-def _checked(found: Any) -> tuple[int, bytes]:
-    first, data, checksum = found
+def _checked(row: Any) -> tuple[int, bytes]:
+    first, data, checksum = row
     checksums.require(checksum == checksums.of_bytes(first, data), f"a row of runs (block {first})")
     return first, data

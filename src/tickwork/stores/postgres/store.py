@@ -169,11 +169,11 @@ class PostgresStore(PostgresMaintenance):
             await talk.fetch("add_machine", partition, settings, of_bytes(0, settings), of_bytes(0, b""))
             return await talk.fetch("read_head", partition)  # after the locks: what was under way has ended
 
-        found = await self._at.commits(partition).together(work, "claim")
-        head = reading.head_of(partition, found)
+        rows = await self._at.commits(partition).together(work, "claim")
+        head = reading.head_of(partition, rows)
         self._must_not_go_back(partition, head, self._seen.get(partition, (0, 0)))
         self._seen[partition] = (head.epoch, head.seq)
-        self._writes[partition] = (head.epoch, found[0]["writes"], None)
+        self._writes[partition] = (head.epoch, rows[0]["writes"], None)
         self._doubts.discard(partition)
         return head
 
@@ -199,18 +199,18 @@ class PostgresStore(PostgresMaintenance):
     def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
         """On its way when this returns, where nothing stands before it and its statement is known there."""
         line = self._opened.commits(partition) if self._opened is not None else None
-        deed = self._commit(partition, row, payloads, epoch)
-        return begun(deed) if line is not None and line.is_ready(_COMMIT[bool(payloads)]) else deed
+        writing = self._commit(partition, row, payloads, epoch)
+        return begun(writing) if line is not None and line.is_ready(_COMMIT[bool(payloads)]) else writing
 
     async def _commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
         line = self._at.commits(partition)
-        place = (partition, epoch, row.seq, row.tick, row.hash, row.data)
+        values = (partition, epoch, row.seq, row.tick, row.hash, row.data)
         try:
             if payloads:
                 digests, data = zip(*[(payload.digest, payload.data) for payload in payloads], strict=True)
-                done = await line.fetch(_COMMIT[True], *place, digests, data)
+                done = await line.fetch(_COMMIT[True], *values, digests, data)
             else:
-                done = await line.fetch(_COMMIT[False], *place)
+                done = await line.fetch(_COMMIT[False], *values)
         except OutcomeUnknown:
             self._doubts.add(partition)
             raise
@@ -275,8 +275,8 @@ class PostgresStore(PostgresMaintenance):
         kept = self._writes.get(partition)
         if kept is not None and kept[0] == epoch and (kept[2] is None or kept[2] is rows):
             return kept[1]
-        found = await self._at.rows.fetch("read_writes", partition, epoch)
-        return int(found[0][0]) if found else 0
+        counts = await self._at.rows.fetch("read_writes", partition, epoch)
+        return int(counts[0][0]) if counts else 0
 
     async def load(self, partition: int) -> LoadedPartition:
         await self._at.commits(partition).open()  # whoever loads it is to write it, and soon
@@ -285,28 +285,28 @@ class PostgresStore(PostgresMaintenance):
         )
 
     async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
-        found = await self._at.readers.fetch("read_journal", partition, after, limit)
-        return reading.journal_of(partition, after, found)
+        rows = await self._at.readers.fetch("read_journal", partition, after, limit)
+        return reading.journal_of(partition, after, rows)
 
     async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
-        found = await self._at.readers.fetch("seqs_at", partition, list(ticks))
-        return dict(found)
+        rows = await self._at.readers.fetch("seqs_at", partition, list(ticks))
+        return dict(rows)
 
     async def read_index(
         self, partition: int, *, kind: int, subjects: tuple[int, int], after: int, through: int
     ) -> list[IndexEntry]:
-        found = await self._at.readers.fetch("read_index", partition, kind, *subjects, after, through)
-        return [IndexEntry(*reading.checked("journal_index", row)[1:]) for row in found]
+        rows = await self._at.readers.fetch("read_index", partition, kind, *subjects, after, through)
+        return [IndexEntry(*reading.checked("journal_index", row)[1:]) for row in rows]
 
     async def last_index(self, partition: int, *, kind: int, subject: int, through: int) -> IndexEntry | None:
-        found = await self._at.readers.fetch("last_index", partition, kind, subject, through)
-        return IndexEntry(*reading.checked("journal_index", found[0])[1:]) if found else None
+        rows = await self._at.readers.fetch("last_index", partition, kind, subject, through)
+        return IndexEntry(*reading.checked("journal_index", rows[0])[1:]) if rows else None
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = dict(await self._at.readers.fetch("read_payloads", list(digests)))
-        for digest, data in found.items():
+        payloads: dict[str, bytes] = dict(await self._at.readers.fetch("read_payloads", list(digests)))
+        for digest, data in payloads.items():
             require(digest_of(data) == digest, f"the payload {digest}")
-        return found
+        return payloads
 
     # ---- what people ask for
 
@@ -328,19 +328,19 @@ class PostgresStore(PostgresMaintenance):
 
     async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
         rows = await self._at.readers.fetch("read_cache", list(keys))
-        found = {row["key"]: CacheRow(*reading.checked("cache", row)) for row in rows}
-        return {key: found[key] for key in keys if key in found}
+        cached = {row["key"]: CacheRow(*reading.checked("cache", row)) for row in rows}
+        return {key: cached[key] for key in keys if key in cached}
 
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
-        found = await self._at.readers.fetch("read_definition", tenant, digest)
-        if not found:
+        rows = await self._at.readers.fetch("read_definition", tenant, digest)
+        if not rows:
             return None
-        owner, hash_, _, name, document, put_ms = reading.checked("definitions", found[0])
+        owner, hash_, _, name, document, put_ms = reading.checked("definitions", rows[0])
         return DefinitionRow(hash_, owner, name, document, put_ms)
 
     async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
-        found = await self._at.list("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
-        return [reading.decode_range(reading.checked("fates", row)[-1]) for row in found]
+        rows = await self._at.list("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
+        return [reading.decode_range(reading.checked("fates", row)[-1]) for row in rows]
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
         rows = await self._at.list("list_backfills", tenant, max(limit, 0))

@@ -67,7 +67,7 @@ def _latest(rows: list[tuple[int, bytes]]) -> Iterable[tuple[int, bytes, int]]:
 
 def _fates(spans: list[FateRange]) -> Iterable[tuple[Any, ...]]:
     latest = {(span.tenant, span.name, span.from_ms, span.schedule, span.backfill): span for span in spans}
-    return map(_signed, [(*place, one.to_ms, _encode(one)) for place, one in latest.items()])
+    return map(_signed, [(*key, latest_span.to_ms, _encode(latest_span)) for key, latest_span in latest.items()])
 
 
 def _backfills(rows: list[BackfillRow]) -> Iterable[tuple[Any, ...]]:

@@ -24,7 +24,7 @@ class ArchiveWrites:
     _shelf: RunBlocks
     _transaction: Callable[[Callable[[], Any]], Any]
     hit: Callable[[str], None]
-    _one: Callable[..., int]
+    _execute_one: Callable[..., int]
     _many: Callable[[str, Iterable[tuple[Any, ...]]], None]
 
     def move_runs(self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], epoch: int) -> None:
@@ -42,9 +42,9 @@ class ArchiveWrites:
             if run.number not in gone:
                 continue
             row = (run.tenant, run.id, run.number, run.object)
-            self._one("put_archived", *row, checksums.of_fields(*row))
-            self._one("drop_attempts", run.number)
-            self._one("drop_children", run.number, run.number + run.steps)
+            self._execute_one("put_archived", *row, checksums.of_fields(*row))
+            self._execute_one("drop_attempts", run.number)
+            self._execute_one("drop_children", run.number, run.number + run.steps)
         self.hit("after_moved")
 
     def drop_journal(self, partition: int, archive: ArchiveObject, epoch: int) -> None:
@@ -56,25 +56,25 @@ class ArchiveWrites:
             raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
         self._put_archive(archive)
         self.hit("after_archive")
-        self._one("drop_journal", partition, archive.last)
+        self._execute_one("drop_journal", partition, archive.last)
         self.hit("after_moved")
 
     def _watermark(self, partition: int, epoch: int) -> int:
-        found = self.connection.execute(self._sql["read_owner"], (partition, epoch)).fetchone()
-        if found is None:
+        row = self.connection.execute(self._sql["read_owner"], (partition, epoch)).fetchone()
+        if row is None:
             raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
-        return int(found[0])
+        return int(row[0])
 
     def _put_archive(self, archive: ArchiveObject) -> None:
-        self._one("put_archive", *astuple(archive), checksums.of_row(archive))
+        self._execute_one("put_archive", *astuple(archive), checksums.of_row(archive))
 
     def drop_archive(self, object_: str) -> None:
         def work() -> None:
             for kind, partition, last in self.connection.execute(self._sql["read_archive"], (object_,)).fetchall():
                 if kind == JOURNAL:
-                    self._one("drop_index", partition, last)
-            self._one("drop_archived", object_)
-            self._one("drop_archive", object_)
+                    self._execute_one("drop_index", partition, last)
+            self._execute_one("drop_archived", object_)
+            self._execute_one("drop_archive", object_)
 
         self._transaction(work)
 
@@ -92,19 +92,19 @@ class ArchiveWrites:
             has = self._sql["has_payload"]
             return [digest for digest in digests if self.connection.execute(has, (digest,)).fetchone()]
 
-        found: list[str] = self._transaction(work)
-        return found
+        renewed: list[str] = self._transaction(work)
+        return renewed
 
     def drop_payloads(self, before: int, limit: int) -> int:
-        count: int = self._transaction(lambda: self._one("drop_payloads", before, max(limit, 0)))
+        count: int = self._transaction(lambda: self._execute_one("drop_payloads", before, max(limit, 0)))
         return count
 
     def note_renewal(self, partition: int, epoch: int) -> None:
         def work() -> None:
             self._watermark(partition, epoch)
-            self._one("note_renewal", partition)
+            self._execute_one("note_renewal", partition)
             [(day,)] = self.connection.execute(self._sql["read_renewal"], (partition,)).fetchall()
-            self._one("sign_renewal", checksums.of_fields(partition, day), partition)
+            self._execute_one("sign_renewal", checksums.of_fields(partition, day), partition)
 
         self._transaction(work)
 
@@ -127,25 +127,25 @@ class ArchiveReads:
         return rows
 
     def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        found = self._rows("attempts_between", first, last)
-        for run, data, checksum in found:
+        rows = self._rows("attempts_between", first, last)
+        for run, data, checksum in rows:
             checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
-        return [(run, data) for run, data, _ in found]
+        return [(run, data) for run, data, _ in rows]
 
     def journal_cut(self, partition: int) -> int:
         return int(self._rows("read_journal_cut", partition)[0][0])
 
     def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
-        found = [row for one in ids for row in self._rows("read_archived", tenant, one)]
-        return [ArchivedRun(*checksums.checked("archived", row, checksum)) for *row, checksum in found]
+        rows = [row for run_id in ids for row in self._rows("read_archived", tenant, run_id)]
+        return [ArchivedRun(*checksums.checked("archived", row, checksum)) for *row, checksum in rows]
 
     def journal_archive(self, partition: int, seq: int) -> ArchiveObject | None:
-        found = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
-        return found[0] if found and found[0].first <= seq else None
+        archives = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
+        return archives[0] if archives and archives[0].first <= seq else None
 
     def journal_archive_at(self, partition: int, tick: int) -> ArchiveObject | None:
-        found = [checked_archive(row) for row in self._rows("read_journal_archive_at", partition, tick)]
-        return found[0] if found else None
+        archives = [checked_archive(row) for row in self._rows("read_journal_archive_at", partition, tick)]
+        return archives[0] if archives else None
 
     def archives_over(self, partition: int, kind: str, number: int) -> list[ArchiveObject]:
         return [checked_archive(row) for row in self._rows("read_archives_over", partition, kind, number, number)]
@@ -166,19 +166,19 @@ class ArchiveReads:
         return frozenset(digest for digest in digests if self._rows("read_named_object", digest))
 
     def renewals(self) -> dict[int, int]:
-        found = {}
+        days = {}
         for partition, day, checksum in self._rows("read_renewals"):
             known = checksums.of_fields(partition, day) if day else 0
             checksums.require(checksum == known, f"the renewal of partition {partition}")
-            found[partition] = day
-        return found
+            days[partition] = day
+        return days
 
 
 def _span(partition: int) -> tuple[int, int]:
     return partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1
 
 
-def checked_archive(found: tuple[Any, ...]) -> ArchiveObject:
-    row = ArchiveObject(*found[:-1])
-    checksums.require(found[-1] == checksums.of_row(row), f"the archive {row.object}")
+def checked_archive(record: tuple[Any, ...]) -> ArchiveObject:
+    row = ArchiveObject(*record[:-1])
+    checksums.require(record[-1] == checksums.of_row(row), f"the archive {row.object}")
     return row

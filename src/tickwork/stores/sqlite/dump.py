@@ -80,12 +80,12 @@ class Dump:
         )
         extra = ", checksum" if summed is not None else ""
         sql = f"select {names}{extra} from {table} order by {order}"  # noqa: S608 - names of our own
-        for found in self._connection.execute(sql):
+        for row in self._connection.execute(sql):
             if summed is None:
-                yield found
+                yield row
                 continue
-            checksums.require(summed(found[:-1]) == found[-1], f"a row of {table} ({found[0]!r})")
-            yield found[:-1]
+            checksums.require(summed(row[:-1]) == row[-1], f"a row of {table} ({row[0]!r})")
+            yield row[:-1]
 
     def _partitions(self) -> Iterator[Row]:
         of = checksums.of_bytes
@@ -93,8 +93,8 @@ class Dump:
             "select id, epoch, owner, seq, tick, hash, watermark, watermark_hash, checksum from partitions order by 1"
         )
         machines = "select settings, settings_checksum, header, header_checksum from machines where partition_id = ?"
-        found: list[Any] = self._connection.execute(heads).fetchall()
-        for *head, checksum in found:
+        rows: list[Any] = self._connection.execute(heads).fetchall()
+        for *head, checksum in rows:
             number = head[0]
             checksums.require(checksum == checksums.of_epoch(*head[:3]), f"the epoch of partition {number}")
             machine: Any = self._connection.execute(machines, (number,)).fetchone()
@@ -108,9 +108,9 @@ class Dump:
         """What leads to runs is in tables of ours, so SQLite's own check does not compare the two."""
         counts = Counts()
         for _, some in groupby(self._shelf.checked(0, NUMBER_MAX), key=lambda block: stretch_of(block[0].first)):
-            found = list(some)
-            rows = sorted((row for _, rows in found for row in rows), key=lambda row: row.number)
-            for outline, own in found:
+            blocks = list(some)
+            rows = sorted((row for _, rows in blocks for row in rows), key=lambda row: row.number)
+            for outline, own in blocks:
                 require_outline(outline, own)
             checksums.require(self._shelf.leads(rows), f"what leads to run {rows[0].id} and its neighbours")
             counts.add(rows)

@@ -75,12 +75,12 @@ def file_system(folder: Path, mountinfo: Path) -> str:
         lines = mountinfo.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return ""
-    place, best, kind = folder.resolve(), -1, ""
+    resolved, best, kind = folder.resolve(), -1, ""
     for line in lines:
         mount, _, source = line.partition(" - ")
         point = Path(_unescaped(mount.split(" ")[4]))
         # A later mount on the same point hides the earlier one.
-        if place.is_relative_to(point) and len(point.parts) >= best:
+        if resolved.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), source.split(" ")[0]
     return kind
 
@@ -156,15 +156,15 @@ def _check(connection: apsw.Connection, path: Path, size: int, log: int) -> None
     # the bound only the header, the schema and one row of each table are read here; rows are vouched for
     # by their checksums and by the hash chain when they are used.
     if size <= FULL_CHECK_BYTES_MAX:
-        found = str(connection.execute("pragma integrity_check(1)").get)
+        verdict = str(connection.execute("pragma integrity_check(1)").get)
     else:
-        found = _glance(connection)
+        verdict = _glance(connection)
     # With a log beside it, the file may rightly be shorter than the database.
     expected = connection.pragma("page_count") * connection.pragma("page_size")
-    if found == "ok" and expected > size > 0 and not log:
-        found = "it is cut off"
-    if found != "ok":
-        raise StoreUnusable(f"{path} is damaged ({found}): bring back a backup; keep this file for a closer look")
+    if verdict == "ok" and expected > size > 0 and not log:
+        verdict = "it is cut off"
+    if verdict != "ok":
+        raise StoreUnusable(f"{path} is damaged ({verdict}): bring back a backup; keep this file for a closer look")
 
 
 def _glance(connection: apsw.Connection) -> str:
@@ -234,9 +234,9 @@ def _require_shape(connection: apsw.Connection, path: Path) -> None:
 def _shape_wanted() -> dict[str, list[Any]]:
     fresh = apsw.Connection(":memory:")
     fresh.execute(schema())
-    wanted = shape(fresh)
+    expected = shape(fresh)
     fresh.close()
-    return wanted
+    return expected
 
 
 def _advice(path: Path, error: apsw.Error) -> str:

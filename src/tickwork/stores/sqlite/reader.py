@@ -87,10 +87,10 @@ class Reader(ArchiveReads):
         return self._head(partition)[0]
 
     def _head(self, partition: int) -> tuple[Head, bytes]:
-        found = self._rows("read_head", partition)
-        if not found:
+        rows = self._rows("read_head", partition)
+        if not rows:
             return _NO_PARTITION, _NO_PARTITION.hash
-        epoch, seq, tick, hash_, watermark, watermark_hash, checksum, owner = found[0]
+        epoch, seq, tick, hash_, watermark, watermark_hash, checksum, owner = rows[0]
         known = checksums.of_epoch(partition, epoch, owner)
         checksums.require(checksum == known, f"the epoch of partition {partition}")
         return Head(epoch, seq, tick, hash_, watermark), watermark_hash
@@ -113,10 +113,10 @@ class Reader(ArchiveReads):
         )
 
     def _machine(self, partition: int) -> tuple[bytes, bytes]:
-        found = self._rows("read_machine", partition)
-        if not found:
+        rows = self._rows("read_machine", partition)
+        if not rows:
             return b"", b""
-        settings, settings_checksum, header, header_checksum = found[0]
+        settings, settings_checksum, header, header_checksum = rows[0]
         of = checksums.of_bytes
         checksums.require(settings_checksum == of(0, settings), f"the settings of partition {partition}")
         checksums.require(header_checksum == of(0, header), f"the header of partition {partition}")
@@ -124,21 +124,21 @@ class Reader(ArchiveReads):
 
     def _vouch(self, partition: int, head: Head, watermark_hash: bytes, tail: list[SealedRow]) -> None:
         """The head is what the journal ends with, the tail reaches from the watermark to it."""
-        found = self._rows("read_last_row", partition)
-        seq, tick, hash_, epoch = found[0] if found else (0, 0, Head(0).hash, 0)
+        rows = self._rows("read_last_row", partition)
+        seq, tick, hash_, epoch = rows[0] if rows else (0, 0, Head(0).hash, 0)
         agrees = (seq, tick, hash_) == (head.seq, head.tick, head.hash) and epoch <= head.epoch
         checksums.require(agrees, f"the head of partition {partition}")
         whole = len(tail) == head.seq - head.watermark and (tail != [] or watermark_hash == head.hash)
         checksums.require(whole, f"the watermark of partition {partition}")
 
     def _live(self, name: str, partition: int) -> list[bytes]:
-        of, found = checksums.of_bytes, []
+        of, live = checksums.of_bytes, []
         bounds = (partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1)
         for number, data, checksum in self.connection.execute(self._sql[name], bounds):
             if of(number, data) != checksum:  # a message for each of millions would cost more than the check
                 checksums.require(False, f"number {number} of {name.removeprefix('read_')}")
-            found.append(data)
-        return found
+            live.append(data)
+        return live
 
     def _documents(self, partition: int) -> list[tuple[str, bytes]]:
         documents: dict[str, bytes] = {}
@@ -196,12 +196,12 @@ class Reader(ArchiveReads):
         return [BackfillRow(*checksums.checked("backfills", row, checksum)) for *row, checksum in rows]
 
     def payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
-        found = {}
+        payloads = {}
         for digest in digests:
             for data, checksum in self._rows("read_payload", digest):
                 checksums.require(checksum == checksums.of_bytes(0, data), f"the payload {digest}")
-                found[digest] = data
-        return found
+                payloads[digest] = data
+        return payloads
 
     # ---- what people ask for
 
@@ -212,26 +212,26 @@ class Reader(ArchiveReads):
         return self._shelf.listed(wanted)
 
     def attempts(self, run: int) -> list[bytes]:
-        found = self._rows("read_attempts", run)
-        for data, checksum in found:
+        rows = self._rows("read_attempts", run)
+        for data, checksum in rows:
             checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
         last = [row.attempts for row in self._shelf.numbered([run]).values()]
-        return [data for data, _ in found] + [data for data in last if data]
+        return [data for data, _ in rows] + [data for data in last if data]
 
     def children(self, run: int, step: int) -> list[tuple[int, bytes]]:
-        found = self._rows("read_children", run, step)
-        for child, value, checksum in found:
+        rows = self._rows("read_children", run, step)
+        for child, value, checksum in rows:
             checksums.checked("children", (run, step, child, value), checksum)
-        return [(child, value) for child, value, _ in found]
+        return [(child, value) for child, value, _ in rows]
 
     def cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
-        found = {}
+        cached = {}
         for key in keys:
             for *fields, checksum in self._rows("read_cache", key):
                 row = CacheRow(*fields)
                 checksums.require(checksum == checksums.of_row(row), "a cached value")
-                found[key] = row
-        return found
+                cached[key] = row
+        return cached
 
     def definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         for *fields, partition, checksum in self._rows("read_definition", tenant, digest):

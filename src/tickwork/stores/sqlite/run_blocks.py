@@ -27,61 +27,63 @@ class RunBlocks:
 
     def numbered(self, numbers: Iterable[int]) -> dict[int, RunRow]:
         """Those that are there."""
-        wanted = set(numbers)
-        found = {outline.first: outline.places_of(wanted) for outline in self._outlines(map(blocks.stretch_of, wanted))}
-        return {row.number: row for row in self._picked(found)}
+        requested = set(numbers)
+        positions = {
+            outline.first: outline.places_of(requested) for outline in self._outlines(map(blocks.stretch_of, requested))
+        }
+        return {row.number: row for row in self._picked(positions)}
 
     def find(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-        wanted, marks = set(ids), {blocks.mark_of(one) for one in ids}
-        stretches = [stretch for one in wanted for (stretch,) in self._rows("read_clue", blocks.clue_of(one))]
+        requested, marks = set(ids), {blocks.mark_of(run_id) for run_id in ids}
+        stretches = [stretch for run_id in requested for (stretch,) in self._rows("read_clue", blocks.clue_of(run_id))]
         rows = self._picked({outline.first: outline.places_like(marks) for outline in self._outlines(stretches)})
-        found = {row.number: row for row in rows if row.tenant == tenant and row.id in wanted}
-        return list((found | self._under(tenant, keys)).values())
+        matches = {row.number: row for row in rows if row.tenant == tenant and row.id in requested}
+        return list((matches | self._under(tenant, keys)).values())
 
     def _under(self, tenant: str, keys: Sequence[str]) -> dict[int, RunRow]:
         numbers = [number for key in keys for (number,) in self._rows("read_run_key", tenant, key)]
-        found = self.numbered(numbers) if numbers else {}
+        runs = self.numbered(numbers) if numbers else {}
         for number in numbers:
-            checksums.require(number in found, f"what leads to run {number}")
-        return found
+            checksums.require(number in runs, f"what leads to run {number}")
+        return runs
 
-    def listed(self, wanted: RunFilter) -> list[RunRow]:
+    def listed(self, criteria: RunFilter) -> list[RunRow]:
         """Newest first."""
-        found: list[RunRow] = []
-        stretch, count = blocks.stretch_of((wanted.before or NUMBER_MAX) - 1), STRETCHES
-        while stretch >= 0 and len(found) < wanted.limit:
-            stretches = self._stretches(wanted, stretch, count)
-            for one in stretches:
-                rows = list(self.walk(*blocks.reach_of(one)))
-                found += [row for row in reversed(rows) if wanted.fits(row)]
-                if len(found) >= wanted.limit:
+        matches: list[RunRow] = []
+        stretch, count = blocks.stretch_of((criteria.before or NUMBER_MAX) - 1), STRETCHES
+        while stretch >= 0 and len(matches) < criteria.limit:
+            stretches = self._stretches(criteria, stretch, count)
+            for number in stretches:
+                rows = list(self.walk(*blocks.reach_of(number)))
+                matches += [row for row in reversed(rows) if criteria.fits(row)]
+                if len(matches) >= criteria.limit:
                     break
             if len(stretches) < count:
                 break
             stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
-        return found[: max(wanted.limit, 0)]
+        return matches[: max(criteria.limit, 0)]
 
-    def _stretches(self, wanted: RunFilter, stretch: int, count: int) -> list[int]:
+    def _stretches(self, criteria: RunFilter, stretch: int, count: int) -> list[int]:
         """Those from this one down that hold something that is wanted."""
-        fields: dict[str, str | int] = {"tenant": wanted.tenant, "stretch": stretch, "limit": count}
-        words: dict[str, str | int] = {"workflow": wanted.workflow, "schedule": wanted.schedule}
-        if wanted.states:
+        fields: dict[str, str | int] = {"tenant": criteria.tenant, "stretch": stretch, "limit": count}
+        words: dict[str, str | int] = {"workflow": criteria.workflow, "schedule": criteria.schedule}
+        if criteria.states:
             # SQLite would sort all of several states; merged here, each gives no more than is wanted.
             each = [
                 self._named("list_stretches_by_state", fields | words | {"state": state})
-                for state in dict.fromkeys(wanted.states)
+                for state in dict.fromkeys(criteria.states)
             ]
             return sorted(set(chain(*each)), reverse=True)[:count]
-        if wanted.schedule:
+        if criteria.schedule:
             return self._named("list_stretches_by_schedule", fields | words)
-        if wanted.workflow:
-            return self._named("list_stretches_by_workflow", fields | {"workflow": wanted.workflow})
+        if criteria.workflow:
+            return self._named("list_stretches_by_workflow", fields | {"workflow": criteria.workflow})
         return self._named("list_stretches", fields)
 
     def walk(self, first: int, last: int) -> Iterator[RunRow]:
         """Runs with these numbers, in order."""
-        found = self._blocks(blocks.reach_of(blocks.stretch_of(first))[0], last)
-        return (row for row in blocks.in_order(found) if first <= row.number <= last)
+        reach = self._blocks(blocks.reach_of(blocks.stretch_of(first))[0], last)
+        return (row for row in blocks.in_order(reach) if first <= row.number <= last)
 
     def checked(self, first: int, last: int) -> Iterator[tuple[BlockHeader, list[RunRow]]]:
         """Blocks with their outlines, in order; each is compared with its checksum."""
@@ -110,7 +112,7 @@ class RunBlocks:
         portion = PendingRuns(runs)
         near = self._near(portion)
         if not portion.is_new(near):
-            portion.refuse_mixed(self._picked({one.first: portion.suspects(one) for one in near}))
+            portion.refuse_mixed(self._picked({outline.first: portion.suspects(outline) for outline in near}))
             numbers = {row.number for row in portion.rows}
             self.take_out(numbers, lambda row: row.number in numbers)
             near = self._near(portion)
@@ -159,13 +161,13 @@ class RunBlocks:
     # ---- statements
 
     def _outlines(self, stretches: Iterable[int]) -> list[BlockHeader]:
-        found = []
+        outlines = []
         reaches = [blocks.reach_of(stretch) for stretch in set(stretches)]
         for *row, checksum in (row for reach in reaches for row in self._rows("read_outlines", *reach)):
             outline = BlockHeader(*row)
             checksums.require(checksum == checksums.of_outline(outline), f"the outline of block {outline.first}")
-            found.append(outline)
-        return found
+            outlines.append(outline)
+        return outlines
 
     def _picked(self, places: dict[int, list[int]]) -> Iterator[RunRow]:
         """Runs by their places in blocks."""
@@ -186,8 +188,8 @@ class RunBlocks:
         return self._connection.execute(self._sql[name], bindings).fetchall()
 
     def _named(self, name: str, fields: dict[str, str | int]) -> list[int]:
-        found: list[Any] = self._connection.execute(self._sql[name], fields).fetchall()
-        return [stretch for (stretch,) in found]
+        rows: list[Any] = self._connection.execute(self._sql[name], fields).fetchall()
+        return [stretch for (stretch,) in rows]
 
     def _many(self, name: str, bindings: Iterable[tuple[Any, ...]]) -> None:
         self._connection.executemany(self._sql[name], bindings)

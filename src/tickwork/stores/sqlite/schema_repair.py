@@ -77,13 +77,13 @@ def _shape_of(version: int) -> Shape:
 
 def shape(connection: apsw.Connection) -> Shape:
     """Tables with their columns and keys, indexes with their columns and conditions; not how the SQL is spelled."""
-    found: Shape = {}
+    tables: Shape = {}
     for name, table, sql in connection.execute(
         "select name, tbl_name, coalesce(sql, '') from sqlite_schema where name not like 'sqlite_stat%'"
     ).fetchall():
         pragma = "table_xinfo" if name == table else "index_xinfo"
         columns = connection.execute(f'pragma {pragma}("{name}")').fetchall()
-        found[str(name)] = [table, columns, _COMMENT.sub("", str(sql)).partition(" where ")[2]]
+        tables[str(name)] = [table, columns, _COMMENT.sub("", str(sql)).partition(" where ")[2]]
     for name, *flags in connection.execute("select name, wr, strict from pragma_table_list where schema = 'main'"):
-        found.setdefault(str(name), []).append(flags)
-    return found
+        tables.setdefault(str(name), []).append(flags)
+    return tables

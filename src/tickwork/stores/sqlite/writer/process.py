@@ -72,8 +72,8 @@ class WriterProcess:
             case Close():
                 self._hand.put_down(job.whole)
             case _:
-                found: Head | bool | None = self._hand.do(_NAMES[type(job)], *astuple(job))
-                return found
+                result: Head | bool | None = self._hand.do(_NAMES[type(job)], *astuple(job))
+                return result
         return None
 
     def _copy(self) -> None:

@@ -51,7 +51,9 @@ class WriterTransactions(ArchiveWrites):
         self._shelf = RunBlocks(connection)
 
     def found(self, cluster: str, partitions: int) -> None:
-        self._transaction(lambda: self._one("found", cluster, partitions, checksums.of_fields(cluster, partitions)))
+        self._transaction(
+            lambda: self._execute_one("found", cluster, partitions, checksums.of_fields(cluster, partitions))
+        )
 
     def put_route(self, route: Route, over: Route | None) -> bool:
         return self._transaction(lambda: self._put_route(route, over))
@@ -61,7 +63,7 @@ class WriterTransactions(ArchiveWrites):
         self._transaction(lambda: self._many("add_inbox", bindings))
 
     def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
-        self._transaction(lambda: self._many("drop_inbox", [(partition, one) for one in ids]))
+        self._transaction(lambda: self._many("drop_inbox", [(partition, message_id) for message_id in ids]))
 
     def claim(self, partition: int, owner: str, settings: bytes) -> Head:
         def work() -> Head:
@@ -136,10 +138,10 @@ class WriterTransactions(ArchiveWrites):
                 self.connection.execute("rollback")
 
     def hit(self, failpoint: str) -> None:
-        if (deed := self._failpoints.get(failpoint)) is not None:
-            deed()
+        if (action := self._failpoints.get(failpoint)) is not None:
+            action()
 
-    def _one(self, name: str, *bindings: Any) -> int:
+    def _execute_one(self, name: str, *bindings: Any) -> int:
         self.connection.execute(self._sql[name], bindings)
         return self.connection.changes()
 
@@ -150,21 +152,23 @@ class WriterTransactions(ArchiveWrites):
 
     def _put_route(self, route: Route, over: Route | None) -> bool:
         if over is None:
-            return bool(self._one("add_route", *astuple(route), checksums.of_fields(*astuple(route))))
+            return bool(self._execute_one("add_route", *astuple(route), checksums.of_fields(*astuple(route))))
         if over.tenant != route.tenant:
             return False
         checksum = checksums.of_fields(*astuple(route))
-        return bool(self._one("replace_route", route.home, route.spread, checksum, *astuple(over)))
+        return bool(self._execute_one("replace_route", route.home, route.spread, checksum, *astuple(over)))
 
     def _claim(self, partition: int, owner: str, settings: bytes) -> Head:
-        found = self.connection.execute(self._sql["read_head"], (partition,)).fetchone()
-        if found is None:
+        row = self.connection.execute(self._sql["read_head"], (partition,)).fetchone()
+        if row is None:
             fields = {"id": partition, "epoch": 1, "owner": owner, "genesis": GENESIS}
             fields["checksum"] = checksums.of_epoch(partition, 1, owner)
             self.connection.execute(self._sql["claim_new"], fields)
-            self._one("add_machine", partition, settings, checksums.of_bytes(0, settings), checksums.of_bytes(0, b""))
+            self._execute_one(
+                "add_machine", partition, settings, checksums.of_bytes(0, settings), checksums.of_bytes(0, b"")
+            )
             return Head(1)
-        epoch, seq, tick, hash_, watermark, _, checksum, before = found
+        epoch, seq, tick, hash_, watermark, _, checksum, before = row
         known = checksums.of_epoch(partition, epoch, before)
         checksums.require(checksum == known, f"the epoch of partition {partition}")
         fields = {"id": partition, "epoch": epoch + 1, "owner": owner}
@@ -173,10 +177,10 @@ class WriterTransactions(ArchiveWrites):
         return Head(epoch + 1, seq, tick, hash_, watermark)
 
     def _commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
-        if not self._one("advance_head", row.seq, row.tick, row.hash, partition, epoch, row.seq - 1):
+        if not self._execute_one("advance_head", row.seq, row.tick, row.hash, partition, epoch, row.seq - 1):
             raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
         self.hit("after_head")
-        self._one("add_journal_row", partition, row.seq, epoch, row.tick, row.hash, row.data)
+        self._execute_one("add_journal_row", partition, row.seq, epoch, row.tick, row.hash, row.data)
         self.hit("after_journal")
         if payloads:
             self._many("add_payload", [(p.digest, p.data, checksums.of_bytes(0, p.data)) for p in payloads])
@@ -187,7 +191,7 @@ class WriterTransactions(ArchiveWrites):
         if not self.connection.changes():
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
         if rows.header:
-            self._one("put_header", rows.header, checksums.of_bytes(0, rows.header), partition)
+            self._execute_one("put_header", rows.header, checksums.of_bytes(0, rows.header), partition)
         self._write_live(rows)
         self.hit("mid_rows")
         if rows.reopened:
