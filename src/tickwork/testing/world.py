@@ -16,7 +16,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.definition.model import WorkNode
 from tickwork.core.explain.blockers import BlockKind
-from tickwork.core.explain.run_history_text import sentence
+from tickwork.core.explain.run_history_text import entry_text
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Run as CoreRun
 from tickwork.protocol import http_models as wire
@@ -392,9 +392,8 @@ class World:
             lines += [f"  {node.node} waits: {obstacle.text}" for node in held.nodes for obstacle in node.obstacles]
         story = self._do(self._engine.queries.why(run_id))
         for entry in story.entries if story is not None else ():
-            where = f" {entry.node}" if entry.node else ""
-            text = sentence(entry.what, entry.detail).replace("\n", "\n    ")
-            lines.append(f"  {instant_text(entry.at_ms)}{where} {text}")
+            text = entry_text(entry).replace("\n", "\n    ")
+            lines.append(f"  {instant_text(entry.at_ms)} {text}")
         return "\n".join(lines)
 
 

@@ -10,8 +10,7 @@ from tickwork.api.http.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.explain.blockers import BlockReason
-from tickwork.core.explain.run_history import HistoryEntry
-from tickwork.core.explain.run_history_text import on_first_line, sentence
+from tickwork.core.explain.run_history_text import entry_text
 from tickwork.core.explain.why_not import WhyNot
 from tickwork.protocol import http_models as wire
 
@@ -65,19 +64,13 @@ async def why(request: Request) -> Response:
         wire.Why(
             run=run_id,
             state=story.state.lower(),
-            steps=tuple(_step(entry) for entry in story.entries[-STEPS_MAX:]),
+            steps=tuple(
+                wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=entry_text(entry))
+                for entry in story.entries[-STEPS_MAX:]
+            ),
             waiting_for=tuple(_obstacles(held)) if held is not None else (),
         )
     )
-
-
-def _step(entry: HistoryEntry) -> wire.Step:
-    node = f"{entry.node}[{entry.child}]" if entry.child >= 0 else entry.node
-    attempt = f" #{entry.attempt}" if entry.attempt else ""
-    subject = f"{node}{attempt}: " if node else ""
-    by = f" (by {entry.by})" if entry.by and entry.by not in entry.detail else ""
-    text = on_first_line(f"{subject}{sentence(entry.what, entry.detail)}", by)
-    return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=text)
 
 
 def _obstacles(held: WhyNot) -> list[str]:

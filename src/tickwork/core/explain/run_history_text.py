@@ -1,10 +1,11 @@
-"""The words in which a story tells each event, and what set the event off.
+"""The text of a run's history: a sentence for each event, and what caused the event.
 
-One table from events to a short code and a sentence. Asked before the event has acted, so that
-the task it ends is still there; arrivals are asked after, when there is a run to speak of.
+One table maps events to a short code and a detail. It is read before the event is applied, while the task that the
+event ends still exists; for the event that creates a run it is read afterwards. `entry_text` turns an entry into the
+sentence that the API, the command line and the testing kit show.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.evolve import child_id
@@ -17,6 +18,9 @@ from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_wor
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.state.schedule import HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Run, State, Task
+
+if TYPE_CHECKING:
+    from tickwork.core.explain.run_history import HistoryEntry
 
 HELD_WORDS = {
     "limit": "the limit of {by} is reached",
@@ -265,8 +269,17 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             raise AssertionError(f"no words for {type(event).__name__}")
 
 
+def entry_text(entry: "HistoryEntry") -> str:
+    """One entry of a history as a sentence: node and attempt, what happened, and who caused it."""
+    node = f"{entry.node}[{entry.child}]" if entry.child >= 0 else entry.node
+    attempt = f" #{entry.attempt}" if entry.attempt else ""
+    subject = f"{node}{attempt}: " if node else ""
+    by = f" (by {entry.by})" if entry.by and entry.by not in entry.detail else ""
+    return on_first_line(f"{subject}{sentence(entry.what, entry.detail)}", by)
+
+
 def sentence(what: str, detail: str) -> str:
-    """The code as a word, and what it says, once."""
+    """The code as a word, and the detail, without saying the word twice."""
     word = _WORDS.get(what, what.replace("_", " "))
     if not detail:
         return word
@@ -274,7 +287,7 @@ def sentence(what: str, detail: str) -> str:
 
 
 def on_first_line(text: str, more: str) -> str:
-    """Errors bring lines of code along: what else is to be said comes before those."""
+    """Append `more` to the first line: the lines after it are the code that an error brought along."""
     head, newline, rest = text.partition("\n")
     return f"{head}{more}{newline}{rest}"
 
