@@ -171,9 +171,7 @@ class Cron(LocalRecurrence):
         words = split_fields(text, path=path)
         fields = [parse_field(word, seed=seed, path=path) for word in words]
         *times, day, month, of_week = fields
-        seconds, minutes, hours = (
-            [field.plain for field in times] if len(times) == 3 else [1, *(o.plain for o in times)]
-        )
+        seconds, minutes, hours = [t.plain for t in times] if len(times) == 3 else [1, *(t.plain for t in times)]
         either = not words[-3].unrestricted and not words[-1].unrestricted
         days = Days.of(day, month.plain, of_week, either=either)
         if not days.possible():

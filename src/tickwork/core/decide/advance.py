@@ -607,8 +607,8 @@ def _spawn(turn: TickContext, task: Task, node: object, over: str | None) -> Non
 
 
 def _child_inputs(task: Task, node: WorkflowNode, own: dict[str, Any], plan: Plan) -> Value:
-    """Raises `Refused` where they cannot be made or are not what the child declares. An item of a map fails only its
-    own child: that one starts with inputs which the shell makes and checks, as where the list is not inline."""
+    """The inputs of the next child. Raises `Refused` if they cannot be made or do not fit what the child declares. An
+    item of a map fails only its own child: the shell makes and checks its inputs, as if the list were not inline."""
     assert task.fan is not None
     name = f"{task.number}/{task.fan.begun}"
     try:

@@ -547,8 +547,8 @@ def _put_policy(turn: TickContext, position: int, policy: inputs.PutPolicy) -> N
 
 
 def _clock_gap(turn: TickContext, position: int, gap: inputs.ClockGap) -> None:
-    """Who takes up a partition cannot tell an owner that had nothing to decide from one that was away. Where nothing
-    was due meanwhile that is the same to everybody."""
+    """A new owner of a partition cannot tell whether the old owner was idle or away. If nothing was due meanwhile, it
+    makes no difference."""
     turn.emit(ClockGapRecorded(position))
     due = turn.state.wheel.next_due()
     harmless = gap.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > gap.to_ms)

@@ -241,7 +241,7 @@ def succeeded(state: State, task: Task, value: Value) -> None:
             _note_tries(task)
         elif task.step.requirement[4]:
             _earn_retries(state, task)
-    _end_task(state, task, SUCCEED, value, wanted=False)
+    _end_task(state, task, SUCCEED, value, visit=False)
     run = task.run
     if not run.wanted and (run.unfinished or not _completes(run)):
         run.wanted = state.stamp
@@ -424,11 +424,11 @@ def _on_fan_ended(state: State, event: ev.FanOutEnded) -> None:
         value: Value = Ref(f"{task.run.number}/{task.step.index}", 0, fan.total, "gather")
     else:
         value = fan.last
-    _end_task(state, task, Cause.SUCCEED, value, wanted=False)  # this is decided in a visit, which goes on
+    _end_task(state, task, Cause.SUCCEED, value, visit=False)  # a visit decides this, and it continues
 
 
-def _end_task(state: State, task: Task, cause: int, value: Value, *, wanted: bool = True) -> None:
-    """A task is over: its run counts it, and the nodes behind it move up."""
+def _end_task(state: State, task: Task, cause: int, value: Value, *, visit: bool = True) -> None:
+    """End a task: its run counts it, and its next nodes move up."""
     run, number = task.run, task.number
     if task.phase == WAITING:
         stop_waiting(state, task)
@@ -452,7 +452,7 @@ def _end_task(state: State, task: Task, cause: int, value: Value, *, wanted: boo
             run.unfinished = 0
         else:
             count_ended(run, step)
-    if wanted and not run.wanted:
+    if visit and not run.wanted:
         run.wanted = state.stamp
         state.fresh.append(run)
 
