@@ -62,7 +62,7 @@ _DESCRIPTION = Route(
 )
 
 
-# The first are looked up first: what is asked most often stands in front.
+# Routes are matched in this order, so the most frequent ones come first.
 TABLE: tuple[Route, ...] = (
     *workers.ROUTES,
     *submissions.ROUTES,

@@ -24,7 +24,7 @@ from tickwork.worker.http_link import MSGPACK
 PARTITIONS_MAX = 32  # a call waits at each: of more, the node that stands for a worker makes fewer
 FIRST_S = 1.0  # so long the first call waits for a way to the owners
 SOON_S, LOOK_S = 0.5, 30.0  # after which is looked again whether there is one: soon, while a cluster forms, then seldom
-AGAIN_S = 0.05  # how often at most is asked who owns what, because somebody did not answer
+AGAIN_S = 0.05  # the shortest time between two lookups of the owners after a missing answer
 FALL_BACK_S = 30.0  # an owner that cannot be reached for so long is not dead, or another would own its partitions
 ANSWER_S = 10.0  # beyond what the owner may wait for work
 RETRY_MS = 50

@@ -46,7 +46,7 @@ class ClientFrame(msgspec.Struct, frozen=True, array_like=True):
 class ReplyFrame(msgspec.Struct, frozen=True, array_like=True):
     id: int
     reply: Reply | None = None
-    code: str = ""  # why it is refused; "" without a reply: to be asked again
+    code: str = ""  # why the call is refused; "" without a reply: the call is to be repeated
     detail: str = ""
 
 

@@ -56,7 +56,7 @@ GIVE_S = 2.0
 FRESH_MS = 60_000  # an id that was drawn so short ago is new, or was sent a moment ago
 SKEW_MS = 2_000
 INBOX_READ_MAX = 10_000  # rows that are looked through for one
-LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
+LOOK_AGAIN_S = 0.02  # the shortest time between two lookups of the owners after a missing answer
 
 
 NOT_WANTED = "takes_nothing_over"
@@ -608,7 +608,7 @@ class Node:
             for published in publications if missing else ():  # all of them: the last one is the latest
                 await engine.workflows.publish(published, by="cluster", tenant=tenant)
         except TickworkError:
-            return False  # whoever submits is told that it is unknown here, and may ask again
+            return False  # the submission is refused as unknown here, and its sender may try again
         return bool(missing)
 
     # ---- the inbox: for submissions whose owner cannot be reached

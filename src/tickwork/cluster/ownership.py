@@ -165,7 +165,7 @@ class Ownership:
             alarm = loop.call_at(max(looked + self._retry_ms / 1000, loop.time() + PAUSE_S), self._wake.set)
             await self._wake.wait()
             alarm.cancel()
-            self._wake.clear()  # whoever wakes during the look wants another one
+            self._wake.clear()  # a wake-up during the look asks for another look
             looked = loop.time()
             await self._look()
 
@@ -184,17 +184,17 @@ class Ownership:
     # ---- one look
 
     async def _look(self) -> None:
-        asked_ms = self._clock.mono_ms()
+        started_ms = self._clock.mono_ms()
         try:
             async with asyncio.timeout(max(self._ttl_ms * MARGIN, self._proof_left_ms()) / 1000):
                 await self._leases.beat(self.member, ttl_ms=self._ttl_ms)
-                partitions = tuple(self.held)  # one may be taken up meanwhile
+                partitions = tuple(self.held)  # `held` may grow during the call
                 kept = await self._leases.renew(partitions, self.member.session, ttl_ms=self._ttl_ms)
                 members, holdings = await self._leases.members(), await self._leases.holdings()
         except (TickworkError, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
             return
-        self._proved_ms = asked_ms
+        self._proved_ms = started_ms
         for partition in [number for number in partitions if number in self.held and number not in kept]:
             await self._let_go(partition, "its lease is another's")
         self._heard(members, holdings)

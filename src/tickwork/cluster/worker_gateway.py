@@ -357,7 +357,7 @@ class WorkerGateway:
         task.add_done_callback(self._jobs.discard)
 
 
-def split_credit(credit: int, held: Sequence[int], wanted: Sequence[int]) -> list[int]:
+def split_credit(credit: int, held: Sequence[int], requested: Sequence[int]) -> list[int]:
     """Divide a worker's credit among partitions, so that the sum of the shares never exceeds it.
 
     Each share includes what its partition holds. Of what is free, the partitions that want more get equal parts first,
@@ -365,7 +365,7 @@ def split_credit(credit: int, held: Sequence[int], wanted: Sequence[int]) -> lis
     something."""
     shares = list(held)
     free = credit - sum(held)
-    left = {partition: more for partition, more in enumerate(wanted) if more > 0}
+    left = {partition: more for partition, more in enumerate(requested) if more > 0}
     while free > 0 and left:
         part = max(1, free // len(left))
         for partition in list(left):

@@ -235,7 +235,7 @@ class BrokerPublisher:
     async def _hand_back(self) -> None:
         """What nobody took for so long: perhaps it never arrived, or where it is nobody looks."""
         oldest = asyncio.get_running_loop().time() - self._untaken_s
-        late = [pair for pair, one in self._carried.items() if one.published and one.published <= oldest]
+        late = [pair for pair, carried in self._carried.items() if carried.published and carried.published <= oldest]
         for first in range(0, len(late), TOGETHER_MAX):
             some = late[first : first + TOGETHER_MAX]
             await self._exchange(tuple(HandedBack(*pair) for pair in some))

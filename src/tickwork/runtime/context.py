@@ -148,10 +148,10 @@ class EngineContext:
             raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
 
     def tenant(self, tenant: str) -> Tenant:
-        found = self.state.tenants.get(tenant)
-        if found is None:
+        owner = self.state.tenants.get(tenant)
+        if owner is None:
             raise Refused("unknown_tenant", f"there is no tenant {shortened(tenant, 128)!r}", path="tenant")
-        return found
+        return owner
 
     def plan(self, tenant: str, workflow: str, definition: str = "") -> Plan:
         owner = self.tenant(tenant)

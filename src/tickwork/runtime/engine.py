@@ -117,8 +117,8 @@ class Engine:
         if not context.shared:
             await store.open()
             context.store_id = (await store.found(cluster=context.ids.token(), partitions=ALONE)).cluster
-        wanted = self._settings or Settings(clock=LogicalClock(origin_ms=context.clock.wall_ms()))
-        settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=context.number))
+        given = self._settings or Settings(clock=LogicalClock(origin_ms=context.clock.wall_ms()))
+        settings = msgspec.msgpack.encode(msgspec.structs.replace(given, partition=context.number))
         if self._ahead is None:
             await check_rules(store, context.number, known=self.rules_known)
         head = await store.claim(context.number, owner=self._owner, settings=settings)

@@ -38,12 +38,12 @@ class EngineMetrics:
         """These are given to workers now: their tick is durable."""
         count = len(orders)
         step = -(-count // SAMPLES)
-        for place in range(0, count, step):
-            order = orders[place]
+        for index in range(0, count, step):
+            order = orders[index]
             task = state.tasks.get(order[1].task if isinstance(order, tuple) else order.task)
             if task is not None:
                 source, since_ms = _since(state, task)
-                self.waits[source].add(max(now_ms - since_ms, 0) / 1000, min(step, count - place))
+                self.waits[source].add(max(now_ms - since_ms, 0) / 1000, min(step, count - index))
 
 
 def _since(state: State, task: Task) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from hashlib import sha256
 LINK_S = 600
 SESSION_S = 7 * 86_400
 PATH = "/open"
-COOKIE = "tickwork_"  # and the port: cookies of a host are not told apart by it
+COOKIE = "tickwork_"  # and the port, because browsers do not separate cookies by port
 _LINK, _SESSION = b"link", b"session"
 
 

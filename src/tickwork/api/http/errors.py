@@ -46,7 +46,7 @@ NOT_FOUND_BY_BODY = frozenset(
     ("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference", "unknown_zone")
 )
 RETRY_AFTER_S = 1
-OUTCOME_UNKNOWN = 504  # the one status that says: it may have been done
+OUTCOME_UNKNOWN = 504  # the only status after which the request may have been done
 
 _encoder = msgspec.json.Encoder()
 

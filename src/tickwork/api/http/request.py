@@ -22,7 +22,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
-KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run gets it with its place behind it
+KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run gets it with its index appended
 BODY_S = 60.0  # a body that takes longer is given up; a large one may take longer
 BYTES_PER_S_MIN = 1024 * 1024
 # What was not read cannot be told from the next request, so the connection ends with the answer.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NODE = HEADER.encode()  # the header by which a node proves that it is one
-PARTITION = b"x-tickwork-partition"  # the header by which a node says which partition it means
+PARTITION = b"x-tickwork-partition"  # the header in which a node names the partition
 INNER = "tickwork.inner"  # in the scope of a part of a request, which is answered here
 KNOWN = "tickwork.known"  # in the scope of a request whose head came before: its headers, and the same by name
 
@@ -227,8 +227,8 @@ class Request:
         if body.optional and not data:
             return model()
         if kind == MSGPACK:
-            found: T = decoded(data, kind, msgspec.msgpack.Decoder(model))
-            return found
+            unpacked: T = decoded(data, kind, msgspec.msgpack.Decoder(model))
+            return unpacked
         value = strictjson.loads(data, bytes_max=body.bytes_max)
         try:
             return msgspec.convert(value, model)

@@ -26,9 +26,9 @@ async def put(request: Request) -> Response:
     digest = _digest(request)
     request.kind()
     data = await request.data()
-    found = digest_of(data)
-    if found != digest:
-        raise Refused("digest_mismatch", f"these bytes have the digest {found}; send them under it", path="digest")
+    actual = digest_of(data)
+    if actual != digest:
+        raise Refused("digest_mismatch", f"these bytes have the digest {actual}; send them under it", path="digest")
     await request.host.artifacts.put(data)
     return as_json(wire.Stored(digest=digest, size=len(data)), 201)
 

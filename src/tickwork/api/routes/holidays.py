@@ -24,8 +24,8 @@ async def show(request: Request) -> Response:
 
 async def put(request: Request) -> Response:
     name = request.name("holidays", "list of holidays")
-    wanted = await request.body(wire.HolidaysRequest)
-    await request.engine.schedules.put_holidays(name, wanted.dates, by=request.by)
+    body = await request.body(wire.HolidaysRequest)
+    await request.engine.schedules.put_holidays(name, body.dates, by=request.by)
     return nothing()
 
 

@@ -20,7 +20,7 @@ from tickwork.runtime.storage.logs import CHUNK_BYTES_MAX, Line
 
 NDJSON = "application/x-ndjson"
 LINES_MAX = 10_000  # of one answer; a follower gets all
-ATTEMPTS_ASKED = 20  # of a task whose run is not found by its number
+ATTEMPTS_ASKED = 20  # of a task whose number leads to no run
 ATTEMPT_MAX = 1_000_000
 CHUNK_MAX = 1_000_000_000  # stores keep it in 32 bits
 IDLE_S = 15.0

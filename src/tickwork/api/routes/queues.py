@@ -72,7 +72,7 @@ def _dealt(body: bytes, number: int, count: int) -> bytes:
     try:
         whole_request = msgspec.convert(strictjson.loads(body), wire.QueueRequest)
     except (Refused, msgspec.ValidationError):
-        return body  # whoever reads it says what is wrong, before any other has heard of it
+        return body  # the first partition refuses it before any other gets it
     return msgspec.json.encode(part_of(whole_request, number, count))
 
 

@@ -7,8 +7,8 @@ from tickwork.protocol import http_models as wire
 
 
 async def signal(request: Request) -> Response:
-    wanted = await request.body(wire.Signal)
-    return as_json(await request.engine.runs.signal(wanted, by=request.by))
+    body = await request.body(wire.Signal)
+    return as_json(await request.engine.runs.signal(body, by=request.by))
 
 
 ROUTES = (

@@ -77,7 +77,7 @@ async def _runs_of(request: Request) -> tuple[wire.Submission, ...]:
         raise Refused("batch_size", f"a batch has 1 to {BATCH_MAX} runs, this one has {len(batch.runs)}", path="runs")
     runs, key = batch.runs, request.key
     if key:
-        # By its place, so that a batch sent again makes nothing twice.
+        # The key includes the index, so a repeated batch makes no run twice.
         runs = tuple(_under_header(run, f"{key}.{index}") for index, run in enumerate(runs))
     return runs
 

@@ -18,8 +18,8 @@ async def latest(request: Request) -> Response:
 
 
 async def set_latest(request: Request) -> Response:
-    wanted = await request.body(wire.LatestRequest)
-    return as_json(await request.engine.workflows.set_latest_version(wanted.version, wanted.application, by=request.by))
+    body = await request.body(wire.LatestRequest)
+    return as_json(await request.engine.workflows.set_latest_version(body.version, body.application, by=request.by))
 
 
 ROUTES = (

@@ -46,12 +46,12 @@ def _elsewhere(body: bytes, number: int, _count: int) -> bytes:
     if number == 0:
         return body
     try:
-        wanted = strictjson.loads(body)
+        publication = strictjson.loads(body)
     except Refused:
         return body  # whoever reads it says what is wrong, before any other has heard of it
-    if isinstance(wanted, dict):
-        wanted.pop("schedules", None)
-    return msgspec.json.encode(wanted)
+    if isinstance(publication, dict):
+        publication.pop("schedules", None)
+    return msgspec.json.encode(publication)
 
 
 ROUTES = (

@@ -27,7 +27,7 @@ FRAME_BYTES_MAX = 1 << 30
 INLINE_BYTES_MAX = 64 * 1024  # what is larger than a payload may be is an artifact
 _SIZE = struct.Struct(">II")  # length, checksum
 _COUNTS = "counts"
-# Tables of work, and where each row has a number that tells its partition.
+# Tables of work, and the column whose number includes the partition.
 _NUMBERED = MappingProxyType({"live_runs": 0, "schedules": 0, "runs": 0, "archived": 2})
 
 ReportProgress = Callable[[str, int], None]  # a table, and how many of its rows have passed

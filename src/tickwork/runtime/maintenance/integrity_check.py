@@ -27,7 +27,7 @@ class PartitionCheck(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     seq: int
     hash: str
-    verified: int  # rows of the journal whose place in the chain is right
+    verified: int  # rows of the journal whose position in the chain is right
     archived: int  # of them in the archive
     folded: bool  # the rows were compared with a fold of the journal
     damage: str = ""

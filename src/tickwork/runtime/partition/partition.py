@@ -324,7 +324,7 @@ class Partition:
             return
         tick = await self._next_tick()
         if self.failed is not None:
-            return  # whoever asked has been told
+            return  # the callers have their answers
         gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause, gap.by) for gap in self.keeper.take_gaps()]
         inputs = gaps + requests if gaps else requests
         try:
@@ -468,7 +468,7 @@ class Partition:
                     began = asyncio.get_running_loop().time()
                     await self.writer.commit(decided.row, decided.payloads, decided.committing)
                     if self.failed is not None:
-                        return  # whoever waited has been told that the outcome is not known
+                        return  # the waiting callers know that the outcome is unknown
                     self._made_durable(decided, asyncio.get_running_loop().time() - began)
                 self._undurable.popleft()
                 self._room.set()

@@ -58,7 +58,8 @@ SUCCEEDED, FAILED = int(AttemptState.SUCCEEDED), int(AttemptState.FAILED)
 TIMED_OUT, LOST = int(AttemptState.TIMED_OUT), int(AttemptState.LOST)
 HANDED_BACK, CANCELLED = int(AttemptState.HANDED_BACK), int(AttemptState.CANCELLED)
 COMPLETED = int(RunState.COMPLETED)
-OF_CHILDREN = frozenset(("ChildFailed", "children_failed", "iteration_failed"))  # what a child said tells more
+# The child's own error is more specific than these.
+OF_CHILDREN = frozenset(("ChildFailed", "children_failed", "iteration_failed"))
 
 
 class InFlightAttempt(msgspec.Struct, gc=False):

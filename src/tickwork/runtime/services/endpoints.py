@@ -74,7 +74,7 @@ class EndpointService:
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
-        # Also where nothing is new: whoever put it first may not have been told yet.
+        # Wait even if nothing is new: the first put may not be durable yet.
         await self._context.until_durable()
 
     def _endpoint_inputs(self, owner: Tenant, name: str, request: wire.EndpointRequest, by: str) -> list[inp.Input]:

@@ -66,7 +66,7 @@ class QueryService:
         owner = self._context.tenant(tenant)
         live = owner.runs.get(run_id)
         if live is not None:
-            # What is written while the store is asked would be in neither, so the books are asked first and last.
+            # Attempts that are written meanwhile would be in neither, so the books are read before and after the store.
             unwritten = self._context.live.books.attempts_of(live.number)
             stored = await self._stored_attempts(live.number)
             if owner.runs.get(run_id) is live:
@@ -88,7 +88,7 @@ class QueryService:
         run_id = run_id or await self._run_id_of(task, tenant) or ""
         live, books = self._context.tenant(tenant).runs.get(run_id), self._context.live.books
         if live is not None:
-            unwritten = books.attempts_of(live.number)  # before the store is asked: it may be written meanwhile
+            unwritten = books.attempts_of(live.number)  # read before the store, because they may be written meanwhile
             attempts = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
         elif (row := await self._context.ended_row(tenant, run_id) if run_id else None) is not None:
             attempts = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
@@ -143,7 +143,7 @@ class QueryService:
         if self._context.shared:
             end = self._context.number + 1 << NUMBER_BITS
             query = msgspec.structs.replace(query, before=min(query.before or end, end))
-        # Before the store is asked: what is written meanwhile is in neither.
+        # Read before the store: rows that are written meanwhile would be in neither.
         left = self._context.live.books.recently_left()
 
         stored = await self._context.store.list_runs(msgspec.structs.replace(query, limit=query.limit + 1))

@@ -336,12 +336,13 @@ class ScheduleService:
     ) -> wire.Upcoming:
         """Return a page of the occurrences that are due within so many days, by time, beginning after `after`."""
         now_ms, owner = self._context.now_ms(), self._context.tenant(tenant)
-        every = (schedule for one_name, schedule in owner.schedules.items() if name in ("", one_name))
+        every = (schedule for schedule_name, schedule in owner.schedules.items() if name in ("", schedule_name))
         times = upcoming(every, now_ms, now_ms + days * DAY_MS, _position_of(after) if after else (0, ""))
         occurrences = list(islice(times, limit + 1))
         more = f"{occurrences[limit - 1][0]}-{occurrences[limit - 1][1]}" if len(occurrences) > limit else None
         return wire.Upcoming(
-            occurrences=tuple(self._due(tenant, one_name, at_ms) for at_ms, one_name in occurrences[:limit]), next=more
+            occurrences=tuple(self._due(tenant, schedule_name, at_ms) for at_ms, schedule_name in occurrences[:limit]),
+            next=more,
         )
 
     def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:

@@ -71,7 +71,7 @@ class WorkflowService:
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
-        # Also where nothing is new: whoever published it first may not have been told yet.
+        # Wait even if nothing is new: the first publication may not be durable yet.
         await self._context.until_durable()
         return reads.workflows(self._context.state, tenant, among=publication.schedules)
 

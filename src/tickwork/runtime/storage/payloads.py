@@ -131,7 +131,7 @@ class PayloadStore:
     async def _gather(self, ref: Ref) -> bytes:
         """The results of a map's children as one list; a child that failed and was tolerated is nil."""
         run, step = (int(part) for part in ref.digest.split("/"))
-        # First what the store does not know yet: what is written while the store is asked would be in neither.
+        # Read unwritten values before the store: those that are written meanwhile would be in neither.
         unwritten = self.unwritten_children(run, step)
         total = ref.items or 0
         rows = await self._read_children(run, step) if len(unwritten) < total else []

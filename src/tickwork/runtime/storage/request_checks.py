@@ -45,10 +45,10 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def check_writable(asked: Input) -> None:
+def check_writable(request: Input) -> None:
     """A command that cannot be journalled is refused here: no tick could get past it."""
     try:
-        size = len(msgspec.msgpack.encode(asked))
+        size = len(msgspec.msgpack.encode(request))
     except (OverflowError, ValueError, TypeError) as error:
         raise Refused("bad_value", f"this cannot be stored: {error}") from None
     if size > COMMAND_BYTES_MAX:

@@ -140,9 +140,8 @@ def _governed(schedule: Schedule) -> wire.Governed | None:
     if schedule.governing is None:
         return None
     held, course, advice = is_held(schedule), schedule.course, schedule.advice
-    decision = (
-        None if held else schedule.decision
-    )  # what stood before binds nobody: the Governor is asked again afterwards
+    # A decision from before a pause no longer applies: the Governor decides again afterwards.
+    decision = None if held else schedule.decision
     hints = None
     if course is not None and course.hint_expires_ms:
         hints = wire.Hints(

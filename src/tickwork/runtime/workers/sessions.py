@@ -423,7 +423,7 @@ class WorkerSessions:
         for job, _ in worker.session.pending:
             if (held := opened.get(job.task)) is not None:
                 held.told = seq
-        worker.wanted_sent = self._wanted(worker) if worker.shares_credit else 0
+        worker.wanted_sent = self._waiting_tasks(worker) if worker.shares_credit else 0
         return worker.session.reply(call, fenced=fenced, wanted=worker.wanted_sent, store=self._store)
 
     def heartbeats(self, via: str, workers: Iterable[str]) -> None:
@@ -443,11 +443,11 @@ class WorkerSessions:
             return  # nearly always, and nothing here may grow with the number of workers
         for worker in self.registered.values():
             waits = worker.shares_credit and worker.session.waits_for_work
-            if waits and not worker.wanted_sent and self._wanted(worker):
+            if waits and not worker.wanted_sent and self._waiting_tasks(worker):
                 worker.session.wake()
 
-    def _wanted(self, worker: RegisteredWorker) -> int:
-        """Number of ready tasks that wait for credit of this worker."""
+    def _waiting_tasks(self, worker: RegisteredWorker) -> int:
+        """Return how many ready tasks wait for credit of this worker."""
         number = self._state.worker_numbers.get(worker.name)
         if number is None:
             return 0
