@@ -187,7 +187,7 @@ class KafkaBroker:
             consumer.subscribe(sorted(self._subscribed))
 
     async def _fetch(self, consumer: "AIOKafkaConsumer", topics: Mapping[str, int], limit: int) -> None:
-        """What is there, band by band, until it is enough."""
+        """Fetch records band by band until there are enough."""
         assigned = consumer.assignment()
         for gone in [index for index in self._places if index not in assigned]:
             del self._places[gone]  # somebody else has it now, and what was not accepted with it

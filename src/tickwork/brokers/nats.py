@@ -222,7 +222,7 @@ class NatsBroker:
         return subject, self._seal.wrap(envelope), headers_of(envelope) | {"Nats-Msg-Id": envelope.key}
 
     async def _ask(self, messages: "Sequence[_Message]") -> "list[Msg]":
-        """All of them at once, and the answer to each."""
+        """Send all messages at once and return the answer to each."""
         client = self._connected()
         waiting: dict[str, asyncio.Future[Msg]] = {}
         try:
@@ -282,7 +282,7 @@ class NatsBroker:
             self._consumers[name] = address
 
     async def _look(self, addresses: list[QueueAddress], limit: int) -> None:
-        """What is there now, band by band, until it is enough."""
+        """Fetch what is there now, band by band, until there is enough."""
         for level in sorted({address[2] for address in addresses}):
             room = limit - sum(message.place in addresses for message in self._arrived)
             if room <= 0:

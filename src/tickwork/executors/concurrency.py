@@ -93,7 +93,7 @@ class ConcurrentExecutor:
             await asyncio.sleep(0)  # their ends are reported in the next turn of the loop
 
     async def _filled(self, work: AttemptJob) -> AttemptJob:
-        """With the arguments that lie in the artifact store."""
+        """Fill in the arguments that lie in the artifact store."""
         if not work.fetch:
             return work
         try:

@@ -307,7 +307,7 @@ class ProcessPool:
         self._saving[key] = child
 
     def _settle(self, child: ChildProcess, key: Key, result: Succeeded | Failed | SpilledResult) -> None:
-        """The end of an attempt where something about it is unusual."""
+        """Handle the end of an attempt that is unusual in some way."""
         if key not in self._box.out:
             return
         if key in self._ending:

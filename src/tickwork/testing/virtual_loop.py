@@ -278,7 +278,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self.check()
 
     def _jump(self, until_ns: int | None, awaited: bool) -> bool:
-        """To the next timer; False where the time given ends before it."""
+        """Jump to the next timer; return False if the given time ends before it."""
         timers = self._timers
         while timers and timers[0][3]._cancelled:
             heappop(timers)

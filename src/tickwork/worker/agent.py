@@ -351,7 +351,7 @@ class Agent(ExchangeClient[HeldAttempt]):
         return self._announced
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
-        """These are durable."""
+        """Settle these reports, which are durable now."""
         held, logged, ended = self._held, self.logs.open, self._ended
         if len(ended) > ENDED_MAX:
             self._ended_before = ended

@@ -67,7 +67,7 @@ class HttpLink:
             self._client.base_url = self._servers[self._server]
 
     def _learned(self, server: int) -> bool:
-        """Whether there is another token by now: the server came after us, or has a new one."""
+        """Tell whether there is another token by now: the server started after us, or has a new one."""
         local = self._find(self._servers[server]) if self._find is not None else None
         if local is None or local.token == self.token:
             return False

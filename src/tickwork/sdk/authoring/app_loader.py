@@ -229,7 +229,7 @@ def _run(spec: Any, where: str) -> ModuleType:
 
 
 def _failed(where: str, error: BaseException) -> Refused:
-    """What went wrong and at which line of the user, without our frames."""
+    """Say what went wrong and at which line of the user's code, without our frames."""
     if isinstance(error, SyntaxError):
         line = (error.text or "").strip()
         return Refused(

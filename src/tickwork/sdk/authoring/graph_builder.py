@@ -472,7 +472,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _mixed(value: Any) -> bool:
-    """Whether it has placeholders inside, so that it is neither one reference nor a constant."""
+    """Tell whether the value holds placeholders, so that it is neither a single reference nor a constant."""
     if isinstance(value, BranchResult):
         return value._tw_joined is None
     value = _opened(value)

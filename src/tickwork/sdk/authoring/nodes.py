@@ -266,9 +266,5 @@ def _timeout(value: Duration | None, what: str) -> dict[str, Any]:
 def _base(name: str, kind: str) -> str:
     if not isinstance(name, str) or not name:
         raise placed(f"bad_{kind}", f"the name of the {kind} is missing: tw.{kind}('...')")
-    return (
-        "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name).strip(
-            "_-"
-        )
-        or kind
-    )
+    safe = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
+    return safe.strip("_-") or kind

@@ -186,7 +186,7 @@ class Task(Generic[P, R]):
         return self._run(owner, args, kwargs)
 
     def _run(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As an ordinary function, with a context of its own where there is none."""
+        """Call the task as an ordinary function, with a context of its own if there is none."""
         function = self.function if owner is None else self.function.__get__(owner)
         here = current()
         local = here or Context(node=self.name)

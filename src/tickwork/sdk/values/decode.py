@@ -93,7 +93,7 @@ def _hook(kind: Any, value: Any) -> Any:
 
 
 def _apart(kind: Any, reason: TypeError) -> Converter:
-    """What msgspec refuses as a whole, taken to pieces."""
+    """Convert part by part a type that msgspec refuses as a whole."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return converter_for(args[0])

@@ -137,7 +137,7 @@ class EtcdLeases:
         return f"{self._at}/leases/{partition:08d}"  # so that the order of keys is that of partitions
 
     async def _range(self, key: str, *, single: bool = False) -> list[tuple[bytes, str]]:
-        """Values with their revisions, by key."""
+        """Return values with their revisions, ordered by key."""
         request = {"key": _text(key)} if single else {"key": _text(key), "range_end": _text(_after(key))}
         entries = (await self._call("kv/range", request)).get("kvs", [])
         return [(_bytes(entry["value"]), entry["mod_revision"]) for entry in entries]

@@ -207,7 +207,7 @@ class MemoryMaintenance:
 
 
 def _tables(disk: "MemoryDisk") -> Iterator[tuple[str, Iterator[Row]]]:
-    """In the order and with the columns of `COLUMNS`."""
+    """Yield the tables in the order and with the columns of `COLUMNS`."""
     parts = disk.partitions
     yield "founded", iter([astuple(disk.founded)] if disk.founded is not None else [])
     yield "routes", (astuple(disk.routes[tenant]) for tenant in sorted(disk.routes))

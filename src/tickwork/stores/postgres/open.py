@@ -127,7 +127,7 @@ async def _check_server(connection: "asyncpg.Connection[Any]") -> list[str]:
 
 
 async def _version(connection: "asyncpg.Connection[Any]", schema: str) -> int:
-    """How many migrations made it; 0 where there is nothing yet."""
+    """Return how many migrations made the schema; 0 if there is nothing yet."""
     known = len(FILES.migrations)
     # In one snapshot: between two, another node may have made everything.
     tables = "select array_agg(tablename::text) from pg_tables where schemaname = $1"

@@ -61,7 +61,7 @@ async def listed(fetch: Fetch, criteria: RunFilter) -> list[RunRow]:
 
 
 def _way(criteria: RunFilter) -> tuple[str, list[Any]]:
-    """Which statement tells where something is that is wanted, and what else it is told."""
+    """Choose the statement that lists the stretches of matching runs, and its further arguments."""
     if criteria.states:
         return "list_stretches_by_state", [list(criteria.states), criteria.workflow, criteria.schedule]
     if criteria.schedule:
@@ -195,7 +195,7 @@ async def _outlines(fetch: Fetch, clues: Iterable[int], stretches: Iterable[int]
 
 
 async def _picked(fetch: Fetch, places: dict[int, list[int]]) -> list[RunRow]:
-    """Runs by their places in blocks."""
+    """Read runs by their positions in blocks."""
     names = [first for first, index in places.items() if index]
     rows = await fetch("open_blocks", names) if names else []
     return [row for first, data in map(_checked, rows) for row in blocks.some_of(data, places[first])]

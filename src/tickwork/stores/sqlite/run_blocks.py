@@ -64,7 +64,7 @@ class RunBlocks:
         return matches[: max(criteria.limit, 0)]
 
     def _stretches(self, criteria: RunFilter, stretch: int, count: int) -> list[int]:
-        """Those from this one down that hold something that is wanted."""
+        """List the stretches, from this one down, that hold a matching run."""
         fields: dict[str, str | int] = {"tenant": criteria.tenant, "stretch": stretch, "limit": count}
         words: dict[str, str | int] = {"workflow": criteria.workflow, "schedule": criteria.schedule}
         if criteria.states:
