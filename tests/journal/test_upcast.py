@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from tickwork.core.base.errors import Corrupt
-from tickwork.journal import record, upcast
-from tickwork.journal.record import GENESIS, Row, SealedRow, chain, seal, unseal
-from tickwork.journal.upcast import FORMAT
+from tickwork.journal import record
+from tickwork.journal.record import FORMAT, GENESIS, Row, SealedRow, chain, seal, unseal
 
 STEPS = {1: lambda row: [*row, "two"], 2: lambda row: [*row, "three"], 3: lambda row: [*row, "four"]}
 
@@ -23,18 +22,18 @@ def sealed_as(version: int, raw: object) -> SealedRow:
     [(1, 4, ["two", "three", "four"]), (2, 4, ["three", "four"]), (3, 4, ["four"]), (4, 4, []), (1, 2, ["two"])],
 )
 def test_steps_follow_each_other(version, to, row):
-    assert upcast.upcast(version, [], steps=STEPS, to=to) == row
+    assert record.upcast(version, [], steps=STEPS, to=to) == row
 
 
 def test_a_gap_in_the_steps_is_named():
     with pytest.raises(Corrupt, match="nobody can read format 2"):
-        upcast.upcast(1, [], steps={1: STEPS[1], 3: STEPS[3]}, to=4)
+        record.upcast(1, [], steps={1: STEPS[1], 3: STEPS[3]}, to=4)
 
 
 @pytest.mark.proves("I9")
 def test_a_row_of_an_older_format_is_read_under_its_own_hash(monkeypatch):
     """Format 0 in this test had no rules in its rows."""
-    monkeypatch.setitem(upcast.STEPS, 0, lambda row: [*row[:2], "older", *row[2:]])
+    monkeypatch.setitem(record.STEPS, 0, lambda row: [*row[:2], "older", *row[2:]])
     old = sealed_as(0, [1, 7, [], [[28, [4, 5]]]])
 
     row = unseal(old, GENESIS)
@@ -58,7 +57,7 @@ def test_a_newer_format_is_refused_and_says_what_to_do():
 
 
 def test_an_older_row_that_is_no_list_is_refused(monkeypatch):
-    monkeypatch.setitem(upcast.STEPS, 0, lambda row: row)
+    monkeypatch.setitem(record.STEPS, 0, lambda row: row)
 
     with pytest.raises(Corrupt, match="cannot be read"):
         unseal(sealed_as(0, {"seq": 1}), GENESIS)

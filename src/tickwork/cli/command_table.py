@@ -32,14 +32,16 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry(
             "why", "Explain a run: what was decided, when and why, and what it waits for now.", "commands.runs:why"
         ),
-        CommandEntry("cancel", "Cancel a run and stop its running tasks.", "commands.deeds:cancel"),
-        CommandEntry("pause", "Pause a run: start none of its tasks until it is resumed.", "commands.deeds:pause"),
-        CommandEntry("resume", "Resume a paused run.", "commands.deeds:resume"),
-        CommandEntry("retry", "Retry the failed nodes of a failed run.", "commands.deeds:retry"),
-        CommandEntry("rerun", "Run an ended run again, as a new run.", "commands.deeds:rerun"),
-        CommandEntry("approve", "Approve an approval node of a run.", "commands.deeds:approve"),
-        CommandEntry("reject", "Reject an approval node of a run.", "commands.deeds:reject"),
-        CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.deeds:signal"),
+        CommandEntry("cancel", "Cancel a run and stop its running tasks.", "commands.run_actions:cancel"),
+        CommandEntry(
+            "pause", "Pause a run: start none of its tasks until it is resumed.", "commands.run_actions:pause"
+        ),
+        CommandEntry("resume", "Resume a paused run.", "commands.run_actions:resume"),
+        CommandEntry("retry", "Retry the failed nodes of a failed run.", "commands.run_actions:retry"),
+        CommandEntry("rerun", "Run an ended run again, as a new run.", "commands.run_actions:rerun"),
+        CommandEntry("approve", "Approve an approval node of a run.", "commands.run_actions:approve"),
+        CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
+        CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.run_actions:signal"),
     ),
     "Schedules": (
         CommandEntry("schedules", "List schedules, with the next time of each.", "commands.schedules:schedules"),

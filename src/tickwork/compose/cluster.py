@@ -20,8 +20,7 @@ from tickwork.cluster.node import EngineCompanion, Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.auditing import ClusterAuditor, Companions, EngineAuditor, holding, keeping
 from tickwork.compose.brokers import carrying
-from tickwork.compose.retaining import how_long
-from tickwork.compose.settings import PREFIX, BadSettings, Settings, duration_setting
+from tickwork.compose.settings import PREFIX, BadSettings, Settings, duration_setting, how_long
 from tickwork.compose.starting import check_start
 from tickwork.compose.worker_process import PARENT
 from tickwork.core.state.state import LogicalClock as LogicalClock

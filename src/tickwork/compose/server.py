@@ -16,8 +16,7 @@ from tickwork.compose.auditing import keeping
 from tickwork.compose.brokers import carrying
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.local_protection import announced, protected
-from tickwork.compose.retaining import how_long
-from tickwork.compose.settings import Settings, duration_setting
+from tickwork.compose.settings import Settings, duration_setting, how_long
 from tickwork.compose.starting import check_start
 from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Settings as MachineSettings

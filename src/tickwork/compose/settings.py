@@ -17,6 +17,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms
+from tickwork.runtime.maintenance.retention import RetentionPolicy, keep_of
 
 PREFIX = "TICKWORK_"
 PORT = 8440
@@ -262,3 +263,18 @@ def ports(text: str, *, path: str) -> tuple[int, ...]:
         if not (part.isascii() and part.isdecimal() and 1 <= int(part) <= 65_535):
             raise BadSettings("bad_setting", f"{part!r} is no port; use 1 to 65535", path=path)
     return tuple(int(part) for part in names(text))
+
+
+# ---- How long what is kept, from the settings.
+
+
+def how_long(settings: Settings) -> RetentionPolicy:
+    try:
+        return keep_of(
+            runs=settings.retention_runs,
+            journal=settings.retention_journal,
+            archive=settings.retention_archive,
+            logs=settings.retention_logs,
+        )
+    except Refused as refused:
+        raise BadSettings("bad_setting", refused.message, path=refused.path) from None

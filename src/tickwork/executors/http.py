@@ -5,6 +5,8 @@ body, or as the query of a request that has none, unless the node has a body of 
 through `EgressClient`, and so past its guard.
 """
 
+import hashlib
+import hmac
 import os
 import time
 from typing import Any
@@ -16,13 +18,25 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.definition.cel import HTTP_VARIABLES, Condition, ConditionFailed
 from tickwork.core.definition.model import HTTP_TIMEOUT_MS, HttpNode
-from tickwork.core.definition.requests import header_reason
+from tickwork.core.definition.node_validation import header_reason
 from tickwork.executors.concurrency import AttemptFailure, ConcurrentExecutor
 from tickwork.executors.egress_client import EgressClient, HttpResult, NoHttpResult, Sign
 from tickwork.executors.egress_policy import AddressRefused, EgressPolicy
 from tickwork.executors.secrets import SecretMissing, Secrets
-from tickwork.executors.signing import signed
 from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
+
+# ---- Signed requests: the other side can tell who asked, for what, and when.
+
+
+TIMESTAMP = "x-tickwork-timestamp"
+SIGNATURE = "x-tickwork-signature"
+
+
+def signed(key: bytes, *, at_s: int, method: str, path: bytes, body: bytes) -> dict[str, str]:
+    """The two headers."""
+    message = b"%d\n%s\n%s\n%s" % (at_s, method.encode(), path, body)
+    return {TIMESTAMP: str(at_s), SIGNATURE: f"v1={hmac.new(key, message, hashlib.sha256).hexdigest()}"}
+
 
 BODYLESS = ("GET", "HEAD", "DELETE", "OPTIONS")
 MESSAGE_CHARACTERS_MAX = 2_000  # of a failure, the answer's body included

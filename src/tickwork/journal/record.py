@@ -8,15 +8,35 @@ are stored as they are.
 """
 
 import zlib
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from tickwork.core.base.errors import Corrupt
+from tickwork.core.base.errors import Corrupt, Newer
 from tickwork.core.state.events import Event
 from tickwork.core.state.inputs import Input
-from tickwork.journal.upcast import FORMAT, upcast
+
+# ---- Rows of earlier formats, brought to today's.
+
+
+FORMAT = 1
+
+Step = Callable[[list[Any]], list[Any]]
+STEPS: dict[int, Step] = {}  # nothing older than format 1 was ever written
+
+
+def upcast(version: int, row: list[Any], *, steps: dict[int, Step] = STEPS, to: int = FORMAT) -> list[Any]:
+    if version > to:
+        raise Newer(f"the journal is of format {version}, this version of tickwork reads up to {to}: upgrade it")
+    while version < to:
+        if version not in steps:
+            raise Corrupt(f"nobody can read format {version} of the journal")
+        row = steps[version](row)
+        version += 1
+    return row
+
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from core.calendar.minute_oracle import zone_info
 from tickwork.core.base.errors import Corrupt, Refused
-from tickwork.core.calendar.posixrule import parse_rule
-from tickwork.core.calendar.zones import UTC, UTC_ONLY, Gap, Zones, names_in_use, parse_zone
+from tickwork.core.calendar.zones import UTC, UTC_ONLY, Gap, Zones, names_in_use, parse_rule, parse_zone
 from tickwork.system.zone_data import load_zones
 
 ZONES = load_zones()

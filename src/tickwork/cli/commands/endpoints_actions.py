@@ -108,7 +108,7 @@ def apply(file: Path, /, *, to: ClientOptions = TO) -> int:
     file
         YAML or JSON: a mapping from names to the fields of an endpoint.
     """
-    from tickwork.cli.commands.endpointfile import read_endpoints
+    from tickwork.cli.commands.schedule_file import read_endpoints
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 

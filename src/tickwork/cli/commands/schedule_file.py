@@ -13,7 +13,9 @@ import msgspec
 import yaml
 
 from tickwork.cli.exit_codes import CommandExit, Exit
-from tickwork.protocol.http_models import ScheduleRequest
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.strict_json import check
+from tickwork.protocol.http_models import EndpointRequest, ScheduleRequest
 
 BYTES_MAX = 16 * 1024 * 1024
 
@@ -101,3 +103,30 @@ def _named(path_in_file: str, whole: dict[str, Any]) -> str:
         except msgspec.ValidationError:
             return f"schedules.{name}{path_in_file.removeprefix('schedules[...]')}"
     return path_in_file
+
+
+# ---- A set of endpoints in a file, as YAML or JSON: from name to what an endpoint has, bare or under `endpoints`.
+
+
+def read_endpoints(path: Path) -> dict[str, EndpointRequest]:
+    document = read_document(path)
+    try:
+        check(document)  # YAML has names that are no text, and values that hold themselves
+    except Refused as refused:
+        raise CommandExit(Exit.REFUSED, f"{path}: {refused}") from None
+    if isinstance(document, dict) and isinstance(document.get("endpoints"), dict):
+        unknown = sorted(str(name) for name in document if name != "endpoints")
+        if unknown:
+            raise CommandExit(Exit.REFUSED, f"{path}: {unknown[0]!r} stands beside `endpoints`; put it under it")
+        document = document["endpoints"]
+    if not isinstance(document, dict) or not document:
+        raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from an endpoint's name to what it has")
+    return {name: _endpoint_request(path, name, fields) for name, fields in document.items()}
+
+
+def _endpoint_request(path: Path, name: str, fields: Any) -> EndpointRequest:
+    try:
+        return msgspec.convert(fields, EndpointRequest)
+    except msgspec.ValidationError as error:
+        message, _, path_in_file = str(error).partition(" - at `$")
+        raise CommandExit(Exit.REFUSED, f"{path}: {name}{path_in_file.rstrip('`')}: {message}") from None

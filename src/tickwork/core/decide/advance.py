@@ -12,7 +12,7 @@ from tickwork.core.base.values import Ref, Value
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.decide.policy import ask
 from tickwork.core.decide.tick_context import TickContext
-from tickwork.core.decide.workflow import verdict
+from tickwork.core.decide.trigger_rules import verdict
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.input_fields import require_child_inputs
 from tickwork.core.definition.model import (

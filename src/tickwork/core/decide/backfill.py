@@ -10,10 +10,9 @@ from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.lookup import answer
 from tickwork.core.decide.schedule_commands import schedule_of
 from tickwork.core.decide.schedule_firing import book_pause
-from tickwork.core.decide.tick_context import TickContext
+from tickwork.core.decide.tick_context import TickContext, answer
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.evolve.schedules import is_held
 from tickwork.core.state import inputs as inp

@@ -16,10 +16,9 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.decide import schedule_commands as schedules
 from tickwork.core.decide.advance import end_run, pause_run, resume_run, take_gate_again
 from tickwork.core.decide.backfill import BACKFILL_COMMANDS
-from tickwork.core.decide.lookup import answer, check_room, check_same, earlier_run, tenant_of
 from tickwork.core.decide.policy import ACTIONS
 from tickwork.core.decide.rerun import kept_steps, left_out
-from tickwork.core.decide.tick_context import TickContext
+from tickwork.core.decide.tick_context import TickContext, answer, check_room, check_same, earlier_run, tenant_of
 from tickwork.core.decide.versions import VERSION_COMMANDS, pinned
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.input_fields import require_inputs

@@ -18,9 +18,8 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.advance import end_run
 from tickwork.core.decide.governor_input import cron_of, first_course, governor_state_of
-from tickwork.core.decide.lookup import answer, check_room, earlier_run, tenant_of
 from tickwork.core.decide.schedule_firing import book_pause, govern, start_delay_ms, take_one
-from tickwork.core.decide.tick_context import TickContext
+from tickwork.core.decide.tick_context import TickContext, answer, check_room, earlier_run, tenant_of
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.run_creation import trigger_body
@@ -48,9 +47,8 @@ from tickwork.core.state.events import (
 )
 from tickwork.core.state.governor import HINTED, GovernorState, arrives, check_course, cleared, decide, sooner
 from tickwork.core.state.lifecycle import RunTrigger
-from tickwork.core.state.schedule import CATCH_UPS, SPAN_MS_MAX, Fate
+from tickwork.core.state.schedule import CATCH_UPS, SPAN_MS_MAX, Fate, check_terms
 from tickwork.core.state.state import Schedule, State
-from tickwork.core.state.terms import check_terms
 
 TEXT_CHARACTERS_MAX = 1_000
 HOLIDAYS_MAX = 10_000

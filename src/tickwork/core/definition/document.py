@@ -23,8 +23,7 @@ from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.definition.input_fields import check_inputs, with_defaults
 from tickwork.core.definition.model import BranchNode, Definition, Retry, Timeout
 from tickwork.core.definition.problems import Problems, join
-from tickwork.core.definition.schema import json_schema
-from tickwork.core.definition.shapes import KIND, Field, Shape, shape_of
+from tickwork.core.definition.shapes import KIND, Field, Shape, json_schema, shape_of
 from tickwork.core.definition.validation import Limits, plain_condition, validate
 
 __all__ = [

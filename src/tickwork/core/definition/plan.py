@@ -34,8 +34,8 @@ from tickwork.core.definition.model import (
     WorkflowNode,
     WorkNode,
 )
+from tickwork.core.definition.node_validation import check_requests
 from tickwork.core.definition.references import places_of, resolve
-from tickwork.core.definition.requests import check_requests
 
 IN_DEFINITION, NOTHING = -1, -2  # outputs that are not the whole result of a node
 INPUTS, EVENTS, RESULTS = -1, -2, -3  # sources of values beside nodes; RESULTS: of every node

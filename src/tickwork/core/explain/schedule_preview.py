@@ -12,11 +12,11 @@ import msgspec
 from tickwork.core.calendar.cron import Cron, Days
 from tickwork.core.calendar.dates import DAY_S, local_text, members
 from tickwork.core.calendar.describe import day_words, joined, time_words
+from tickwork.core.calendar.describe_rrule import rule_words
 from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.calendar.local_time import ZonedRecurrence
 from tickwork.core.calendar.recurrence import BoundedRecurrence, LocalDateFilter, LocalRecurrence, Recurrence
 from tickwork.core.calendar.rrule import Rule
-from tickwork.core.calendar.rulewords import rule_words
 from tickwork.core.calendar.schedule_spec import ScheduleSpec, policies
 from tickwork.core.calendar.zones import Zone, Zones, in_zone
 from tickwork.core.state.schedule import SchedulePolicy

@@ -24,9 +24,8 @@ from tickwork.core.explain.upcoming import left_of, upcoming
 from tickwork.core.snapshot.schedule_rows import LiveBackfill
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import FindRuns
-from tickwork.core.state.schedule import Fate, FateRange
+from tickwork.core.state.schedule import Fate, FateRange, check_terms
 from tickwork.core.state.state import Schedule, Tenant
-from tickwork.core.state.terms import check_terms
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import in_words, length_ms, reading_ms, terms_of, when_of
 from tickwork.runtime.context import TENANT, EngineContext

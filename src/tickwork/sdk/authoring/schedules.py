@@ -177,7 +177,7 @@ def _check(request: "ScheduleRequest") -> None:
     import msgspec
 
     from tickwork.core.calendar.schedule_spec import compile_when
-    from tickwork.core.state.terms import check_terms
+    from tickwork.core.state.schedule import check_terms
     from tickwork.protocol.schedule_requests import in_words, terms_of, when_of
 
     with in_words():
