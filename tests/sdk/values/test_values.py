@@ -267,6 +267,7 @@ def test_a_result_becomes_its_declared_type():
     assert Codec.of(function).result(plain(value)) == value
 
 
+@pytest.mark.no_cover  # tracing costs more than what is measured
 def test_a_call_without_values_costs_next_to_nothing():
     def function() -> None: ...
 
