@@ -140,7 +140,7 @@ class Engine:
     async def _declare_defaults(self) -> None:
         state, context = self.context.state, self.context
         if state.schedules.blocks and state.zones_version != context.zones.version:
-            # Their next times may be by other data. Told anew once too often, they stay as they are.
+            # Their next times may come from other zone data. An input too many changes nothing.
             context.live.submit_inputs([inp.NewZones(context.zones.version)])
         if TENANT not in state.tenants:
             await context.command(inp.PutTenant("engine", TENANT))

@@ -83,7 +83,7 @@ class Agent(ExchangeClient[HeldAttempt]):
         self._credit = Credit()
         self.logs = LogShipper(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
-        self._taking: dict[Key, BrokerClaim] = {}  # came by a lane; the server is asked whose they are
+        self._taking: dict[Key, BrokerClaim] = {}  # received from a broker; the server has not said yet whose they are
         # Tasks with the attempt whose end is durable: a late reply may bring it once more. Numbers of attempts rise.
         self._ended: dict[int, int] = {}
         self._ended_before: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Making endpoints and deciding about them. Each is durable when the command returns, and recorded with who asked."""
+"""Actions on endpoints. Each is durable when the command returns, and the journal names its author."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Deciding about schedules. Each is durable when the command returns, and recorded with who asked."""
+"""Actions on schedules. Each is durable when the command returns, and the journal names its author."""
 
 from typing import TYPE_CHECKING
 

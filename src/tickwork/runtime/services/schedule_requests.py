@@ -1,4 +1,4 @@
-"""A request for a schedule, as the machine is asked for it."""
+"""Turns a request for a schedule into the input of the machine."""
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.state import inputs as inp

@@ -1,4 +1,4 @@
-"""Schedules: what is asked of them and about them.
+"""Schedules: commands that change them and queries about them.
 
 What is put is checked before anything is posted, so that an application is accepted whole or not at all; the machine
 checks again, because it decides. Views are read from the state, fates also from what the store keeps of them.
@@ -19,7 +19,7 @@ from tickwork.core.decide.backfill import window_end_ms
 from tickwork.core.decide.schedule_commands import check_advice, check_put, is_same, schedule_of
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.schedules import anchored, is_held, occurrence_id, rhythm_of
-from tickwork.core.explain import schedule_preview as told
+from tickwork.core.explain import schedule_preview
 from tickwork.core.explain.upcoming import left_of, upcoming
 from tickwork.core.snapshot.schedule_rows import LiveBackfill
 from tickwork.core.state import inputs as inp
@@ -317,14 +317,14 @@ class ScheduleService:
         with in_words():
             rhythm = rhythm_of(state, self._context.tenant(tenant), name, when)
         now_ms, zone, left = self._context.now_ms(), state.zones.get(when.zone), left_of(request.max_runs, old)
-        times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(request)
+        times, terms = schedule_preview.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(request)
         warnings = [
-            *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
-            *told.of_terms(terms, left),
-            *told.of_name(when, name, owner),
+            *schedule_preview.without_pile_up(schedule_preview.warnings(when, rhythm, state.zones, now_ms), terms),
+            *schedule_preview.of_terms(terms, left),
+            *schedule_preview.of_name(when, name, owner),
         ]
         return wire.SchedulePreview(
-            says=told.describe(when, seed=f"{tenant}/{name}", rhythm=rhythm),
+            says=schedule_preview.describe(when, seed=f"{tenant}/{name}", rhythm=rhythm),
             next=tuple(wire.Time(utc=instant(at_ms), local=local) for at_ms, local in times),
             warnings=tuple(wire.ScheduleWarning(code=warning.code, text=warning.text) for warning in warnings),
             tzdata=state.zones.version,

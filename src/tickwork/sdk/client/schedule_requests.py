@@ -1,4 +1,4 @@
-"""What the API can be asked about schedules, as plain values; beside `calls`, and sent by the same two clients."""
+"""Requests about schedules as plain values, like those of `calls`. Both clients send them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
