@@ -16,7 +16,8 @@ from time import perf_counter, perf_counter_ns, thread_time
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__file__).resolve().parent)]
 
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.machine import Machine, rules_of
+from tickwork.core.machine import Machine
+from tickwork.core.rules import rules_of
 from tickwork.core.snapshot.dirty_rows import DirtyRows
 from tickwork.core.snapshot.snapshot import capture, encode_header, restore
 from tickwork.core.state import inputs as inp

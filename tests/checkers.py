@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ledger import Ledger, Limit, Row, Run, Task, walk
+from ledger import Ledger, Limit, Row, Run, Task, request_of, walk
 from tickwork.core.base.values import unpack
 from tickwork.core.definition.model import ApprovalNode, MapNode, RepeatNode, Retry, Trigger
 from tickwork.core.definition.plan import Kind, plan_of
@@ -67,8 +67,8 @@ def _set_too_soon(ledger: Ledger, tick: int, asked: list[Any], event: Any) -> Fo
         wait_ms = getattr(node, "duration_ms", None) or getattr(node, "timeout_ms", None) or 0
         least = tick + ledger.ticks(wait_ms)
         set_to = event.until
-    elif isinstance(event, ev.RunSubmitted | ev.RunDebounced) and isinstance(asked[event.input], inp.Submit):
-        terms = asked[event.input].terms or inp.SubmitOptions()
+    elif isinstance(event, ev.RunSubmitted | ev.RunDebounced) and isinstance(request_of(event, asked), inp.Submit):
+        terms = request_of(event, asked).terms or inp.SubmitOptions()
         wait_ms = terms.delay_ms or max(0, (terms.start_at_ms or 0) - ledger.now_ms())
         least = tick + ledger.ticks(wait_ms) if wait_ms else 0
         set_to = event.start_at
@@ -146,7 +146,7 @@ def one_run_per_key(settings: Settings, rows: list[Row]) -> Found:
     for ledger, (tick, asked, event) in walk(settings, rows):
         if not isinstance(event, ev.RunSubmitted | ev.Duplicate | ev.InputRefused | ev.RunDebounced):
             continue
-        put = asked[event.input] if event.input < len(asked) else None
+        put = request_of(event, asked)
         if not isinstance(put, inp.Submit):
             continue
         terms = put.terms or inp.SubmitOptions()
@@ -187,7 +187,7 @@ def nothing_from_nowhere(settings: Settings, rows: list[Row]) -> Found:
             yield f"tick {tick}: {event} names an input that is not there"
             continue
         wanted = _CAUSED_BY.get(type(event))
-        if wanted is not None and (place < 0 or not isinstance(asked[place], wanted)):
+        if wanted is not None and (place < 0 or not isinstance(request_of(event, asked), wanted)):
             yield f"tick {tick}: {event} was not asked for by {asked[place] if place >= 0 else 'anybody'}"
         number = event.run if isinstance(event, _NEW_RUNS) else 0
         if number and number in numbers:
@@ -201,6 +201,12 @@ def nothing_from_nowhere(settings: Settings, rows: list[Row]) -> Found:
             parent = ledger.tasks.get(event.task if isinstance(event, ev.RunSpawned) else event.parent)
             if parent is None or parent.phase != Phase.WAITING:
                 yield f"tick {tick}: {event} has no waiting parent"
+        elif isinstance(event, ev.FollowUpStarted):
+            before = ledger.runs.get(event.of)
+            of_success = event.cause == "completed"
+            head = before.plan.definition if before is not None else None
+            if head is None or (head.on_success if of_success else head.on_failure) is None:
+                yield f"tick {tick}: {event} follows nothing that asks for it"
         elif isinstance(event, _OF_TASKS) and event.task not in ledger.tasks:
             yield f"tick {tick}: {event} of no task"
         elif isinstance(event, ev.RunMoved) and event.run not in ledger.runs:
@@ -209,7 +215,7 @@ def nothing_from_nowhere(settings: Settings, rows: list[Row]) -> Found:
             yield f"tick {tick}: {event} on no worker"
 
 
-_NEW_RUNS = (ev.RunSubmitted, ev.RunScheduled, ev.RunSpawned, ev.RunRerun)
+_NEW_RUNS = (ev.RunSubmitted, ev.RunScheduled, ev.RunSpawned, ev.RunRerun, ev.FollowUpStarted)
 _OF_TASKS = (
     ev.TaskDispatched,
     ev.TaskTaken,
@@ -219,10 +225,18 @@ _OF_TASKS = (
     ev.TaskDue,
     ev.TaskRequeued,
     ev.TaskFailed,
+    ev.TaskSkipped,
     ev.WaitElapsed,
     ev.TaskAnswered,
     ev.FanOutEnded,
     ev.AttemptCheckpointed,
+    ev.StepsAppended,
+    ev.FunctionSuspended,
+    ev.StepRetrying,
+    ev.AwaitMet,
+    ev.FunctionWoken,
+    ev.FunctionContinued,
+    ev.FunctionCancelled,
 )
 _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.RunSubmitted: (inp.Submit,),
@@ -233,6 +247,12 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.StepAccepted: (inp.Resolve,),
     ev.TaskSucceeded: (inp.Succeeded, inp.CacheAnswered),
     ev.AttemptCheckpointed: (inp.Checkpointed,),
+    ev.TaskSkipped: (inp.Failed,),
+    ev.StepsAppended: (inp.StepsRecorded,),
+    ev.FunctionSuspended: (inp.Suspended,),
+    ev.StepRetrying: (inp.Suspended,),
+    ev.FunctionContinued: (inp.Continued,),
+    ev.FunctionCancelled: (inp.Cancel,),
     ev.EventStored: (inp.Ingest,),
     ev.ExtractKept: (inp.Extracted,),
     ev.WorkerOffered: (inp.Offer,),
@@ -248,6 +268,9 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.ScopeResumed: (inp.Resume,),
     ev.ClockGapRecorded: (inp.ClockGap,),
     ev.TimersHeld: (inp.HoldTimers,),
+    ev.CommandQueued: (inp.Submit, inp.Ingest),
+    ev.CommandReceived: (inp.Submit, inp.Ingest),
+    ev.CommandAcknowledged: (inp.Acknowledged,),
 }
 
 
@@ -265,11 +288,58 @@ def accepted_or_refused(settings: Settings, rows: list[Row]) -> Found:
     for ledger, (tick, asked, event) in walk(settings, rows):
         if not isinstance(event, ev.RunSubmitted | ev.RunRerun):
             continue
-        tenant = getattr(asked[event.input], "tenant", "")
+        tenant = getattr(request_of(event, asked), "tenant", "")
         own_max = ledger.live_runs_max.get(tenant)
         own = sum(run.tenant == tenant for run in ledger.runs.values())
         if len(ledger.runs) >= settings.max_live_runs or (own_max is not None and own >= own_max):
             yield f"tick {tick}: {event} although {len(ledger.runs)} runs are live, {own} of {tenant}"
+
+
+def commands_share_the_fate_of_their_report(settings: Settings, rows: list[Row]) -> Found:
+    """A result that is accepted brings each of its commands about once, in its tick; any other report, none of them.
+    What goes to another partition is numbered without gaps, and what comes from one is decided once."""
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    for tick, asked, events in rows:
+        accepted = {event.input for event in events if isinstance(event, ev.TaskSucceeded)}
+        done = Counter(
+            (event.input, event.command)
+            for event in events
+            if isinstance(event, ev.RunSubmitted | ev.Duplicate) and event.command >= 0
+        )
+        queued = Counter(
+            (event.input, event.command, event.partition) for event in events if isinstance(event, ev.CommandQueued)
+        )
+        for place, report in enumerate(asked):
+            if not isinstance(report, inp.Succeeded):
+                continue
+            for index, command in enumerate(report.commands):
+                here = not command.partitions or settings.partition in command.partitions
+                starts = isinstance(command.request, inp.Submit) and here and place in accepted
+                if done.pop((place, index), 0) != starts:
+                    yield f"tick {tick}: command {index} of {report.task} began no run, or several, or one too many"
+                for partition in command.partitions:
+                    goes = partition != settings.partition and place in accepted
+                    if queued.pop((place, index, partition), 0) != goes:
+                        yield f"tick {tick}: command {index} of {report.task} is not sent once to {partition}"
+        if done or queued:
+            yield f"tick {tick}: commands of no report are done: {[*done, *queued]}"
+        decided = Counter(
+            event.input for event in events if isinstance(event, ev.CommandReceived | ev.StaleReport | ev.InputRefused)
+        )
+        for place, item in enumerate(asked):
+            if isinstance(item, inp.Delivered) and decided[place] != 1:
+                yield f"tick {tick}: command {item.number} of partition {item.sender} has {decided[place]} answers"
+        for event in events:
+            if isinstance(event, ev.CommandQueued):
+                sent[event.partition] += 1
+                if event.number != sent[event.partition]:
+                    yield f"tick {tick}: {event} does not follow {sent[event.partition] - 1}"
+            elif isinstance(event, ev.CommandReceived):
+                delivered = asked[event.input]
+                received[delivered.sender] += 1
+                if delivered.number != received[delivered.sender]:
+                    yield f"tick {tick}: {event} does not follow {received[delivered.sender] - 1}"
 
 
 # ---- attempts
@@ -298,7 +368,17 @@ def one_result(settings: Settings, rows: list[Row]) -> Found:
     for ledger, (tick, asked, event) in walk(settings, rows):
         place = getattr(event, "input", -1)
         if (
-            not isinstance(event, ev.TaskSucceeded | ev.TaskRetrying | ev.TaskFailed | ev.AttemptCheckpointed)
+            not isinstance(
+                event,
+                ev.TaskSucceeded
+                | ev.TaskRetrying
+                | ev.TaskFailed
+                | ev.TaskSkipped
+                | ev.AttemptCheckpointed
+                | ev.StepsAppended
+                | ev.FunctionSuspended
+                | ev.FunctionContinued,
+            )
             or place < 0
         ):
             continue
@@ -377,10 +457,24 @@ def trigger_rules(settings: Settings, rows: list[Row]) -> Found:
             continue
         run, step = found
         parents = [run.phases[parent] for parent in step.parents]
-        if any(phase not in ENDED for phase in parents):
+        if step.node.trigger in ONE_IS_ENOUGH:
+            if not _one_is_there(run.plan, step, run.phases):
+                yield f"tick {tick}: {run.id}/{step.id} begins after {[Phase(phase).name for phase in parents]}"
+        elif any(phase not in ENDED for phase in parents):
             yield f"tick {tick}: {run.id}/{step.id} begins before what it needs has ended"
         elif not _rule_holds(step.node.trigger, parents):
             yield f"tick {tick}: {run.id}/{step.id} begins after {[Phase(phase).name for phase in parents]}"
+
+
+ONE_IS_ENOUGH = (Trigger.ANY_SUCCEEDED, Trigger.ONE_DONE)
+
+
+def _one_is_there(plan: Any, step: Any, phases: list[int]) -> bool:
+    """Branches around it have ended, and one of the others has in the way that its rule asks for."""
+    branches = [parent for parent in step.parents if plan.steps[parent].kind is Kind.BRANCH]
+    others = [phases[parent] for parent in step.parents if parent not in branches] or [phases[one] for one in branches]
+    wanted = [Phase.SUCCEEDED, Phase.SKIPPED, *(BAD if step.node.trigger is Trigger.ONE_DONE else ())]
+    return not others or (any(one in wanted for one in others) and all(phases[one] in ENDED for one in branches))
 
 
 def _rule_holds(trigger: Trigger, parents: list[int]) -> bool:
@@ -392,6 +486,8 @@ def _rule_holds(trigger: Trigger, parents: list[int]) -> bool:
             return failed or not parents
         case Trigger.NONE_FAILED:
             return not failed
+        case Trigger.ALL_FAILED:
+            return failed or not parents
     return not failed and (not parents or any(phase != Phase.NOT_TAKEN for phase in parents))
 
 
@@ -425,7 +521,7 @@ def nothing_after_cancel(settings: Settings, rows: list[Row]) -> Found:
         elif isinstance(event, ev.StepReset):  # a run that timed out may come back, its children may not
             cancelled.pop(event.run + event.step, None)
         elif isinstance(event, ev.RunSubmitted):
-            put = asked[event.input] if event.input < len(asked) else None
+            put = request_of(event, asked)
             plan = ledger.plan_for(put) if isinstance(put, inp.Submit) else None
             for number in range(event.run, event.run + (len(plan.steps) if plan else 0)):
                 cancelled.pop(number, None)
@@ -468,7 +564,9 @@ def fail_closed(settings: Settings, rows: list[Row]) -> Found:
         elif isinstance(event, ev.RunMoved) and event.trigger == RunTrigger.COMPLETE:
             run = ledger.runs.get(event.run)
             early = run is not None and bool(run.plan.exits) and bool(event.reason)
-            if run is not None and not early and any(p in BAD or p not in ENDED for p in run.phases):
+            given_up = run is not None and any(step.kind is Kind.FIRST for step in run.plan.steps)
+            bad = (Phase.FAILED,) if given_up else BAD
+            if run is not None and not early and any(p in bad or p not in ENDED for p in run.phases):
                 yield f"tick {tick}: {run.id} completes with {[Phase(phase).name for phase in run.phases]}"
 
 
@@ -482,6 +580,8 @@ def pinned_definitions(settings: Settings, rows: list[Row]) -> Found:
             task = ledger.tasks.get(event.task)
             body = None if task is None else task.step.body or task.step
             name = getattr(body.node, "workflow", "") if body is not None else ""
+            if task is not None and event.child in task.awaits:
+                name = task.awaits[event.child][1].name
             latest = ledger.latest.get((task.run.tenant, name)) if task is not None else None
             if latest is None or latest.hash != event.definition:
                 yield f"tick {tick}: {event} is not {name} as it stands"
@@ -528,6 +628,46 @@ def approvals(settings: Settings, rows: list[Row]) -> Found:
                 yield f"tick {tick}: {event} of an approval"
 
 
+def outcomes(settings: Settings, rows: list[Row]) -> Found:
+    """I29 for functions: an outcome is of what is awaited, once; no function goes on without one."""
+    fresh: dict[int, int] = {}  # tasks to the outcomes since their last suspension
+    for ledger, (tick, asked, event) in walk(settings, rows):
+        task = ledger.tasks.get(getattr(event, "task", -1))
+        if task is None:
+            continue
+        if isinstance(event, ev.FunctionCancelled):
+            fresh[task.number] = 1
+        elif isinstance(event, ev.AwaitMet):
+            fresh[task.number] = 1
+            yield from _outcome(ledger, tick, asked, task, event)
+        elif isinstance(event, ev.StepRetrying) and not event.due:
+            fresh[task.number] = 1
+        elif isinstance(event, ev.FunctionWoken):
+            ended = not all(number in ledger.runs for number in task.live.values()) or task.begun > len(task.live)
+            if not fresh.pop(task.number, 0) and not ended:
+                yield f"tick {tick}: {event} without an outcome"
+
+
+def _outcome(ledger: Ledger, tick: int, asked: list[Any], task: Task, event: ev.AwaitMet) -> Found:
+    if event.position not in task.awaits:
+        yield f"tick {tick}: {event} of what nobody awaits"
+        return
+    due, request = task.awaits[event.position]
+    put = inp.request_in(asked[event.input], event.command) if event.input >= 0 else None
+    if isinstance(put, inp.Ingest):
+        if (request.kind, request.name, request.key) != ("event", put.event, put.key):
+            yield f"tick {tick}: {event} by {put}"
+    elif isinstance(put, inp.Decide):
+        if (request.kind, request.name, task.run.id) != ("approval", put.node, put.run_id):
+            yield f"tick {tick}: {event} by {put}"
+        elif request.approvers and put.by not in request.approvers:
+            yield f"tick {tick}: {event} by {put.by}"
+    elif put is not None:
+        yield f"tick {tick}: {event} by {put}"
+    elif ledger.is_timed(event) and not 0 < due <= tick:
+        yield f"tick {tick}: {event} is due at {due}"
+
+
 def _entitled(run: Run, node: ApprovalNode, by: str, tick: int) -> Found:
     if (node.approvers and by not in node.approvers) or (node.four_eyes and by == run.by):
         yield f"tick {tick}: {run.id}/{node.id} is approved by {by}"
@@ -550,7 +690,7 @@ def fan_counts(settings: Settings, rows: list[Row]) -> Found:
         elif isinstance(event, ev.FanOutEnded) and isinstance(node, MapNode):
             if task.begun != task.total or task.running or task.failed > node.tolerate:
                 yield f"tick {tick}: {event} after {task.begun} of {task.total}, {task.failed} failed"
-        elif isinstance(event, ev.FanOutEnded) and (task.running or not task.begun):
+        elif isinstance(event, ev.FanOutEnded) and (task.running or not (task.begun or task.timed_out)):
             yield f"tick {tick}: {event} while {task.running} of {task.begun} run"
 
 
@@ -566,6 +706,11 @@ def _fan_width(ledger: Ledger, tick: int, event: ev.TaskWaiting) -> Found:
 def _fan_grows(tick: int, task: Task, event: Any) -> Found:
     node = task.step.node
     width = node.max_parallel if isinstance(node, MapNode) else 1
+    if task.step.durable:
+        due_request = task.awaits.get(event.child)
+        if due_request is None or due_request[1].kind != "call":
+            yield f"tick {tick}: {event} was not called"
+        return
     if task.begun >= task.total:
         yield f"tick {tick}: {event} is child {task.begun + 1} of {task.total}"
     if width is not None and task.running >= width:
@@ -668,7 +813,7 @@ def priority_order(settings: Settings, rows: list[Row]) -> Found:
             continue
         group, own = _group(ledger, task)
         for other in ledger.tasks.values():
-            if other.queued and other is not task and other.step.requirement[0] == group[2]:
+            if other.queued and other is not task and ledger.requirement(other)[0] == group[2]:
                 their_group, theirs = _group(ledger, other)
                 if their_group == group and theirs < own and not ledger.shedding:
                     yield f"tick {tick}: {event} at {own} before task {other.number} at {theirs}"
@@ -688,6 +833,7 @@ CHECKERS: dict[str, Checker] = {
     "I22": scheduled_ids,
     "I27": one_run_per_key,
     "I29": one_result,
+    "I29 (functions)": outcomes,
     "I31": attempts_bounded,
     "I32": backoff_within_bounds,
     "I33": nothing_from_nowhere,
@@ -704,4 +850,5 @@ CHECKERS: dict[str, Checker] = {
     "I47": accepted_or_refused,
     "I59": priority_order,
     "I60": fan_counts,
+    "commands": commands_share_the_fate_of_their_report,
 }

@@ -113,9 +113,12 @@ class Driver:
             if isinstance(event, ev.TaskSucceeded) and event.task in self._map_children:
                 report: Any = asked[event.input]
                 self._keep_child(*self._map_children.pop(event.task), report.value)
+            elif isinstance(event, ev.TaskFailed) and event.task in self._map_children:
+                self._keep_child(*self._map_children.pop(event.task), None)
         for run in outcome.closed:
-            if run.parent_run and run.state == RunState.COMPLETED:
-                self._keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
+            if run.parent_run:
+                output = output_of(run) if run.state == RunState.COMPLETED else None
+                self._keep_child(run.parent_run, run.parent - run.parent_run, run.child, output)
         for event in outcome.events:
             if isinstance(event, ev.RunSpawned) and isinstance(event.inputs, Ref):
                 self._keep_inputs(event, event.inputs.digest)
@@ -126,10 +129,12 @@ class Driver:
             return
         try:
             self.payloads[digest] = self._assembled(self._assigner.child_inputs(parent, event.child))
+            self._unmade.discard(digest)
         except LookupError:
             pass  # a test need not name every payload
         except BadArgument:
             self._unmade.add(digest)
+            self.payloads.pop(digest, None)
 
     def _keep_child(self, run: int, step: int, child: int, value: Value) -> None:
         self.gathered.setdefault((run, step), {})[child] = value
@@ -220,7 +225,7 @@ class Driver:
         """What the shell answers: from the payloads, or that there is none."""
         run = self.state.runs.get(wanted.run)
         value = value_at(run, wanted.source, wanted.key) if run is not None else None
-        digest = value.digest if isinstance(value, Ref) else ""
+        digest = value.digest if isinstance(value, Ref) and value.place == "arguments" else ""
         lost = inp.Extracted(wanted.run, wanted.source, wanted.key, None, "corrupt", "it is not there")
         if run is None:
             return lost

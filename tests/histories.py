@@ -15,12 +15,14 @@ from overlaps import Overlaps
 from tickwork.core.base.values import Ref, pack
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.decide.functions import approval_of
 from tickwork.core.definition.model import ApprovalNode
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.versions import declared_puts
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.snapshot.invariants import violations
 from tickwork.core.state import inputs as inp
+from tickwork.core.state.history import Await, StepEntry
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, GovernorLimits, SchedulePolicy
 from tickwork.system.zone_data import load_zones
@@ -112,6 +114,54 @@ DOCUMENTS = {
         {"kind": "map", "id": "m", "over": "inputs.items", "body": {"kind": "task", "handler": "h", "queue": "gpu"}},
         inputs={"items": {"type": "array"}},
     ),
+    "chosen": document(
+        "chosen",
+        task("a", queue_from="inputs.queue", labels_from={"gpu": "inputs.gpu"}, retry=2),
+        {"kind": "event", "id": "e", "event": "opened", "timeout_from": "inputs.patience", "on_timeout": "continue"},
+        {"kind": "wait", "id": "w", "duration_from": "inputs.patience"},
+        {
+            "kind": "map",
+            "id": "m",
+            "over": "inputs.items",
+            "max_parallel_from": "inputs.most",
+            "tolerate": 2,
+            "body": {"kind": "task", "handler": "h", "queue_from": "inputs.queue", "retry": 2},
+        },
+        {
+            "kind": "map",
+            "id": "cs",
+            "needs": ["e"],
+            "over": "inputs.items",
+            "max_parallel_from": "inputs.most",
+            "body": {"kind": "workflow", "workflow": "one"},
+        },
+        task("z", needs=["w", "m"], trigger="all_done"),
+        inputs={name: {"required": False} for name in ("queue", "gpu", "patience", "items", "most")},
+    ),
+    "race": document(
+        "race",
+        task("a"),
+        task("b", needs=["a"], retry=2),
+        {"kind": "event", "id": "e", "event": "opened", "needs": ["a"]},
+        {"kind": "wait", "id": "w", "duration": "900ms"},
+        {"kind": "map", "id": "m", "over": "inputs.items", "body": {"kind": "task", "handler": "h"}},
+        {"kind": "workflow", "id": "c", "workflow": "fan"},
+        {"kind": "first", "id": "f", "of": ["b", "e", "w", "m", "c"], "needs": ["b", "e", "w", "m", "c"]},
+        task("z", needs=["f"]),
+        task("log", needs=["e"], trigger="all_done"),
+        inputs={"items": {"type": "array"}},
+    ),
+    "early": document(
+        "early",
+        task("a"),
+        task("b"),
+        {"kind": "wait", "id": "w", "duration": "600ms"},
+        task("any", needs=["a", "b", "w"], trigger="any_succeeded"),
+        task("one", needs=["a", "b"], trigger="one_done"),
+        task("none", needs=["a", "b"], trigger="all_failed"),
+        {"kind": "first", "id": "f", "of": ["any", "one"], "needs": ["any", "one", "none"]},
+        task("z", needs=["f", "w"], trigger="all_done"),
+    ),
     "repeat": document(
         "repeat",
         {
@@ -120,8 +170,30 @@ DOCUMENTS = {
             "until": "iteration >= 3",
             "max_iterations": 4,
             "delay": "300ms",
+            "tolerate": 1,
             "body": {"kind": "task", "handler": "h"},
         },
+        {
+            "kind": "repeat",
+            "id": "p",
+            "until": "false",
+            "max_iterations": 1_000_000,
+            "delay": "100ms",
+            "timeout": "900ms",
+            "on_max": "continue",
+            "tolerate": 3,
+            "body": {"kind": "task", "handler": "h"},
+        },
+        {
+            "kind": "repeat",
+            "id": "q",
+            "until": "false",
+            "max_iterations": 9,
+            "timeout_from": "inputs.patience",
+            "tolerate": 1,
+            "body": {"kind": "workflow", "workflow": "one"},
+        },
+        inputs={"patience": {"required": False}},
     ),
     "parent": document(
         "parent",
@@ -136,6 +208,19 @@ DOCUMENTS = {
         task("z", needs=["c", "cs"], trigger="all_done"),
         inputs={"items": {"type": "array"}},
     ),
+    "leaving": document(
+        "leaving",
+        {"kind": "workflow", "id": "c", "workflow": "fan", "on_cancel": "abandon"},
+        {
+            "kind": "map",
+            "id": "cs",
+            "over": "inputs.items",
+            "body": {"kind": "workflow", "workflow": "one", "on_cancel": "abandon"},
+        },
+        task("z", needs=["c", "cs"], trigger="all_done"),
+        inputs={"items": {"type": "array"}},
+        timeout="3s",
+    ),
     "keyed": document(
         "keyed",
         task("a"),
@@ -143,7 +228,29 @@ DOCUMENTS = {
         concurrency={"limit": 2, "key": "inputs.k"},
         inputs={"k": {"type": "string"}},
     ),
+    "followed": document(
+        "followed",
+        task("a"),
+        {"kind": "map", "id": "m", "needs": ["a"], "over": "inputs.items", "body": {"kind": "task", "handler": "h"}},
+        task("b", needs=["m"], when="!has(inputs.no) || inputs.no.x > 1"),
+        inputs={"items": {"type": "array"}, "no": {"type": "object", "required": False}},
+        timeout="2s",
+        on_failure={"workflow": "report", "input": "failure"},
+        on_success={"workflow": "followed"},
+    ),
+    "report": document(
+        "report",
+        task("a", args={"x": {"from": "inputs.failure"}}),
+        inputs={"failure": {"type": "object", "required": False}},
+        on_failure={"workflow": "report", "input": "failure"},
+        on_success={"workflow": "one"},
+    ),
     "gated": document("gated", task("a", policy=["hours"]), task("b", needs=["a"], policy=["never", "hours"])),
+    "function": document(
+        "function",
+        task("function", durable=True, timeout={"running_ms": 4_000, "queued_ms": 60_000}),
+        inputs={"n": {"type": "integer", "default": 0}},
+    ),
     "cached": document(
         "cached",
         task("a", cache={"ttl": "1h"}, handler_version="1", args={"x": {"from": "inputs.x"}}),
@@ -157,8 +264,20 @@ def some_inputs(rng: random.Random, workflow: str) -> Any:
     match workflow:
         case "branch":
             return rng.choice([{}, {"left": True}, {"left": False, "no": True}])
-        case "wide" | "parent" | "tidied":
+        case "followed" if rng.random() < 0.3:
+            return {"items": [1], "no": {}}
+        case "wide" | "parent" | "tidied" | "followed" | "race" | "leaving":
             return {"items": list(range(rng.randrange(5)))}
+        case "repeat":
+            return {"patience": rng.choice(["1s", "400ms", "3s", 5])}
+        case "chosen":
+            return {
+                "queue": rng.choice(["gpu", "gpu", "default", None, "nobody", 7]),
+                "gpu": rng.choice([None, None, True]),
+                "patience": rng.choice(["1s", "400ms", "PT2S", None, 5, "soon"]),
+                "items": list(range(rng.randrange(5))),
+                "most": rng.choice([1, 2, None, 0]),
+            }
         case "keyed":
             return {"k": rng.choice("ab")}
         case "cached":
@@ -172,6 +291,7 @@ class History:
     def __init__(self, seed: int, **settings: Any) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
+        self.inside = random.Random(f"inside {seed}")  # of what tasks ask for and other partitions send
         self.check = True
         if self.rng.random() < 0.4:
             settings.setdefault("max_changes_per_tick", self.rng.choice([7, 20, 60]))
@@ -201,6 +321,7 @@ class History:
                       for x in self.driver.lookups]  # fmt: skip
             asked += [inp.RunsKnown(x.backfill, self.driver.ran(x)) for x in self.driver.searches]
             asked += [self.driver.extracted(x) for x in self.driver.reads]
+            asked += self.between_partitions()
             self.driver.lookups, self.driver.searches, self.driver.reads = [], [], []
             self.pass_time()
             self.send(asked)
@@ -226,9 +347,18 @@ class History:
             if self.check:
                 found += violations(self.driver.state) + self.ledger.take_found()
                 assert not found, f"seed {self.seed}, tick {self.driver.tick}: {found[:5]}"
-            waiting = waiting[outcome.taken :]
+            waiting = [self.looked_up_again(item) for item in waiting[outcome.taken :]]
             if not waiting:
                 return
+
+    def looked_up_again(self, item: inp.Input) -> inp.Input:
+        """Facts are those of the tick that decides: a run that came back meanwhile may have ended once more."""
+        records = self.driver.records
+        if isinstance(item, inp.Resolve) and item.record is not None:
+            return msgspec.structs.replace(item, record=records[item.record.run_id])
+        if isinstance(item, inp.Redrive):
+            return msgspec.structs.replace(item, records=[records[record.run_id] for record in item.records])
+        return item
 
     # ---- deeds
 
@@ -272,14 +402,18 @@ class History:
         for number in rng.sample(sorted(running), min(len(running), rng.randint(1, 4))):
             attempt = running[number]
             draw = rng.random()
-            if draw < 0.65:
+            held = self.driver.state.tasks.get(number)
+            if held is not None and held.step.durable and draw < 0.8:
+                asked.append(self.function_report(number, attempt.attempt))
+            elif draw < 0.65:
                 del running[number]
                 value = rng.choice([None, pack([1, 2, 3]), pack(["x"]), Ref("d", 5_000, rng.randrange(5))])
-                asked.append(inp.Succeeded(number, attempt.attempt, value))
+                asked.append(inp.Succeeded(number, attempt.attempt, value, commands=self.commands(number)))
             elif draw < 0.85:
                 del running[number]
                 error = rng.choice(["ValueError", "Fatal"])
-                asked.append(inp.Failed(number, attempt.attempt, error, "no", rng.random() < 0.1))
+                permanent, skip = rng.random() < 0.1, rng.random() < 0.1
+                asked.append(inp.Failed(number, attempt.attempt, error, "no", permanent, skip=skip))
             elif draw < 0.9:
                 asked.append(inp.Started(number, attempt.attempt))
             elif draw < 0.95:
@@ -292,6 +426,88 @@ class History:
                 by = worker if worker.startswith("lane:") else ""
                 asked.append(inp.HandedBack(number, attempt.attempt, by, rng.random() < 0.3))
         return asked
+
+    def commands(self, number: int) -> tuple[inp.TaskCommand, ...]:
+        """What the task asks for with its result: seldom something, and now and then what is refused."""
+        rng, state = self.inside, self.driver.state
+        if rng.random() < 0.75 or len(state.runs) > 60:
+            return ()
+        tenant = state.tasks[number].run.tenant.id if number in state.tasks else "acme"
+        return tuple(self.command(tenant) for _ in range(rng.choice([1, 1, 2, 4])))
+
+    def command(self, tenant: str) -> inp.TaskCommand:
+        rng = self.inside
+        partitions = rng.choice([(), (), (), (5,), (0, 5, 6)])
+        if rng.random() < 0.3:
+            name = rng.choice(["opened", "opened", "leave", "no name"] if rng.random() < 0.1 else ["opened", "leave"])
+            return inp.TaskCommand(inp.Ingest(BY, tenant, name, "", "", rng.choice([None, pack(1)])), partitions)
+        self.names += 1
+        workflow = "nobody" if rng.random() < 0.05 else rng.choice(["one", "fan", "waits", "keyed"])
+        plain = {"k": rng.choice("ab")} if workflow == "keyed" else None
+        terms = None
+        if rng.random() < 0.4:
+            key = rng.choice(["", f"c{rng.randrange(5)}"])
+            holder = next((r for r in self.driver.records.values() if key and r.key == key), None)
+            known = inp.KnownRun(holder.run_id, holder.body, holder.submitted) if holder else None
+            body = rng.choice(["x"] * 9 + ["y"]) if key else ""
+            terms = inp.SubmitOptions(key, body, None, rng.choice([None, None, 700]), known=known)
+        run_id = f"c{rng.randrange(10_000):04}-{self.names}"
+        self.known_runs.append((tenant, run_id))
+        submit = inp.Submit(BY, tenant, run_id, workflow, None if plain is None else pack(plain), terms)
+        return inp.TaskCommand(submit, partitions)
+
+    def between_partitions(self) -> list[inp.Input]:
+        """Commands of tasks in other partitions come, some of them twice; those sent there are acknowledged."""
+        rng, state = self.inside, self.driver.state
+        asked: list[inp.Input] = []
+        if rng.random() < 0.1:
+            sender = rng.choice([5, 6])
+            number = max(1, state.received.get(sender, 0) + rng.choice([1, 1, 1, 1, 0, 2]))
+            request = self.command(rng.choice(TENANTS)).request
+            asked.append(inp.Delivered(sender, number, request, "task a of elsewhere"))
+        if state.outbox and rng.random() < 0.5:
+            partition = rng.choice(sorted(state.outbox))
+            first = state.outbox[partition][0].number
+            number = first + rng.choice([0, 0, 0, 0, -1, 1])
+            asked.append(inp.Acknowledged(partition, number, rng.choice(["", "", "", "key_reused"]), "no"))
+        return asked
+
+    def function_report(self, number: int, attempt: int) -> inp.Input:
+        """What the worker of a durable function says, whatever its code may be."""
+        rng, history = self.rng, self.driver.state.tasks[number].history
+        position = history.next_position() if history is not None else 0
+        steps = tuple(StepEntry(position + index, "book", "d", pack(index)) for index in range(rng.randrange(3)))
+        position += len(steps)
+        versions = (("split", 2),) if rng.random() < 0.1 else ()
+        draw = rng.random()
+        if draw < 0.2:
+            return inp.StepsRecorded(number, attempt, steps, versions)
+        self.driver.running.pop(number)
+        if draw < 0.25:
+            return inp.Continued(number, attempt, pack({"n": rng.choice([1, "one"])}))
+        if rng.random() < 0.2:
+            failed = StepEntry(position, "pay", "d", error="Timeout", tries=rng.randint(1, 3), retry=(2, 300, 900, 200))
+            steps, position = (*steps, failed), position + 1
+        awaits = tuple(self.some_await(position + index) for index in range(rng.randrange(4)))
+        positions = tuple(request.position for request in awaits)
+        open_ones = sorted(history.awaits) if history is not None else []
+        withdrawn = tuple(open_ones[: rng.choice([0, 0, 1, 3])])
+        together = (positions,) if rng.random() < 0.3 and positions else ()
+        if not awaits and not steps and not open_ones:
+            return inp.Failed(number, attempt, "StepFailed", "no", True, position=position - 1)
+        return inp.Suspended(number, attempt, steps, awaits, withdrawn, together, versions)
+
+    def some_await(self, position: int) -> Await:
+        rng = self.rng
+        return rng.choice(
+            [
+                Await(position, "sleep", "", "d", rng.choice([0, 50, 2_000])),
+                Await(position, "sleep", "", "d", until_ms=self.driver.now_ms + rng.choice([-5, 900])),
+                Await(position, "event", "opened", "d", rng.choice([-1, 700])),
+                Await(position, "call", rng.choice(["one", "one", "function", "nobody"]), "d"),
+                Await(position, "approval", "agree", "d", rng.choice([-1, 3_000]), approvers=("bob",)),
+            ]
+        )
 
     def offer(self) -> list[inp.Input]:
         rng = self.rng
@@ -388,7 +604,7 @@ class History:
 
     def ingest(self) -> list[inp.Input]:
         rng = self.rng
-        waiting = [run for run in self.driver.state.runs.values() if run.plan.name == "waits"]
+        waiting = [run for run in self.driver.state.runs.values() if run.plan.name in ("waits", "function")]
         target = rng.choice(waiting).id if waiting and rng.random() < 0.7 else ""
         tenant = next((run.tenant.id for run in waiting if run.id == target), rng.choice(TENANTS))
         return [
@@ -403,6 +619,10 @@ class History:
             for item in self.driver.state.tasks.values()
             if item.step.kind is Kind.APPROVAL and isinstance(item.step.node, ApprovalNode)
         ]
+        functions = [item for item in self.driver.state.tasks.values() if approval_of(item, "agree") is not None]
+        if functions and (not waiting or self.rng.random() < 0.5):
+            run = self.rng.choice(functions).run
+            return [inp.Decide("bob", run.tenant.id, run.id, "agree", self.rng.random() < 0.5)]
         if not waiting:
             return []
         item = self.rng.choice(waiting)
@@ -542,6 +762,37 @@ class History:
         driver.send(inp.Pause(BY, "schedule", tenant, "walked"), inp.RemoveSchedule(BY, tenant, "buffered"))
         driver.send(inp.Resume(BY, "schedule", tenant, "walked"), inp.ChooseCatchUp(BY, "all"))
         driver.send(at=driver.tick + 400_000)
+        driver.quiet()
+
+    def of_functions(self) -> None:
+        """Likewise everything that can happen to durable functions."""
+        driver, tenant = self.driver, "gold"
+        driver.send(inp.PutDefinition(BY, tenant, DOCUMENTS["function"]), inp.Offer("w9", 100_000))
+        driver.quiet()
+
+        def begin(name: str) -> tuple[int, int]:
+            driver.send(inp.Submit(BY, tenant, name, "function"))
+            driver.quiet()
+            return attempt_of(name)
+
+        def attempt_of(name: str) -> tuple[int, int]:
+            run = driver.state.tenants[tenant].runs.get(name)
+            assert run is not None, f"{name} has ended"
+            driver.running.pop(run.number, None)
+            return run.number, driver.state.tasks[run.number].attempt
+
+        failed = StepEntry(1, "pay", "d", error="Timeout", tries=1, retry=(1, 300, 900, 200))
+        asleep = Await(2, "sleep", "", "d", 100)
+        driver.send(inp.StepsRecorded(*begin("function-1"), (StepEntry(0, "book", "d"),)))
+        driver.send(inp.Suspended(*attempt_of("function-1"), (failed,), (asleep, Await(3, "call", "one", "d"))))
+        driver.advance(2_000)
+        driver.send(inp.Continued(*attempt_of("function-1"), pack({"n": 2})))
+        driver.quiet()
+        driver.send(inp.StepsRecorded(*attempt_of("function-1"), (StepEntry(4, "book", "d"),)))
+        driver.send(inp.Suspended(*attempt_of("function-1"), (), (Await(5, "event", "paid", "d"),)))
+        driver.send(inp.Cancel(BY, tenant, "function-1", "enough"))
+        driver.quiet()
+        driver.send(inp.Failed(*attempt_of("function-1"), "Cancelled"))
         driver.quiet()
 
     def redefine(self) -> list[inp.Input]:

@@ -15,6 +15,7 @@ from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode
 from tickwork.core.definition.plan import Kind, Plan, Step, plan_of
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
+from tickwork.core.state.history import Await
 from tickwork.core.state.lifecycle import ENDED, RUN_MOVES, TASK_MOVES, Cause, Phase, RunState, RunTrigger
 from tickwork.core.state.state import Settings, Timer
 
@@ -51,6 +52,7 @@ class Run:
     visited: int = 0  # what `wanted` was before the visit
     before: int = 0  # attempts of its nodes are counted on from here
     overdue_until: int = 0  # only its clean-up goes on, until this tick
+    chosen: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=dict)  # by node
 
 
 @dataclass
@@ -71,16 +73,22 @@ class Task:
     heard: int = 0
     queued: bool = False
     total: int = 0
+    deadline: int = 0  # of a repeat
+    max_parallel: int = 0
     begun: int = 0
     running: int = 0
     succeeded: int = 0
     failed: int = 0
     live: dict[int, int] = field(default_factory=dict)
+    awaits: dict[int, tuple[int, Await]] = field(default_factory=dict)  # of a function: tick of its end, request
+    past: int = 0  # attempts of a function until its last suspension
+    met: int = 0  # tick in which time last met one of its awaits
+    timed_out: bool = False  # a repeat whose time is over
 
     @property
     def tries(self) -> int:
         """Those that count for its retries."""
-        return self.attempt - self.losses - self.returns - (0 if self.parent else self.run.before)
+        return self.attempt - self.losses - self.returns - max(self.past, 0 if self.parent else self.run.before)
 
     @property
     def gives(self) -> bool:
@@ -88,7 +96,8 @@ class Task:
         node = self.step.node
         if not isinstance(node, MapNode) or self.step.body is None or self.step.body.kind is not Kind.WORK:
             return False
-        return self.begun < self.total and (node.max_parallel is None or self.running < node.max_parallel)
+        most = self.max_parallel or node.max_parallel
+        return self.begun < self.total and (most is None or self.running < most)
 
 
 @dataclass
@@ -217,6 +226,8 @@ class Ledger:
                 task.step.node, EventNode | ApprovalNode
             ):
                 return (task.due, Timer.WAIT, task.number)
+            case ev.RepeatTimedOut() if task is not None:
+                return (task.deadline, Timer.REPEAT, task.number)
             case ev.TaskFailed(code="queued_timeout") if task is not None:
                 return (task.ready_at + self.ticks(task.step.timeout.queued_ms or 0), Timer.QUEUED, task.number)
             case ev.TaskRetrying(input=-1, cause=error) | ev.TaskFailed(input=-1, code=error) if task is not None:
@@ -234,13 +245,22 @@ class Ledger:
                 return (run.resume_at, Timer.RUN_RESUME, run.number)
             case ev.SlaReached() if run is not None:
                 return (run.sla_at, Timer.SLA, run.number)
+            case ev.AwaitMet() if task is not None and self.is_timed(event) and self.stamp == self.tick != task.met:
+                return (min(due for due, _ in task.awaits.values() if due), Timer.WAIT, task.number)
         return None
+
+    def is_timed(self, event: ev.AwaitMet) -> bool:
+        """Whether time alone is behind this outcome."""
+        return event.input < 0 and event.kept < 0 and event.error in ("", "timeout")
 
     def requirement(self, task: Task) -> tuple[str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]:
         """Queue, priority, labels, resources, dependency."""
         queue, priority, labels, resources, dependency = task.step.requirement
         if queue == "default" and task.run.queue:
             queue = task.run.queue
+        if task.step.index in task.run.chosen:
+            chosen, more = task.run.chosen[task.step.index]
+            queue, labels = chosen or queue, tuple(sorted((dict(labels) | dict(more)).items()))
         return (queue, task.run.priority if task.run.priority >= 0 else priority, labels, resources, dependency)
 
     def running_under(self, scope: tuple[str, ...]) -> int:
@@ -335,9 +355,9 @@ class Ledger:
         return self.plans.get(wanted) if wanted else self.latest.get((asked.tenant, asked.workflow))
 
     def _submitted(self, event: ev.RunSubmitted, asked: list[Any]) -> None:
-        if not 0 <= event.input < len(asked) or not isinstance(asked[event.input], inp.Submit):
+        put = request_of(event, asked)
+        if not isinstance(put, inp.Submit):
             return
-        put: inp.Submit = asked[event.input]
         plan, terms = self.plan_for(put), put.terms or inp.SubmitOptions()
         if plan is None:
             return
@@ -388,6 +408,24 @@ class Ledger:
         run = Run(event.run, name, parent.tenant, self.plans[event.definition], parent.by, self.tick, event.inputs)
         run.parent, run.child, run.priority = task.number, event.child, parent.priority
         self._child_begins(task, event.child, event.run)
+        self._arrive(run)
+
+    def _detached(self, event: ev.RunDetached, _asked: list[Any]) -> None:
+        run = self.runs.get(event.run)
+        parent = self.tasks.get(run.parent) if run is not None else None
+        if run is not None and parent is not None:
+            parent.live.pop(run.child, None)
+            parent.running -= 1
+            run.parent = run.child = 0
+
+    def _follow_up(self, event: ev.FollowUpStarted, _asked: list[Any]) -> None:
+        before = self.runs.get(event.of)
+        if before is None or event.definition not in self.plans:
+            return
+        word = "success" if event.cause == "completed" else "failure"
+        name = f"{before.id}.on_{word}.{event.run}"
+        run = Run(event.run, name, before.tenant, self.plans[event.definition], before.by, self.tick)
+        run.priority = before.priority
         self._arrive(run)
 
     def _restored(self, event: ev.RunRestored, asked: list[Any]) -> None:
@@ -463,6 +501,7 @@ class Ledger:
         parent = self.tasks.get(run.parent)
         if parent is not None and parent.live.get(run.child) == run.number:
             self._child_ends(parent, run.child, ok=run.state == RunState.COMPLETED)
+            parent.awaits.pop(run.child, None)
             self._want(parent.run)
 
     def _leave_gate(self, run: Run, gate: tuple[str, str, str]) -> None:
@@ -536,9 +575,42 @@ class Ledger:
             if type(event) is ev.TaskReady:
                 self._line_up(task)
             elif type(event) is ev.TaskWaiting:
-                task.due, task.total = event.until, event.total
+                task.due, task.total, task.max_parallel = event.until, event.total, event.max_parallel
+                if step.kind is Kind.REPEAT:
+                    task.due, task.deadline = 0, event.until
                 task.attempt += step.kind is Kind.WORKFLOW
                 self._line_up_children(task)
+
+    def _first_ended(self, event: ev.FirstEnded, _asked: list[Any]) -> None:
+        """It believes that what has not ended and leads nowhere else is cancelled: a node by itself, over and over."""
+        run = self.runs.get(event.run)
+        if run is None:
+            return
+        steps, first = run.plan.steps, run.plan.steps[event.step]
+        lost = {racer for racer in first.racers if run.phases[racer] not in ENDED}
+        grown = True
+        while grown:
+            above = {parent for index in lost for parent in steps[index].awaited} - lost - {run.plan.output}
+            free = {
+                index
+                for index in above
+                if run.phases[index] not in ENDED
+                and all(child in lost or run.phases[child] in ENDED for child in steps[index].children)
+            }
+            lost, grown = lost | free, bool(free)
+        for task in self.tasks_of(run):
+            if task.step.index in lost:
+                self._release(task)
+                del self.tasks[task.number]
+        for index in lost:
+            run.phases[index] = Phase.CANCELLED
+        good = run.phases[event.winner] in (Phase.SUCCEEDED, Phase.SKIPPED)
+        # Decided in a visit, which goes on by itself: nobody has to look at the run again.
+        run.phases[first.index] = Phase.SUCCEEDED if good else Phase.BLOCKED
+
+    def _queue_chosen(self, event: ev.QueueChosen, _asked: list[Any]) -> None:
+        if event.run in self.runs:
+            self.runs[event.run].chosen[event.step] = (event.queue, event.labels)
 
     def _line_up(self, task: Task) -> None:
         if task.run.state != RunState.PAUSED and not task.queued:
@@ -654,7 +726,7 @@ class Ledger:
         del self.tasks[task.number]
         parent = self.tasks.get(task.parent)
         if parent is not None:
-            self._child_ends(parent, task.child, ok=task.phase == Phase.SUCCEEDED)
+            self._child_ends(parent, task.child, ok=task.phase in (Phase.SUCCEEDED, Phase.NOT_TAKEN))
         if not isinstance(event, ev.FanOutEnded):  # decided in a visit, which goes on by itself
             self._want(task.run)
 
@@ -662,6 +734,75 @@ class Ledger:
         task = self.tasks.get(event.task)
         if task is not None:
             task.due = event.due
+
+    def _repeat_timed_out(self, event: ev.RepeatTimedOut, _asked: list[Any]) -> None:
+        task = self.tasks.get(event.task)
+        if task is None:
+            return
+        for child in task.live.values():
+            if child in self.tasks:
+                self._release(self.tasks[child])
+                del self.tasks[child]
+        task.live, task.running, task.timed_out = {}, 0, True
+        self._want(task.run)
+
+    # ---- durable functions
+
+    def _suspended(self, event: ev.FunctionSuspended, asked: list[Any]) -> None:
+        task, report = self.tasks.get(event.task), asked[event.input]
+        if task is None:
+            return
+        self._release(task)
+        self._move(task, Cause.WAIT)
+        task.past, task.losses, task.returns = task.attempt, 0, 0
+        for position in report.withdrawn:
+            task.awaits.pop(position, None)
+            task.live.pop(position, None)
+        for request in report.awaits:
+            due = self.tick + self.ticks(request.delay_ms) if request.delay_ms >= 0 else 0
+            if request.until_ms:
+                due = max(self.tick, self.settings.clock.tick_at(request.until_ms))
+            task.awaits.setdefault(request.position, (due, request))
+        self._want(task.run)
+
+    def _step_retrying(self, event: ev.StepRetrying, asked: list[Any]) -> None:
+        task, step = self.tasks.get(event.task), asked[event.input].steps[event.index]
+        if task is None:
+            return
+        if event.due:
+            task.awaits[step.position] = (event.due, Await(step.position, "retry", step.name, step.digest))
+        else:
+            self._want(task.run)
+
+    def _met(self, event: ev.AwaitMet, _asked: list[Any]) -> None:
+        task = self.tasks.get(event.task)
+        if task is not None:
+            if self.is_timed(event):
+                task.met = self.tick
+            task.awaits.pop(event.position, None)
+            self._want(task.run)
+
+    def _woken(self, event: ev.FunctionWoken, _asked: list[Any]) -> None:
+        task = self.tasks.get(event.task)
+        if task is not None:
+            self._move(task, Cause.DUE)
+            self._line_up(task)
+
+    def _continued(self, event: ev.FunctionContinued, asked: list[Any]) -> None:
+        task = self.tasks.get(event.task)
+        if task is not None:
+            self._release(task)
+            self._move(task, Cause.REQUEUE)
+            task.past, task.losses, task.returns = task.attempt, 0, 0
+            task.awaits, task.live = {}, {}
+            task.run.inputs = asked[event.input].value
+            self._line_up(task)
+
+    def _function_cancelled(self, event: ev.FunctionCancelled, _asked: list[Any]) -> None:
+        task = self.tasks.get(event.task)
+        if task is not None:
+            task.awaits, task.live = {}, {}
+            self._want(task.run)
 
     # ---- workers and lanes
 
@@ -688,11 +829,15 @@ _CAUSES: dict[type, Cause] = {
     ev.TaskDue: Cause.DUE,
     ev.TaskRequeued: Cause.REQUEUE,
     ev.TaskFailed: Cause.FAIL,
+    ev.TaskSkipped: Cause.NOT_TAKE,
     ev.TaskWaiting: Cause.WAIT,
     ev.WaitElapsed: Cause.SUCCEED,
     ev.TaskAnswered: Cause.SUCCEED,
     ev.FanOutEnded: Cause.SUCCEED,
     ev.StepReset: Cause.RESET,
+    ev.FunctionSuspended: Cause.WAIT,
+    ev.FunctionWoken: Cause.DUE,
+    ev.FunctionContinued: Cause.REQUEUE,
 }
 _PHASE_CAUSES: dict[int, Cause] = {
     Phase.SUCCEEDED: Cause.SUCCEED,
@@ -728,6 +873,8 @@ _HANDLERS: dict[type, Any] = {
     ev.OccurrenceBuffered: Ledger._schedule_told,
     ev.ScheduleMoved: Ledger._schedule_told,
     ev.RunSpawned: Ledger._spawned,
+    ev.FollowUpStarted: Ledger._follow_up,
+    ev.RunDetached: Ledger._detached,
     ev.RunRestored: Ledger._restored,
     ev.RunRerun: Ledger._rerun,
     ev.RunGated: Ledger._gated,
@@ -739,6 +886,8 @@ _HANDLERS: dict[type, Any] = {
     ev.ExtractKept: Ledger._kept,
     ev.SlaReached: Ledger._sla,
     ev.RunOverdue: Ledger._overdue,
+    ev.QueueChosen: Ledger._queue_chosen,
+    ev.FirstEnded: Ledger._first_ended,
     ev.TaskReady: Ledger._node,
     ev.TaskChecking: Ledger._node,
     ev.TaskWaiting: Ledger._node,
@@ -757,11 +906,33 @@ _HANDLERS: dict[type, Any] = {
     ev.CacheMissed: Ledger._again,
     ev.TaskSucceeded: Ledger._ended,
     ev.TaskFailed: Ledger._ended,
+    ev.TaskSkipped: Ledger._ended,
     ev.WaitElapsed: Ledger._ended,
     ev.TaskAnswered: Ledger._ended,
     ev.FanOutEnded: Ledger._ended,
     ev.IterationDelayed: Ledger._delayed,
+    ev.RepeatTimedOut: Ledger._repeat_timed_out,
+    ev.StepsAppended: Ledger._heard,
+    ev.FunctionSuspended: Ledger._suspended,
+    ev.StepRetrying: Ledger._step_retrying,
+    ev.AwaitMet: Ledger._met,
+    ev.FunctionWoken: Ledger._woken,
+    ev.FunctionContinued: Ledger._continued,
+    ev.FunctionCancelled: Ledger._function_cancelled,
     ev.WorkerOffered: Ledger._offered,
     ev.WorkerGone: Ledger._gone,
     ev.LoadShed: Ledger._shed,
 }
+
+
+def request_of(event: Any, asked: list[Any]) -> Any:
+    """What an event points to: an input, the command of another partition in it, or one of those of a result. None
+    where there is no such thing."""
+    item = asked[event.input] if 0 <= event.input < len(asked) else None
+    if isinstance(item, inp.Delivered):
+        return item.request
+    command = getattr(event, "command", -1)
+    if command < 0:
+        return item
+    commands = getattr(item, "commands", ())
+    return commands[command].request if command < len(commands) else None

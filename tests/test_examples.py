@@ -34,7 +34,18 @@ OUTPUTS = [
     ("async_http", "survey", {}, r"40 responses of 0\.2 s each in [0-4]\.\d s"),
     ("shell_and_http", "check", {"text": "three words here"}, {"words": 3, "status": 200}),
     ("methods", "invoice", {}, "Prices: 714"),
+    ("failure", "nightly_load", {}, "3 rows loaded"),
     ("large_values", "report", {}, "50000 rows, 2588890 characters"),
+    ("poll", "wait_for_export", {}, "300 rows, complete"),
+    ("web_crawler", "crawl", {"page": "home", "depth": 2},
+     ["home", "news", "today", "archive", "shop", "books", "music", "about"]),
+    ("first_answer", "purchase", {"item": "piano"}, "piano from Near & Co by lorry"),
+    ("batch_sliding_window", "sliding_window", {"records": 12, "window": 3},
+     r"12 records, [123] at once, in a window of 3"),
+    ("start_runs", "releases", {}, 2),
+    ("order_saga", "sell", {"number": "A-7"}, "parcel with A-7, paid with payment for A-7"),
+    ("agent_loop", "assist", {"question": "What does a night in Oslo cost?"}, "a night in Bergen costs 120 euros"),
+    ("streaming", "answer", {}, "a run is one execution of a workflow"),
 ]  # fmt: skip
 BY_HAND = {"reports", "schedule", "wait_and_approve", "order"}
 
@@ -116,6 +127,50 @@ def test_a_step_that_finished_is_not_taken_again(client):
     [trip] = client.get(run).tasks
 
     assert [one.state for one in trip.attempts] == ["failed", "succeeded"]
+
+
+def test_somebody_is_told_of_the_run_that_failed(client):
+    run = client.submit("nightly_load", {"broken": True})
+    until(lambda: client.get(run).state == "failed")
+
+    [handler] = until(lambda: list(client.list("nightly_load.on_failure", state="completed")))
+    assert handler.id.startswith(f"{run.id}.on_failure.")
+    [line] = until(lambda: [line.text for line in client.logs(handler.id) if "nightly_load" in line.text])
+    assert line == f"ALERT nightly_load {run.id}: failed: extract"
+
+
+def test_a_stream_marks_what_came_of_an_attempt_that_broke_off(client):
+    run = client.submit("answer", words=["one", "two", "three", "four"])
+    pieces = list(client.stream(run))
+
+    texts = {1: [], 2: []}
+    for piece in pieces:
+        if piece.number is not None:
+            assert piece.number == len(texts[piece.attempt])
+            texts[piece.attempt].append(piece.text)
+    assert texts == {1: ["one ", "two ", "three "], 2: ["one ", "two ", "three ", "four "]}
+    assert [(piece.attempt, piece.number) for piece in pieces if piece.dead and piece.number is None] == [(1, None)]
+    again = list(client.stream(run, node="write"))
+    assert {(piece.attempt, piece.dead) for piece in again} == {(1, True), (2, False)}
+    assert [line.text for line in client.logs(run)] == []
+
+
+def test_only_the_accepted_attempt_starts_runs(client):
+    run = client.submit("releases", tags=["2.0", "2.1"])
+    client.result(run, timeout=WAIT_S)
+    started = [one for one in client.list("pipeline") if one.key in ("release-2.0", "release-2.1")]
+
+    assert sorted(client.result(one, timeout=WAIT_S) for one in started) == ["built 2.0", "built 2.1"]
+    assert {one.source for one in started} == {f"task begin_new of {run.id}"}
+
+
+def test_a_run_with_nothing_to_load_completes_without_an_output(client):
+    run = client.submit("nightly_load", {"day": "sunday"})
+
+    assert client.result(run, timeout=WAIT_S) is None
+    assert {task.node: task.state for task in client.get(run).tasks} == {
+        "extract": "succeeded", "check": "not_taken", "load": "not_taken",
+    }  # fmt: skip
 
 
 def test_the_flaky_source_is_asked_three_times(client):

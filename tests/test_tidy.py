@@ -370,8 +370,6 @@ def test_an_ordered_walk_is_left_alone(text):
 
 SHELL = ("runtime", "cluster", "api")
 METHODS_MAX = 25
-# Classes with more public methods. The list only gets shorter.
-LARGE_CLASSES = {"cluster.node.Node"}
 # Classes that inherit code: the first group must, because a library calls them; the second is to be composed. The list
 # only gets shorter.
 INHERITING_CLASSES = {
@@ -402,15 +400,25 @@ def classes_of_the_shell():
                     yield f"{name}.{value.__name__}", value
 
 
-def test_no_class_of_the_shell_has_more_than_25_public_methods():
-    large = {
+def large_classes(classes):
+    return {
         name
-        for name, value in classes_of_the_shell()
+        for name, value in classes
         if sum(inspect.isfunction(member) for key, member in vars(value).items() if not key.startswith("_"))
         > METHODS_MAX
     }
 
-    assert large == LARGE_CLASSES
+
+def test_no_class_of_the_shell_has_more_than_25_public_methods():
+    assert large_classes(classes_of_the_shell()) == set()
+
+
+@pytest.mark.parametrize(("methods", "found"), [(METHODS_MAX, set()), (METHODS_MAX + 1, {"planted"})])
+def test_a_planted_large_class_is_found(methods, found):
+    members = {f"method_{number}": lambda self: self for number in range(methods)}
+    planted = type("Planted", (), {**members, "_private": lambda self: self, "LIMIT": 1})
+
+    assert large_classes([("planted", planted)]) == found
 
 
 def test_classes_of_the_shell_are_composed_and_inherit_no_code():
@@ -424,3 +432,100 @@ def test_classes_of_the_shell_are_composed_and_inherit_no_code():
     }
 
     assert inheriting == INHERITING_CLASSES
+
+
+CHAIN_MAX = 35
+MODULES_MAX = 18
+MANY_MODULES = {"api/routes", "cli/commands"}  # one for each resource, and for each noun
+
+
+def module_of(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_at_load(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports that run when the module is loaded: not those of functions, nor those for type checking."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                yield node
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=others):
+                yield from imports_at_load(ast.Module(others, []))
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                pass
+            case _:
+                yield from imports_at_load(node)
+
+
+def import_graph(sources: dict[str, str]) -> dict[str, list[str]]:
+    """What each module imports of the others."""
+    graph: dict[str, list[str]] = {}
+    for module, text in sources.items():
+        imported: dict[str, None] = {}
+        for node in imports_at_load(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                imported.update(dict.fromkeys(alias.name for alias in node.names))
+            else:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                imported.update(dict.fromkeys(name if name in sources else str(node.module) for name in names))
+        graph[module] = [name for name in imported if name in sources and name != module]
+    return graph
+
+
+def longest_chain(graph: dict[str, list[str]]) -> list[str]:
+    chains: dict[str, list[str]] = {}
+
+    def chain_of(module: str, above: tuple[str, ...] = ()) -> list[str]:
+        assert module not in above, f"{module} imports itself by way of {above[above.index(module) :]}"
+        if module not in chains:
+            below = [chain_of(name, (*above, module)) for name in graph[module]]
+            chains[module] = [module, *max(below, key=len, default=[])]
+        return chains[module]
+
+    return max((chain_of(module) for module in graph), key=len)
+
+
+def test_no_chain_of_imports_is_longer_than_35_modules():
+    sources = {module_of(path, SOURCE.parent): path.read_text() for path in MODULES}
+    chain = longest_chain(import_graph(sources))
+
+    assert len(chain) <= CHAIN_MAX, " <- ".join(chain)
+
+
+def test_a_planted_chain_of_imports_is_measured():
+    planted = {f"p.m{number}": f"from p import m{number + 1}" for number in range(CHAIN_MAX)}
+    planted[f"p.m{CHAIN_MAX}"] = "import ast\n"
+
+    assert len(longest_chain(import_graph(planted))) == CHAIN_MAX + 1
+    planted["p.m7"] = "if TYPE_CHECKING:\n    from p.m8 import x\nelse:\n    import p.m9\n"
+    assert len(longest_chain(import_graph(planted))) == CHAIN_MAX
+    planted["p.m9"] = "def later():\n    from p.m10 import x\n"
+    assert longest_chain(import_graph(planted))[-1] == f"p.m{CHAIN_MAX}"
+    assert len(longest_chain(import_graph(planted))) == CHAIN_MAX - 9
+
+
+def test_a_planted_circle_of_imports_is_found():
+    with pytest.raises(AssertionError, match="imports itself"):
+        longest_chain(import_graph({"p.a": "import p.b", "p.b": "from p import a", "p": ""}))
+
+
+def large_folders(paths: list[Path], root: Path) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for path in paths:
+        if path.name != "__init__.py":
+            folder = str(path.relative_to(root).parent)
+            counts[folder] = counts.get(folder, 0) + 1
+    return {folder: count for folder, count in counts.items() if count > MODULES_MAX and folder not in MANY_MODULES}
+
+
+def test_no_folder_holds_more_than_18_modules():
+    assert large_folders(MODULES, SOURCE) == {}
+
+
+def test_a_planted_large_folder_is_found():
+    full = [SOURCE / "core" / f"m{number}.py" for number in range(MODULES_MAX)]
+    others = [SOURCE / folder / path.name for folder in MANY_MODULES for path in [*full, Path("more.py")]]
+
+    assert large_folders([*full, SOURCE / "core" / "__init__.py", *others], SOURCE) == {}
+    assert large_folders([*full, SOURCE / "core" / "more.py"], SOURCE) == {"core": MODULES_MAX + 1}

@@ -37,8 +37,10 @@ both.
 WIRE = {
     "cluster": "`Cluster`",
     "runs": "`Page`", "show": "`RunDetail`", "logs": "`Logs`, or `LogLine` for each line with --follow", "why": "`Why`",
+    "stream": "`StreamPiece` for each piece",
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
     "retry": "`RunDetail`", "rerun": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`",
+    "check": '`{"runs": [ID, …], "differ": {ID: TEXT}}`',
     "signal": '`{"event": NAME, "waiting": COUNT}`',
     "schedules": "`Schedules`", "schedules show": "`Schedule`", "schedules next": "`Upcoming`",
     "schedules history": "`Occurrences`", "schedules put": "`SchedulePreview`",

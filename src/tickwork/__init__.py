@@ -1,27 +1,35 @@
 """tickwork: a deterministic scheduler whose every decision is recorded and can be replayed."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tickwork.compose.embedded import embedded
-    from tickwork.sdk.client.client import (
-        AsyncClient,
-        BatchRefused,
-        Client,
-        Handle,
-        OtherStore,
-        RunFailed,
-        StillRunning,
-    )
+    from tickwork.sdk.client.async_client import AsyncClient
+    from tickwork.sdk.client.calls import BatchRefused, Handle, RunFailed, StillRunning
+    from tickwork.sdk.client.client import Client
+    from tickwork.sdk.client.connection import OtherStore
     from tickwork.sdk.surface import (
+        CallFailed,
+        Cancelled,
         Conflict,
         Context,
+        Decision,
+        Durable,
+        DurableFunction,
+        FailedNode,
+        Failure,
+        First,
         InvalidDefinition,
         Node,
         OutcomeUnknown,
+        Permanent,
         Refused,
         Schedule,
+        Skip,
+        StepFailed,
         StepsChanged,
+        Success,
         Task,
         TickworkError,
         Unavailable,
@@ -33,8 +41,10 @@ if TYPE_CHECKING:
         cel,
         context,
         cron,
+        durable,
         event,
         every,
+        first,
         http,
         index,
         instance,
@@ -45,7 +55,9 @@ if TYPE_CHECKING:
         repeat,
         rrule,
         shell,
+        switch,
         task,
+        text,
         wait,
         workflow,
     )
@@ -53,19 +65,31 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "BatchRefused",
+    "CallFailed",
+    "Cancelled",
     "Client",
     "Conflict",
     "Context",
+    "Decision",
+    "Durable",
+    "DurableFunction",
+    "FailedNode",
+    "Failure",
+    "First",
     "Handle",
     "InvalidDefinition",
     "Node",
     "OtherStore",
     "OutcomeUnknown",
+    "Permanent",
     "Refused",
     "RunFailed",
     "Schedule",
+    "Skip",
+    "StepFailed",
     "StepsChanged",
     "StillRunning",
+    "Success",
     "Task",
     "TickworkError",
     "Unavailable",
@@ -77,9 +101,11 @@ __all__ = [
     "cel",
     "context",
     "cron",
+    "durable",
     "embedded",
     "event",
     "every",
+    "first",
     "http",
     "index",
     "instance",
@@ -90,32 +116,33 @@ __all__ = [
     "repeat",
     "rrule",
     "shell",
+    "switch",
     "task",
+    "text",
     "wait",
     "workflow",
 ]
 
 
-_OF_CLIENT = frozenset(("AsyncClient", "BatchRefused", "Client", "Handle", "OtherStore", "RunFailed", "StillRunning"))
+_MODULES = {
+    "AsyncClient": "tickwork.sdk.client.async_client",
+    "BatchRefused": "tickwork.sdk.client.calls",
+    "Client": "tickwork.sdk.client.client",
+    "Handle": "tickwork.sdk.client.calls",
+    "OtherStore": "tickwork.sdk.client.connection",
+    "RunFailed": "tickwork.sdk.client.calls",
+    "StillRunning": "tickwork.sdk.client.calls",
+    "embedded": "tickwork.compose.embedded",
+}  # of the names that are not in `tickwork.sdk.surface`
 
 
 if not TYPE_CHECKING:  # a type checker reads the names above, and finds a misspelt one
 
     def __getattr__(name: str) -> Any:
-        """Loaded when first asked for: a server that never touches the SDK does not pay for it."""
+        """Load the module of a public name at its first use: a server that never uses the SDK does not pay for it."""
         if name not in __all__:
             raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
-        if name == "embedded":
-            from tickwork.compose.embedded import embedded
-
-            return embedded
-        if name in _OF_CLIENT:
-            from tickwork.sdk.client import client
-
-            return getattr(client, name)
-        from tickwork.sdk import surface
-
-        return getattr(surface, name)
+        return getattr(import_module(_MODULES.get(name, "tickwork.sdk.surface")), name)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ from api.scripted_worker import flow, log_line, task
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Catalog, DeclaredSchedule, LogPiece, Succeeded, WorkerProfile
-from tickwork.sdk.client.client import AsyncClient
+from tickwork.sdk.client.async_client import AsyncClient
 from tickwork.worker.http_link import HttpLink
 
 

@@ -53,7 +53,7 @@ async def test_a_set_is_all_or_none(http):
         ("http://[::1]/x", "loopback"),
         ("http://169.254.169.254/latest", "link-local"),
         ("http://2130706433/x", "number"),
-        ("http://metadata.google.internal/x", "keys"),
+        ("http://metadata.google.internal/x", "metadata service"),
         ("https://shop.example/x", ""),
         ("https://93.184.216.34/x", ""),
     ],

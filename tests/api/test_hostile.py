@@ -18,6 +18,7 @@ from api.scripted_worker import MSGPACK, Worker, flow, publish, submit, task
 from campaign import LONG
 from tickwork.api.app import TABLE
 from tickwork.api.openapi import document
+from tickwork.protocol.worker_messages import Failed, Succeeded
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
@@ -121,6 +122,21 @@ async def test_ids_and_keys_of_a_batch_that_no_store_can_take_are_refused_one_by
 
     assert [one.get("code", "ok") for one in json_answer.json()["runs"]] == ["bad_run_id", "key_too_long", "ok"]
     assert [one.get("code", "ok") for one in packed_answer.json()["runs"]] == ["bad_run_id", "ok"]
+    assert await still_works(http, engine)
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, 2**63, 2**63 - 1, 10**9, -1])
+async def test_a_report_about_a_task_that_no_run_can_have_is_stale_and_its_rows_are_written(http, engine, number):
+    await prepare(http)
+    worker = Worker(http, "w1", credit=0)
+    await worker.call()
+    await worker.call(Succeeded(number, 1, b"\xc0"), Failed(number, number, "E", "no"))
+    live = engine.context.live
+    async with asyncio.timeout(20):
+        while engine.context.partition.failed is None and live.writer.watermark < live.durable_seq:
+            await asyncio.sleep(0.05)
+
+    assert engine.context.partition.failed is None
     assert await still_works(http, engine)
 
 
@@ -284,7 +300,7 @@ async def test_hostile_requests_to_every_route_do_not_end_the_server(http, engin
     stranger, until, asked, failed = Stranger(14), time.monotonic() + SECONDS, 0, []
     while time.monotonic() < until and len(failed) < 20:
         method, path, headers, body = stranger.request()
-        stream = "follow=true" in path or (method == "GET" and path.endswith("/events"))
+        stream = "follow=true" in path or (method == "GET" and path.partition("?")[0].endswith(("/events", "/stream")))
         if stream and not path.startswith("/v1/runs/ended/"):
             continue  # that of a run which goes on never ends
         try:

@@ -4,6 +4,8 @@ import base64
 import re
 from hashlib import sha256
 
+from tickwork.protocol.http_models import ClockStatus, Status
+
 
 async def test_the_policy_names_the_one_script_and_the_one_style(http):
     answer = await http.get("/")
@@ -32,3 +34,13 @@ async def test_every_path_that_the_page_asks_for_is_in_the_table(http):
     asked = set(re.findall(r'call\("(/v1/[a-z]+)', page))
 
     assert asked and asked <= {route.path for route in TABLE}
+
+
+async def test_the_page_shows_alarms_and_what_is_wrong_with_the_clock(http):
+    page = (await http.get("/")).text
+    read = set(re.findall(r"\bstatus\.(\w+)", page)) | {
+        f"clock.{name}" for name in re.findall(r"status\.clock\.(\w+)", page)
+    }
+    known = set(Status.__struct_fields__) | {f"clock.{name}" for name in ClockStatus.__struct_fields__}
+
+    assert {"alerts", "clock", "clock.description"} <= read <= known

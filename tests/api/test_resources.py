@@ -62,7 +62,7 @@ async def test_a_workflow_whose_policy_does_not_exist_is_refused_when_it_is_publ
     answer = await http.put("/v1/workflows", json={"documents": [document]})
 
     assert answer.status_code == 422 and answer.json()["code"] == "policy_missing"
-    assert "no policy gate" in answer.json()["detail"]
+    assert "the policy gate does not exist" in answer.json()["detail"]
 
 
 async def test_a_schedule_is_put_paused_and_removed(http):
@@ -250,7 +250,7 @@ async def test_what_was_decided_before_is_a_conflict_that_says_what_it_is_now(ht
     status, code, detail = await refusal(f"/v1/runs/{long}/approvals/ok", approve=False)
     assert (status, code) == (409, "already_decided") and "SUCCEEDED" in detail
     status, code, detail = await refusal(f"/v1/runs/{long}/rerun")
-    assert (status, code) == (409, "illegal_move") and "goes on" in detail
+    assert (status, code) == (409, "illegal_move") and "has not ended" in detail
     worker = Worker(http)
     [work] = await worker.work()
     await worker.fail(work)

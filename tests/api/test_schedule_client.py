@@ -13,7 +13,9 @@ from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.authoring.app_loader import app_with
-from tickwork.sdk.client.client import AsyncClient, Client, StillRunning
+from tickwork.sdk.client.async_client import AsyncClient
+from tickwork.sdk.client.calls import StillRunning
+from tickwork.sdk.client.client import Client
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 from tickwork.system.zone_data import load_zones

@@ -12,7 +12,9 @@ from tickwork.api.server import HttpServer
 from tickwork.cli.exit_codes import Exit, code_of
 from tickwork.cli.progress import follow
 from tickwork.runtime.engine import Engine
-from tickwork.sdk.client.client import AsyncClient, Client, OtherStore
+from tickwork.sdk.client.async_client import AsyncClient
+from tickwork.sdk.client.client import Client
+from tickwork.sdk.client.connection import OtherStore
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 

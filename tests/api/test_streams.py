@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 import pytest
 
-from api.scripted_worker import Worker, flow, log_line, publish, submit
+from api.scripted_worker import Worker, flow, log_line, publish, submit, task
 from api.test_server import real, server, until  # noqa: F401 - fixtures
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
@@ -64,6 +64,42 @@ async def test_a_log_is_followed_and_taken_up_again(real):  # noqa: F811
     assert [data["text"] for _, _, data in rest] == ["line 1", "line 2"]
     seen = await real.get(f"/v1/runs/{run_id}/logs?follow=true", headers={"last-event-id": events[-1][1]})
     assert seen.status_code == 204, "there is nothing to come back for"
+
+
+def piece(number, text):
+    return b'{"at": %d, "stream": "piece", "text": "%s", "number": %d}\n' % (number, text.encode(), number)
+
+
+async def test_a_stream_is_followed_taken_up_again_and_tells_of_attempts_that_died(real):  # noqa: F811
+    await publish(real, flow("greet", task("hello", retry={"attempts": 2, "delay": "1ms"})))
+    run_id = await submit(real)
+    worker = Worker(real)
+    [work] = await worker.work()
+    following = asyncio.create_task(events_of(real, f"/v1/runs/{run_id}/stream"))
+    path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
+    chunks = [piece(0, "a") + piece(1, "b"), log_line(5, "stdout", "printed"), piece(2, "c")]
+    for chunk, data in enumerate(chunks):
+        sent = await real.post(f"{path}?chunk={chunk}&first={chunk}", content=data, headers=worker.sender)
+        assert sent.status_code == 204
+    await asyncio.sleep(0.2)
+    await worker.fail(work, permanent=False)
+    [second] = await worker.work()
+    path = f"/v1/tasks/{second.task}/attempts/{second.attempt}/logs"
+    await real.post(f"{path}?chunk=0&first=0", content=piece(0, "d"), headers=worker.sender)
+    await worker.finish(second)
+    events = await following
+
+    told = [(data["attempt"], data.get("number"), data.get("text", "")) for _, _, data in events]
+    assert told == [(1, 0, "a"), (1, 1, "b"), (1, 2, "c"), (1, None, ""), (2, 0, "d")]
+    assert [data.get("dead", False) for _, _, data in events] == [False, False, False, True, False]
+    rest = await events_of(real, f"/v1/runs/{run_id}/stream", {"last-event-id": events[1][1]})
+    assert [(data["attempt"], data.get("number"), data.get("dead", False)) for _, _, data in rest] == [
+        (1, 2, True), (1, None, True), (2, 0, False),
+    ]  # fmt: skip
+    seen = await real.get(f"/v1/runs/{run_id}/stream", headers={"last-event-id": events[-1][1]})
+    assert seen.status_code == 204
+    lines = (await real.get(f"/v1/runs/{run_id}/logs")).json()["lines"]
+    assert [line["text"] for line in lines] == ["printed"], "pieces are no lines of the log"
 
 
 async def test_a_reader_that_hangs_up_leaves_no_watcher(real, engine):  # noqa: F811

@@ -7,7 +7,8 @@ from api.scripted_worker import flow, task
 from api.test_schedule_client import Both
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.core.base.errors import Refused
-from tickwork.sdk.client.client import AsyncClient, Client
+from tickwork.sdk.client.async_client import AsyncClient
+from tickwork.sdk.client.client import Client
 
 
 @pytest.fixture(params=[Client, AsyncClient])
@@ -32,7 +33,7 @@ async def test_versions_are_those_of_the_application_that_was_asked_for(ask):
     assert (await ask("latest_application_version", "mart")).application == "mart"
     assert (await ask("set_latest_application_version", "v1", application="shop")).version_name == "v1"
     assert (await ask("latest_application_version", "shop")).version_name == "v1"
-    with pytest.raises(Refused, match="say which application: mart, shop"):
+    with pytest.raises(Refused, match="name the application: mart, shop"):
         await ask("latest_application_version")
     with pytest.raises(Refused, match="there is no application 'nobody'"):
         await ask("list_application_versions", "nobody")

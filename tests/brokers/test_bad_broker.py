@@ -9,6 +9,7 @@ import pytest
 from brokers.broker_fixture import Line
 from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
 from tickwork.core.base.errors import Unavailable
+from tickwork.ports.broker import BrokerOptions
 from tickwork.testing.virtual_loop import VirtualLoop
 from worker.scripted_server import Puppet
 
@@ -17,7 +18,7 @@ class BadLane(MemoryBroker):
     """Each word between it and the broker may go wrong in either direction."""
 
     def __init__(self, broker: MemoryBrokerState, rng: random.Random) -> None:
-        super().__init__(broker, redeliver_ms=2_000)
+        super().__init__(broker, BrokerOptions(redeliver_ms=2_000))
         self.rng = rng
 
     async def _trouble(self) -> None:

@@ -14,12 +14,13 @@ from servers_brokers import nats_server  # noqa: F401
 from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
 from tickwork.brokers.nats import NatsBroker
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.broker import EnvelopeCodec
+from tickwork.ports.broker import BrokerOptions, EnvelopeCodec
 from tickwork.protocol.worker_messages import Taken, WorkerProfile
 from worker.scripted_server import Puppet
 
 NAMES = itertools.count(1)
 SEAL = EnvelopeCodec("token")
+OPTIONS = BrokerOptions(codec=SEAL, redeliver_ms=5_000)
 
 
 @pytest.fixture
@@ -29,13 +30,13 @@ def broker():
 
 @pytest.fixture
 def in_memory(broker):
-    return lambda: MemoryBroker(broker, seal=SEAL, redeliver_ms=5_000)
+    return lambda: MemoryBroker(broker, OPTIONS)
 
 
 @pytest.fixture
 def on_nats(nats_server):  # noqa: F811
     url = nats_server.url(f"work{next(NAMES)}")
-    return lambda redeliver_ms=5_000: NatsBroker(url, seal=SEAL, redeliver_ms=redeliver_ms)
+    return lambda redeliver_ms=5_000: NatsBroker(url, BrokerOptions(codec=SEAL, redeliver_ms=redeliver_ms))
 
 
 @pytest.fixture(params=["in_memory", "on_nats"])
@@ -176,7 +177,7 @@ class Gated(MemoryBroker):
 @pytest.mark.proves("I34")
 async def test_nothing_is_accepted_or_started_before_the_taking_is_durable(in_memory, broker):
     async with Line(in_memory) as line:
-        lane = Gated(broker, seal=SEAL)
+        lane = Gated(broker, OPTIONS)
         executor, agent, receiver, _ = await line.worker(lane=lane)
         await agent.reached.wait()
         [run] = await line.submit()
@@ -240,6 +241,25 @@ async def test_a_good_envelope_around_bad_work_is_a_dead_letter(in_memory, broke
 
         assert "cannot be decoded" in broker.dead[0].reason and "another attempt" in broker.dead[1].reason
         assert [attempt for _, attempt in executor.seen] == [2], "what was lost by it came again"
+
+
+async def test_a_message_of_another_store_is_refused_and_the_task_of_its_number_runs_for_its_own_store(
+    in_memory, broker
+):
+    async with Line(in_memory, untaken_ms=400) as line:
+        [run] = await line.submit()
+        await line.until(lambda: len(broker.messages) == 1)
+        [message] = broker.messages.values()
+        sent = SEAL.unwrap(message.data)
+        assert sent.store and sent.store == line.house.engine.context.store_id
+        message.data = SEAL.wrap(msgspec.structs.replace(sent, store="f" * 32))
+        executor, *_ = await line.worker()
+        await line.until(lambda: len(broker.dead) == 1)
+        assert not executor.seen
+
+        await line.completed([run])
+        assert "dispatched by another store (ffffffffffff)" in broker.dead[0].reason
+        assert [attempt for _, attempt in executor.seen] == [2], "its own store gave it out again"
 
 
 @pytest.mark.proves("S001-87")

@@ -55,7 +55,7 @@ async def spread(cluster, houses):
     await cluster.until(lambda: len(set(cluster.owners().values())) == len(houses))
     answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
     assert answer.status_code == 204, answer.text
-    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == 4 for house in houses))
 
 
 @pytest.mark.proves("I34", "I35")

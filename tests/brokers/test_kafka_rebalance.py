@@ -11,6 +11,7 @@ from brokers.fake_kafka import Cluster, Consumer, Producer
 from brokers.test_broker_dispatch import SEAL
 from campaign import seeds
 from tickwork.brokers.kafka import KafkaBroker
+from tickwork.ports.broker import BrokerOptions
 from worker.scripted_server import Puppet
 
 TASKS = 60
@@ -21,7 +22,7 @@ class LocalLane(KafkaBroker):
     """The real lane; only what it speaks to is in this process."""
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__("kafka://nowhere/test", seal=SEAL, redeliver_ms=300)
+        super().__init__("kafka://nowhere/test", BrokerOptions(codec=SEAL, redeliver_ms=300))
         self._cluster = cluster
 
     async def _connect(self) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from brokers.broker_fixture import Line
-from brokers.test_broker_dispatch import NAMES, SEAL
+from brokers.test_broker_dispatch import NAMES, OPTIONS
 from proxy import Proxy
 from servers_brokers import nats_server  # noqa: F401
 from tickwork.brokers.memory import MemoryBroker, MemoryBrokerState
@@ -15,7 +15,7 @@ class Unconfirmed(MemoryBroker):
     """What is published arrives; the first times nobody is told."""
 
     def __init__(self, broker: MemoryBrokerState, times: int) -> None:
-        super().__init__(broker, seal=SEAL, redeliver_ms=5_000)
+        super().__init__(broker, OPTIONS)
         self.left = times
 
     async def publish(self, envelopes):
@@ -47,11 +47,11 @@ async def test_a_confirmation_that_nats_sent_and_nobody_got_starts_nothing_twice
     name = f"work{next(NAMES)}"
     async with Proxy("127.0.0.1", nats_server.port) as proxy:
         through = f"nats://127.0.0.1:{proxy.port}/{name}"
-        async with Line(lambda: NatsBroker(through, seal=SEAL, redeliver_ms=5_000)) as line:
+        async with Line(lambda: NatsBroker(through, OPTIONS)) as line:
             proxy.cut_after(f"{name}.work.".encode())  # the next publication reaches the broker, its answer nobody
             runs = await line.submit(5)
             await line.until(lambda: proxy.cuts == 1)
-            executor, *_ = await line.worker(lane=NatsBroker(nats_server.url(name), seal=SEAL, redeliver_ms=5_000))
+            executor, *_ = await line.worker(lane=NatsBroker(nats_server.url(name), OPTIONS))
             await line.completed(runs)
             await line.until(lambda: line.keeper.untaken == 0)
 

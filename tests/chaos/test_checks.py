@@ -98,7 +98,9 @@ class Database:
         self.answers = list(answers)
 
     async def ask_database(self, sql: str, *args: object) -> list:
-        return self.answers.pop(0) if self.answers else await asyncio.Event().wait()
+        if not self.answers:
+            await asyncio.Event().wait()
+        return self.answers.pop(0)
 
 
 def run_row(id: str, *, key: str = "", state: int = checks.COMPLETED) -> RunRow:

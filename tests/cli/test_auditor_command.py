@@ -10,7 +10,7 @@ from journals import journal, read, resealed, settings_of
 from tickwork.cli.main import main
 from tickwork.compose.server import DATABASE, serving
 from tickwork.compose.settings import Settings
-from tickwork.core.machine import rules_of
+from tickwork.core.rules import rules_of
 from tickwork.protocol import http_models as wire
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.zone_data import load_zones

@@ -64,7 +64,7 @@ def test_a_map_shows_the_counts_of_its_children_and_a_failure_its_first_line():
 
     assert remark(fan) == "1 running, 3 succeeded"
     assert children_words({"total": 4, "running": 0, "succeeded": 3, "failed": 1}) == "3 succeeded, 1 failed of 4"
-    assert children_words({"total": 4, "running": 0}) == "none begun of 4"
+    assert children_words({"total": 4, "running": 0}) == "none started of 4"
     assert remark(broken) == "ValueError: no"
     assert name_of(broken) == "score\\[4]" or name_of(broken) == "score[4]"
 

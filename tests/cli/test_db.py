@@ -174,8 +174,8 @@ async def test_a_backup_is_made_while_the_server_writes(tmp_path):
     ("sql", "words"),
     [
         ("update run_blocks set data = x'00'", "a row of runs"),
-        ("update run_clues set stretch = stretch + 1", "leads to run"),
-        ("insert into run_clues values (1, 1)", "leads to runs"),
+        ("update run_clues set stretch = stretch + 1", "index entry of run"),
+        ("insert into run_clues values (1, 1)", "index of runs"),
         ("update machines set header = x'00', header_checksum = 0", "header"),
         ("update journal set data = substr(data, 1, length(data) - 4) where seq = 3", "seq 3"),
         ("delete from journal where seq = 4", "gap"),
@@ -327,7 +327,7 @@ def test_the_doctor_looks_at_the_shared_store_and_changes_nothing(capsys, monkey
         return [(one["result"], one["detail"]) for one in found]
 
     monkeypatch.setenv("TICKWORK_STORE", f"{postgres}?schema={schema}")
-    assert looked()[0][1].endswith("no store yet; the first start makes it")
+    assert looked()[0][1].endswith("no store yet; the first start creates it")
     assert main(["db", "check"]) == 3  # it made none
     assert main(["db", "upgrade"]) == 0
     capsys.readouterr()

@@ -10,7 +10,7 @@ import pytest
 from cli.test_db import lived_in
 from tickwork.cli.main import main
 from tickwork.compose.server import DATABASE
-from tickwork.core.machine import rules_of
+from tickwork.core.rules import rules_of
 from tickwork.journal import stream
 from tickwork.journal.export import ExportHead, write_head
 from tickwork.journal.record import GENESIS, seal, unseal
@@ -82,7 +82,7 @@ def test_an_export_that_was_cut_at_the_end_of_a_row_is_not_equal(tmp_path, journ
     assert f"names seq {len(rows)} as its last row" in capsys.readouterr().err
     (tmp_path / "old").write_bytes(write_head(ExportHead(settings)) + b"".join(stream.write(rows)))
     assert main(["replay", "--from", "old"]) == 4
-    assert "does not name its end" in capsys.readouterr().err
+    assert "does not name its last seq" in capsys.readouterr().err
 
 
 def test_a_tampered_row_of_other_rules_differs_and_is_no_defect_of_ours(tmp_path, journal, capsys):

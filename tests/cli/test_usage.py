@@ -77,7 +77,7 @@ def test_an_error_becomes_the_code_of_what_to_do_next(error, code):
         (["dev", "missing.py"], 3, "missing.py"),
         (["runs"], 69, "no answer"),
         (["show", "x"], 69, "no answer"),
-        (["run", "daily"], 69, "no server answers"),
+        (["run", "daily"], 69, "no server responds"),
         (["replay", "--from", "missing"], 3, "missing"),
         (["replay", "--data", "missing"], 3, "missing"),
         (["replay", "--from", "a", "--data", "b"], 2, "not both"),
@@ -167,7 +167,7 @@ def test_a_setting_given_twice_is_refused(tmp_path, monkeypatch, capsys):
 
     assert main(["server"]) == Exit.SETTINGS
     shown = capsys.readouterr().err
-    assert "TICKWORK_TOKEN_FILE: TICKWORK_TOKEN is given as well" in shown
+    assert "TICKWORK_TOKEN_FILE: TICKWORK_TOKEN is set, too" in shown
     assert "secret" not in shown and "other" not in shown
 
 

@@ -153,7 +153,7 @@ class House:
         for engine in list(node.engines.values()):
             await engine.abandon("crashed")
         node.engines.clear()
-        await node.gateway.close()
+        await node.workers.gateway.close()
         await self.server.stop()
         await node._peers.close()
 

@@ -24,7 +24,7 @@ async def test_any_node_speaks_for_any_partition(cluster, capsys, tmp_path):
     doing = Doing()
     await cluster.work(houses[0], "w1", doing)
     await cluster.ended(houses[0], await cluster.submit(houses[1], 5))
-    home = houses[0].node.home("default")
+    home = houses[0].node.routes.home("default")
     stranger = next(house for house in houses if house.name != cluster.owners()[home])
     url = stranger.server.address
 

@@ -23,7 +23,7 @@ async def test_each_partition_is_deterministic_on_its_own(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
     await cluster.spread(houses[0], 4)
-    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == 4 for house in houses))
     await cluster.work(houses[0], "w1", Doing())
     await cluster.ended(houses[1], await cluster.submit(houses[1], 30, named="run"))
     store = cluster.new_store()

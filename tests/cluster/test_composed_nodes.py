@@ -119,7 +119,7 @@ async def test_whoever_holds_an_old_snapshot_is_seen_among_the_metrics(settings)
 async def test_a_risk_of_the_database_is_told_at_the_start(settings):
     async with nodes(settings()) as (_, _, alarms):
         assert [alarm.text for alarm in alarms if alarm.kind == "store_risk"] == [
-            "fsync is off: a crash of the machine can lose or damage what was acknowledged"
+            "fsync is off: a crash of the machine can lose or damage acknowledged data"
         ]
 
 

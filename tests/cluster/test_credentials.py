@@ -62,7 +62,7 @@ async def test_what_nodes_say_to_each_other_is_refused_to_clients(cluster, house
     before = cluster.owners()
     for house in houses:
         for partition in range(4):
-            for path in ("announce", "give", "published"):
+            for path in ("announce", "give", "published", "commands"):
                 url = f"{house.server.address}/v1/cluster/{path}?partition={partition}"
                 assert await refused(cluster.client.post(url, headers=proof))
         beats = encoder.encode(Heartbeats("n1~1", ("w1",)))
@@ -84,7 +84,7 @@ async def test_only_a_node_stands_for_a_worker(cluster, houses):
     await stranger.close()
     worker = MultiplexedConnection(address, headers={}, path="/v1/workers/trunk")
     (place, *_) = houses[0].node.engines
-    with pytest.raises(Refused, match="only a node stands for a worker"):
+    with pytest.raises(Refused, match="only a node may call on behalf of a worker"):
         await worker.ask(place, call, timeout_s=5)
     itself = msgspec.structs.replace(call, via="", share=True)
     assert not (await worker.ask(place, itself, timeout_s=5)).refused
@@ -103,9 +103,9 @@ async def test_workers_need_no_proof_whether_a_node_stands_for_them_or_not(clust
 async def test_secrets_change_while_everything_goes_on(cluster, houses, monkeypatch):
     monkeypatch.setattr(module, "INBOX_S", 0.05)
     await asyncio.sleep(1.1)  # the pause that had begun
-    first = [house.node.credentials.sent for house in houses]
+    first = [house.node.authentication.credentials.sent for house in houses]
     for house in houses:
-        house.node.rotate_ms = 400
+        house.node.authentication.rotate_ms = 400
     doing = Doing()
     await cluster.work(houses[0], "w1", doing)
     seen = set(first)
@@ -113,13 +113,13 @@ async def test_secrets_change_while_everything_goes_on(cluster, houses, monkeypa
         runs = await cluster.ended(houses[0], await cluster.submit(houses[1], 4))
         assert {run["state"] for run in runs} == {"completed"}
         assert (await cluster.get(houses[1], "/v1/runs?limit=5")).status_code == 200
-        seen |= {house.node.credentials.sent for house in houses}
+        seen |= {house.node.authentication.credentials.sent for house in houses}
         await asyncio.sleep(0.1)
 
     assert len(seen) >= 6, "each changed at least twice"
     old = {"x-tickwork-node": first[0], "x-tickwork-partition": "0"}
     for house in houses:
-        house.node.credentials._known.pop(first[0], None)  # as after a minute
+        house.node.authentication.credentials._known.pop(first[0], None)  # as after a minute
     assert await refused(cluster.client.get(f"{houses[1].server.address}/v1/runs", headers=old))
 
 

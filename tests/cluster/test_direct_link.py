@@ -41,7 +41,7 @@ async def houses(cluster):
     found = [await cluster.add(partitions=2) for _ in range(2)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
     await cluster.spread(found[0], 2)
-    await cluster.until(lambda: all(house.node.route("default").spread == 2 for house in found))
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == 2 for house in found))
     return found
 
 
@@ -69,7 +69,7 @@ async def test_it_sits_at_every_owner_and_no_node_stands_for_it(cluster, houses)
     assert {run["state"] for run in runs} == {"completed"}
     assert set(doing.begun.values()) == {1}
     assert seats(houses, "w1") == {0: "", 1: ""}
-    assert not houses[0].node.gateway.workers and not houses[1].node.gateway.workers
+    assert not houses[0].node.workers.gateway.workers and not houses[1].node.workers.gateway.workers
     assert {task >> NUMBER_BITS for task, _ in doing.begun} == {0, 1}, "both partitions had work"
 
 

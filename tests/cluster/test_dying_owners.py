@@ -34,7 +34,7 @@ async def test_an_owner_that_dies_during_an_answer_is_one_line_in_the_log(cluste
         except httpx2.TransportError:
             ended += 1
 
-    assert {0, 1} == {int(first.node.owned(first.node.partition_of_run("default", run)) is None) for run in runs}
+    assert {0, 1} == {int(first.node.owned(first.node.routes.partition_of_run("default", run)) is None) for run in runs}
     with caplog.at_level(logging.WARNING):
         following = [asyncio.create_task(follow(run)) for run in runs]
         await cluster.until(lambda: opened >= len(runs))

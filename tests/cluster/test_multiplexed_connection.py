@@ -39,7 +39,7 @@ def waiting_call(number: int, *, seq: int = 2) -> Call:
 
 async def introduced(house, peers) -> str:
     address = house.node.member.address
-    peers.identify(house.node.credentials.sent)
+    peers.identify(house.node.authentication.credentials.sent)
     await asyncio.gather(*(peers.exchange(address, 0, first_call(number)) for number in range(WORKERS)))
     return address
 
@@ -57,7 +57,7 @@ async def test_one_connection_carries_the_calls_of_all_workers_in_few_frames(hou
     monkeypatch.setattr(MultiplexedServer, "_heard", lambda end, whole: (frames.append(len(whole)), heard(end, whole)))
     await introduced(house, peers)
 
-    assert len(house.node._trunks) == 1
+    assert len(house.node.workers.connections) == 1
     assert len(house.node.engines[0].workers.registered) == WORKERS
     assert len(frames) <= 5
 
@@ -67,7 +67,7 @@ async def test_calls_that_wait_end_with_their_connection_and_are_asked_again(hou
     waiting = [asyncio.create_task(peers.exchange(address, 0, waiting_call(number))) for number in range(WORKERS)]
     floor = house.node.engines[0].workers
     await until(lambda: all(worker.session.waits_for_work for worker in floor.registered.values()))
-    for trunk in list(house.node._trunks):
+    for trunk in list(house.node.workers.connections):
         trunk.close()
     ended = await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -88,7 +88,7 @@ async def test_a_node_that_is_gone_keeps_nobody_waiting(house, peers):
 
 async def test_a_call_that_nobody_waits_for_is_ended_at_the_owner(house, peers):
     address = await introduced(house, peers)
-    (trunk,) = house.node._trunks
+    (trunk,) = house.node.workers.connections
     waiting = asyncio.create_task(peers.exchange(address, 0, waiting_call(1)))
     await until(lambda: len(trunk._calls) == 1)
     waiting.cancel()
@@ -120,7 +120,7 @@ async def test_where_no_trunk_is_spoken_each_call_is_a_request(house, peers, mon
     await introduced(house, peers)
 
     assert len(house.node.engines[0].workers.registered) == WORKERS
-    assert not house.node._trunks
+    assert not house.node.workers.connections
     count = len(tried)
     await peers.exchange(house.node.member.address, 0, Call("w1", "s@1.n1", 2, 1, via="n2~1"))
     assert len(tried) == count  # not again for a while
@@ -132,7 +132,7 @@ async def test_a_trunk_needs_the_token(house):
     try:
         with pytest.raises(Refused):
             await peers.exchange(house.node.member.address, 0, first_call(1))
-        assert not house.node._trunks
+        assert not house.node.workers.connections
         assert peers._singly
     finally:
         await peers.close()
@@ -150,7 +150,7 @@ async def test_one_that_comes_back_while_it_is_said_to_be_lost_keeps_its_seat(ho
     assert "w1" in house.node.engines[0].context.state.worker_numbers
 
 
-# ---- a node that hangs: it accepts connections, and answers nothing
+# ---- a node that hangs: it accepts connections, and does not respond
 
 
 @pytest_asyncio.fixture
@@ -177,7 +177,7 @@ async def test_a_connection_whose_peer_hangs_ends_before_its_calls_would(mute, m
     mute.first = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + frame(())  # it answers the first ping, then hangs
     trunk = MultiplexedConnection(await mute.start(), headers={})
     begin = time.monotonic()
-    with pytest.raises(ConnectionError, match="answers nothing"):
+    with pytest.raises(ConnectionError, match="does not respond"):
         await trunk.ask(0, waiting_call(1), timeout_s=60)
 
     assert time.monotonic() - begin < 5
@@ -188,10 +188,10 @@ async def test_a_connection_on_which_nothing_happens_is_kept_while_its_peer_live
     monkeypatch.setattr("tickwork.cluster.multiplexed_connection.PING_S", 0.02)
     address = await introduced(house, peers)
     waiting = asyncio.create_task(peers.exchange(address, 0, waiting_call(1)))
-    (trunk,) = house.node._trunks
+    (trunk,) = house.node.workers.connections
     await asyncio.sleep(0.5)
 
-    assert not waiting.done() and house.node._trunks == {trunk}
+    assert not waiting.done() and house.node.workers.connections == {trunk}
     waiting.cancel()
 
 

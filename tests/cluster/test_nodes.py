@@ -63,7 +63,7 @@ async def test_pages_go_on_at_any_node_and_a_cursor_of_another_list_is_refused(c
 
     assert sorted(run["id"] for run in await paged(cluster, houses, limit=3)) == sorted(ids)
     await cluster.spread(houses[0], 4)
-    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == 4 for house in houses))
     cursor = (await cluster.get(houses[0], "/v1/runs?limit=3")).json()["next"]
     for wrong in (cursor.replace("s", "s9.b5-", 1), cursor[:-1] + "~", f"{cursor}&state=failed"):
         answer = await cluster.get(houses[1], f"/v1/runs?limit=3&cursor={wrong}")
@@ -94,7 +94,7 @@ async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
     await cluster.spread(houses[0], 4)
-    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == 4 for house in houses))
     workers = [Doing(), Doing()]
     for house, doing in zip(houses, workers, strict=True):
         await cluster.work(house, f"w-{house.name}", doing)
@@ -125,7 +125,7 @@ async def test_a_clean_stop_hands_over_without_losing_or_repeating_anything(clus
     for house, doing in zip(houses, workers, strict=False):
         await cluster.work(house, f"w-{house.name}", doing)
     await cluster.submit(houses[0], 1)
-    home = houses[0].node.home("default")
+    home = houses[0].node.routes.home("default")
     ids: list[str] = []
     for turn in range(12):
         ids += await cluster.submit(houses[turn % 2], 10)
@@ -146,7 +146,7 @@ async def test_a_clean_stop_hands_over_without_losing_or_repeating_anything(clus
 async def test_a_node_that_dies_is_replaced_and_nothing_accepted_is_lost(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
-    home = houses[0].node.home("default")
+    home = houses[0].node.routes.home("default")
     owner = next(house for house in houses if house.name == cluster.owners()[home])
     others = [house for house in houses if house is not owner]
     doing = Doing(seconds=0.02)
@@ -163,7 +163,7 @@ async def test_a_node_that_dies_is_replaced_and_nothing_accepted_is_lost(cluster
 async def test_what_cannot_reach_its_owner_waits_in_the_inbox_and_is_accepted(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
-    home = houses[0].node.home("default")
+    home = houses[0].node.routes.home("default")
     owner = next(house for house in houses if house.name == cluster.owners()[home])
     other = next(house for house in houses if house is not owner)
     await cluster.work(other, "w1", Doing())
@@ -182,11 +182,11 @@ async def test_what_cannot_reach_its_owner_waits_in_the_inbox_and_is_accepted(cl
 @pytest.mark.proves("F28", "F25")
 async def test_what_the_inbox_accepted_is_kept_where_it_is_refused_until_it_can_begin(cluster, monkeypatch):
     """Accepted without its owner, so nobody could say that its workflow is unknown."""
-    monkeypatch.setattr("tickwork.cluster.node.REFUSED_AGAIN_S", 0.2)
+    monkeypatch.setattr("tickwork.cluster.shared_inbox.RETRY_S", 0.2)
     house = await cluster.add("n1", partitions=2)
-    home = house.node.home("default")
-    [kept] = await house.node.to_inbox([wire.Submission(workflow="later")], by="alice", tenant="default")
-    [bad] = await house.node.to_inbox([wire.Submission(workflow="flow", priority=9_999)], by="a", tenant="default")
+    home = house.node.routes.home("default")
+    [kept] = await house.node.inbox.add([wire.Submission(workflow="later")], by="alice", tenant="default")
+    [bad] = await house.node.inbox.add([wire.Submission(workflow="flow", priority=9_999)], by="a", tenant="default")
     document = {"name": "flow", "nodes": [{"kind": "task", "id": "only", "handler": "do"}]}
     path = f"{house.server.address}/v1/workflows"
     assert (await cluster.client.put(path, json={"documents": [document]})).status_code == 200
@@ -216,7 +216,7 @@ async def test_what_the_inbox_accepted_is_kept_where_it_is_refused_until_it_can_
 
 async def test_a_row_of_the_inbox_that_cannot_be_read_stops_nobody(cluster):
     house = await cluster.add()
-    home = house.node.home("default")
+    home = house.node.routes.home("default")
     await cluster.work(house, "w1", Doing())
     await cluster.ended(house, await cluster.submit(house, 1))
     unreadable = [b"garbage", b'{"workflow": "flow", "of_a_later_version": 1}', b"\xff"]
@@ -274,7 +274,7 @@ async def test_a_full_store_refuses_nothing_for_good_also_at_another_node(cluste
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
     await cluster.work(houses[0], "w1", Doing())
-    home = houses[0].node.home("default")
+    home = houses[0].node.routes.home("default")
     owner = next(house for house in houses if house.name == cluster.owners()[home])
     other = next(house for house in houses if house is not owner)
     owner.node.engines[home].context.partition.writer.full = True
@@ -292,8 +292,8 @@ async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
     await cluster.spread(houses[0], 4)
-    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
-    home = houses[0].node.home("default")
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == 4 for house in houses))
+    home = houses[0].node.routes.home("default")
     victim = next(house for house in houses if cluster.owners()[home] != house.name)
     front = next(house for house in houses if house is not victim)
     doing = Doing(seconds=0.3, slots=100)
@@ -303,7 +303,7 @@ async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
     await cluster.until(lambda: len(doing.begun) > 40)
     await victim.crash()
     begin = asyncio.get_running_loop().time()
-    numbers = {one: front.node.partition_of_run("default", one) for one in ids}
+    numbers = {one: front.node.routes.partition_of_run("default", one) for one in ids}
     await cluster.ended(front, [one for one in ids if numbers[one] not in lost], seconds=10)
     assert asyncio.get_running_loop().time() - begin < 1.4, "before the lease of the others has run out"
     runs = await cluster.ended(front, ids, seconds=20)
@@ -316,7 +316,7 @@ async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
 async def test_any_node_manages_schedules_and_they_fire_on_after_their_owner_died(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
-    home = houses[0].node.home("default")
+    home = houses[0].node.routes.home("default")
     owner = next(house for house in houses if house.name == cluster.owners()[home])
     one, other = (house for house in houses if house is not owner)
     await cluster.work(one, "w1", Doing())
@@ -365,7 +365,7 @@ async def fired(cluster, house, count, *, seconds=10.0):
 
 async def told_silent(cluster, house, name, *, seconds=10.0):
     """The metrics of a node that has not heard `name` for 13 s; where the worker calls meanwhile, asked again."""
-    session, until = house.node.gateway.workers[name].session, time.monotonic() + seconds
+    session, until = house.node.workers.gateway.workers[name].session, time.monotonic() + seconds
     while True:
         session.heard_ms -= 13_000
         text = (await cluster.get(house, "/metrics")).text
@@ -401,7 +401,7 @@ async def test_an_event_says_how_many_waited_for_it_in_all_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
     await cluster.spread(houses[0], 4)
-    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == 4 for house in houses))
     await cluster.work(houses[0], "w1", Doing(documents=(waits,)))
     ids = await cluster.submit(houses[1], 12)
     told = [

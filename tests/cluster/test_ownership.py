@@ -187,7 +187,7 @@ async def test_a_node_that_says_nothing_is_replaced_when_its_lease_has_run_out(h
 
 def told_to_be_taken_over(place) -> list[int]:
     told = [text for what, text in place.log if what == "took_over"]
-    assert all(text.endswith(" of b, which is not heard any more") for text in told)
+    assert all(text.endswith(" of b, which does not respond any more") for text in told)
     return [int(number) for text in told for number in re.findall(r"\d+", text)]
 
 

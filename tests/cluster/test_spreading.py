@@ -9,6 +9,7 @@ import pytest_asyncio
 from cluster.cluster_fixture import DOCUMENT, Doing, TestCluster
 from tickwork.api.forwarding import ClusterRouter
 from tickwork.cluster import node as module
+from tickwork.cluster import tenant_routes
 from tickwork.cluster.placement import drawn_ms, fitted_to, partition_of_run, partitions_of_run
 from tickwork.core.base.errors import Refused
 from tickwork.ports.store import Route
@@ -33,7 +34,7 @@ async def houses(cluster):
 
 async def spread(cluster, houses, count):
     await cluster.spread(houses[0], count)
-    await cluster.until(lambda: all(house.node.route("default").spread == count for house in houses))
+    await cluster.until(lambda: all(house.node.routes.of("default").spread == count for house in houses))
 
 
 def wanted(*ids, **fields):
@@ -100,7 +101,7 @@ async def test_an_id_whose_run_has_a_key_and_lives_at_home_is_one_run(cluster, h
 
 async def test_new_ids_of_clients_are_not_looked_for_elsewhere(cluster, houses, monkeypatch):
     """Each look is a call to another node."""
-    monkeypatch.setattr(module, "SKEW_MS", -1)
+    monkeypatch.setattr(tenant_routes, "SKEW_MS", -1)
     await spread(cluster, houses, 4)
     looks = []
     for house in houses:
@@ -156,7 +157,7 @@ async def test_limits_are_dealt_out_when_a_tenant_is_spread_and_shown_as_one(clu
     for width in (2, 4, 4):
         await spread(cluster, houses, width)
         found = parts(cluster, "default")
-        places = [(houses[0].node.home("default") + step) % 4 for step in range(width)]
+        places = [(houses[0].node.routes.home("default") + step) % 4 for step in range(width)]
         assert [sum(getattr(found[at], field) for at in places) for field in ("limit", "rate", "burst")] == [10, 50, 20]
         assert max(found[at].limit for at in places) <= -(-10 // width)
         held = parts(cluster, "held")
@@ -176,7 +177,7 @@ async def test_a_limit_that_cannot_be_dealt_out_is_named_before_anything_is_spre
 
     assert (answer.status_code, answer.json()["code"]) == (422, "limit_too_small")
     assert "queue default" in answer.json()["detail"]
-    assert houses[0].node.route("default").spread == 1
+    assert houses[0].node.routes.of("default").spread == 1
 
 
 async def test_versions_of_before_are_known_everywhere_and_one_is_the_latest_everywhere(cluster, houses):
@@ -225,7 +226,7 @@ async def publish(cluster, house, document):
 
 def ids_in_each(house, partitions=4):
     """One id for each partition, of those that are new."""
-    node, route = house.node, Route("default", house.node.home("default"), partitions)
+    node, route = house.node, Route("default", house.node.routes.home("default"), partitions)
     drawn = [(place, node.ids.new()) for place in range(partitions)]
     return [one[:-4] + fitted_to(route, place, partitions)(one[-4:]) for place, one in drawn]
 
@@ -239,7 +240,7 @@ async def accepted_everywhere(cluster, house, workflow):
 
 
 def owner_of_home(cluster, houses):
-    return next(house for house in houses if house.node.home("default") in house.node.engines)
+    return next(house for house in houses if house.node.routes.home("default") in house.node.engines)
 
 
 async def test_what_a_node_publishes_that_has_not_heard_of_the_spread_is_known_everywhere(cluster, houses, monkeypatch):
@@ -250,14 +251,14 @@ async def test_what_a_node_publishes_that_has_not_heard_of_the_spread_is_known_e
     await publish(cluster, other, LATER)
     await cluster.until(lambda: True)
     for house in houses:
-        await house.node._read_routes()
+        await house.node.routes.refresh()
 
     await accepted_everywhere(cluster, houses[0], "later")
 
 
 async def test_what_is_published_while_the_tenant_is_spread_is_known_everywhere(cluster, houses, monkeypatch):
     home = owner_of_home(cluster, houses)
-    put_route, jobs = home.node.put_route, []
+    put_route, jobs = home.node.routes.put, []
 
     async def beside(route):
         """The definitions were brought to the new partitions; now another is published, then the route changes."""
@@ -265,7 +266,7 @@ async def test_what_is_published_while_the_tenant_is_spread_is_known_everywhere(
         await asyncio.wait(jobs, timeout=0.5)
         await put_route(route)
 
-    monkeypatch.setattr(home.node, "put_route", beside)
+    monkeypatch.setattr(home.node.routes, "put", beside)
     await spread(cluster, houses, 4)
     await asyncio.gather(*jobs)
 
@@ -274,10 +275,10 @@ async def test_what_is_published_while_the_tenant_is_spread_is_known_everywhere(
 
 async def test_a_partition_that_lacks_what_its_tenant_has_asks_for_it(cluster, houses):
     """As where whoever spread it died on the way."""
-    home = houses[0].node.home("default")
+    home = houses[0].node.routes.home("default")
     cluster.disk.routes["default"] = Route("default", home, 4)
     for house in houses:
-        await house.node._read_routes()
+        await house.node.routes.refresh()
 
     await accepted_everywhere(cluster, houses[0], "flow")
     await accepted_everywhere(cluster, houses[1], "flow")
@@ -291,7 +292,7 @@ async def unaware_of_the_spread(cluster, houses, monkeypatch):
     monkeypatch.setattr(module, "INBOX_S", 60.0)  # how often routes are read
     await asyncio.sleep(1.1)
     await cluster.spread(owner_of_home(cluster, houses), 4)
-    assert unaware.node.route("default").spread == 1
+    assert unaware.node.routes.of("default").spread == 1
     return unaware
 
 

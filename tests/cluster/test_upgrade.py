@@ -9,7 +9,7 @@ import pytest_asyncio
 from cluster.cluster_fixture import RETRY_MS, Doing, TestCluster
 from tickwork.cluster.placement import place
 from tickwork.core.base.errors import Newer, Refused
-from tickwork.core.machine import MACHINE
+from tickwork.core.rules import MACHINE
 from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, WorkerProfile, protocol_mismatch
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import check_rules, recover
@@ -140,7 +140,7 @@ async def test_a_partition_of_newer_rules_waits_for_a_node_that_knows_them_and_l
     for partition in theirs:  # it was looked at and not claimed: an owner that knows the rules is not fenced by this
         assert (await old.node.store.read_head(partition)).epoch == heads[partition].epoch
         assert partition not in cluster.owners()
-    assert len(cluster.disk.inbox[old.node.home("default")]) == 3
+    assert len(cluster.disk.inbox[old.node.routes.home("default")]) == 3
 
     await cluster.add("new2", made_of=NextEngine)
     runs = await cluster.ended(old, accepted)
@@ -247,7 +247,7 @@ async def test_a_node_joins_only_nodes_that_it_can_talk_to(cluster, oldest, prot
         await cluster.add("n2", oldest=oldest, protocol=protocol)
         await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
         return
-    with pytest.raises(Refused, match=r"node n1 .* speaks protocols .* go by way of a version between them"):
+    with pytest.raises(Refused, match=r"node n1 .* speaks protocols .* upgrade through a version between them"):
         await cluster.add("n2", oldest=oldest, protocol=protocol)
     cluster.houses.pop().inner.close()
     assert set(cluster.owners().values()) == {"n1"}

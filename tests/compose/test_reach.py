@@ -17,9 +17,9 @@ from tickwork.executors.egress_policy import AddressRefused
 async def asked(settings: Settings, url: str) -> int:
     executor = http_executor_of(settings)
     try:
-        answer = await executor._outbound.ask("GET", url, headers={}, total_s=5, body_bytes_max=100)
+        answer = await executor._attempts._outbound.ask("GET", url, headers={}, total_s=5, body_bytes_max=100)
     finally:
-        await executor._outbound.close()
+        await executor._attempts._outbound.close()
     return answer.status
 
 
@@ -38,7 +38,7 @@ async def test_ports_are_opened_by_a_setting():
     with pytest.raises(AddressRefused, match="port 8080"):
         await asked(Settings(allow_ports="8443"), "http://93.184.216.34:8080")
     for text in ("http", "0", "65536", "8080 8443", "-1"):
-        with pytest.raises(BadSettings, match="is no port"):
+        with pytest.raises(BadSettings, match="is not a valid port"):
             http_executor_of(Settings(allow_ports=text))
 
 
@@ -52,7 +52,7 @@ async def test_of_several_nodes_that_a_worker_knows_requests_reach_none():
 
 
 def test_a_setting_that_names_no_network_is_refused_at_the_start():
-    with pytest.raises(BadSettings, match=r"allow_networks: .*is no network"):
+    with pytest.raises(BadSettings, match=r"allow_networks: .*is neither a network"):
         http_executor_of(Settings(allow_networks="127.0.0.0/8, office"))
 
 
@@ -107,7 +107,7 @@ async def test_an_embedded_engine_reaches_loopback_unless_told_otherwise(tmp_pat
 async def test_no_node_that_a_worker_knows_is_reached_by_requests(own):
     settings = Settings(url="http://93.184.216.34:8440,http://93.184.216.35:8441", allow_ports="8440,8441")
 
-    with pytest.raises(AddressRefused, match="service of this scheduler"):
+    with pytest.raises(AddressRefused, match="this scheduler's own service"):
         await asked(settings, own)
 
 
@@ -121,8 +121,8 @@ def test_variables_of_the_env_file_reach_tasks_that_may_have_them(tmp_path, monk
     settings = load({})
     _, shell, _ = executors_of(settings, "app.py")
 
-    assert {name: shell._env[name] for name in ("DATABASE_URL", "SHARED")} == {
+    assert {name: shell._attempts._env[name] for name in ("DATABASE_URL", "SHARED")} == {
         "DATABASE_URL": "db",
         "SHARED": "from the environment",
     }
-    assert "OTHER" not in shell._env
+    assert "OTHER" not in shell._attempts._env

@@ -61,12 +61,12 @@ class LaneSuite:
 
     @pytest.fixture
     async def lane(self, make):
-        async with opened(make(seal=EnvelopeCodec(KEY), redeliver_ms=self.redeliver_ms)) as lane:
+        async with opened(make(codec=EnvelopeCodec(KEY), redeliver_ms=self.redeliver_ms)) as lane:
             yield lane
 
     @pytest.fixture
     async def other(self, make):
-        async with opened(make(seal=EnvelopeCodec(KEY), redeliver_ms=self.redeliver_ms)) as lane:
+        async with opened(make(codec=EnvelopeCodec(KEY), redeliver_ms=self.redeliver_ms)) as lane:
             yield lane
 
     async def test_what_is_published_is_received_whole_and_gone_once_accepted(self, lane):
@@ -137,10 +137,10 @@ class LaneSuite:
     async def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(self, lane, garbage):
         good = EnvelopeCodec(KEY).wrap(envelope(7))
         reasons = {
-            b"hello": "no message of tickwork",
+            b"hello": "not a tickwork message",
             b"TW9" + good[3:]: "its format is",
-            good[:-1] + b"?": "its seal is broken",
-            EnvelopeCodec("another").wrap(envelope(8)): "its seal is broken",
+            good[:-1] + b"?": "its signature is invalid",
+            EnvelopeCodec("another").wrap(envelope(8)): "its signature is invalid",
         }
         for data in reasons:
             await garbage(data, "default", labels_token(()))
@@ -169,7 +169,7 @@ class LaneSuite:
 
     @pytest.mark.proves("P15", "S001-75")
     async def test_a_poison_message_does_not_come_for_ever(self, make):
-        async with opened(make(seal=EnvelopeCodec(KEY), redeliver_ms=1, deliveries_max=3)) as lane:
+        async with opened(make(codec=EnvelopeCodec(KEY), redeliver_ms=1, deliveries_max=3)) as lane:
             await lane.publish([envelope(1)])
             came = 0
 
@@ -180,7 +180,7 @@ class LaneSuite:
 
             await until(dead)
             assert came <= 4
-            assert "nobody accepted it" in (await lane.dead_letters(1))[0].reason
+            assert "no worker accepted it" in (await lane.dead_letters(1))[0].reason
             assert DELIVERIES_MAX > 10, "busy workers give messages back; that alone must not kill one"
 
     @pytest.mark.proves("F19", "S001-165")
@@ -209,7 +209,7 @@ class LaneSuite:
     async def test_a_lane_opens_while_its_broker_is_away(self, make, down, up):
         await down()
         try:
-            async with opened(make(seal=EnvelopeCodec(KEY))) as lane:
+            async with opened(make(codec=EnvelopeCodec(KEY))) as lane:
                 with pytest.raises(Unavailable):
                     await lane.publish([envelope(1)])
         finally:

@@ -15,7 +15,7 @@ from tickwork.brokers.nats import NatsBroker
 from tickwork.brokers.postgres import PostgresBroker
 from tickwork.brokers.rabbitmq import RabbitBroker
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.broker import labels_token
+from tickwork.ports.broker import BrokerOptions, labels_token
 
 NAMES = itertools.count(1)
 QUEUE_MADE_S = 3.0  # a queue that RabbitMQ 3.10 made in the last second before its death may never have a leader again
@@ -45,7 +45,7 @@ class TestMemory(LaneSuite):
 
     @pytest.fixture
     def make(self, broker):
-        return lambda **options: MemoryBroker(broker, **options)
+        return lambda **options: MemoryBroker(broker, BrokerOptions(**options))
 
     @pytest.fixture
     def garbage(self, broker):
@@ -78,7 +78,7 @@ class TestNats(LaneSuite):
 
     @pytest.fixture
     def make(self, nats_server, name):  # noqa: F811
-        return lambda **options: NatsBroker(nats_server.url(name), **options)
+        return lambda **options: NatsBroker(nats_server.url(name), BrokerOptions(**options))
 
     @pytest.fixture
     def garbage(self, nats_server, name, lane):  # noqa: F811
@@ -129,7 +129,7 @@ class TestPostgres(LaneSuite):
 
     @pytest.fixture
     def make(self, url):
-        return lambda **options: PostgresBroker(url, **options)
+        return lambda **options: PostgresBroker(url, BrokerOptions(**options))
 
     @pytest.fixture
     def garbage(self, lane):
@@ -175,7 +175,7 @@ class TestRabbit(LaneSuite):
 
     @pytest.fixture
     def make(self, rabbit_server, cable, name):  # noqa: F811
-        return lambda **options: RabbitBroker(rabbit_server.url(name, cable.port), **options)
+        return lambda **options: RabbitBroker(rabbit_server.url(name, cable.port), BrokerOptions(**options))
 
     @pytest.fixture
     def garbage(self, lane):
@@ -255,7 +255,7 @@ class TestKafka(LaneSuite):
 
     @pytest.fixture
     def make(self, kafka_server, name):  # noqa: F811
-        return lambda **options: KafkaBroker(kafka_server.url(name), **options)
+        return lambda **options: KafkaBroker(kafka_server.url(name), BrokerOptions(**options))
 
     @pytest.fixture
     def garbage(self, lane):

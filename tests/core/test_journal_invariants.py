@@ -96,7 +96,7 @@ def dropped(kind: type, holds: Callable[[Any], bool] = lambda _: True) -> Plant:
     return replaced(kind, holds, lambda _: [])
 
 
-def all_inputs(kind: type, holds: Callable[[Any], bool] = lambda _: True, **fields: Any) -> Plant:
+def all_inputs(kind: type[Any], holds: Callable[[Any], bool] = lambda _: True, **fields: Any) -> Plant:
     """Every input of this kind said something else than what was decided upon."""
 
     def plant(rows: list[Row]) -> bool:
@@ -233,7 +233,7 @@ PLANTS: dict[str, list[Plant]] = {
         altered(ev.Duplicate, run_id="somebody"),
         input_of(
             ev.Duplicate,
-            lambda _, asked: asked.terms is not None,
+            lambda _, asked: isinstance(asked, inp.Submit) and asked.terms is not None,
             lambda asked: change(asked, terms=change(asked.terms, body="another")),
         ),
         replaced(ev.Duplicate, lambda _: True, lambda event: [ev.InputRefused(event.input, "key_reused", "")]),
@@ -252,6 +252,12 @@ PLANTS: dict[str, list[Plant]] = {
             lambda asked: change(asked, task=asked.task + 1),
         ),
     ],
+    "I29 (functions)": [
+        altered(ev.AwaitMet, position=lambda event: event.position + 1_000),
+        repeated(ev.AwaitMet),
+        altered(ev.AwaitMet, lambda event: event.input >= 0, input=-1, error=""),
+        repeated(ev.FunctionWoken),
+    ],
     "I31": [repeated(ev.TaskDispatched, times=10), repeated(ev.TaskRequeued, lambda e: e.cause == "lost", times=6)],
     "I32": [
         altered(ev.TaskRetrying, lambda event: not event.held, due=10**9),
@@ -263,6 +269,8 @@ PLANTS: dict[str, list[Plant]] = {
         altered(ev.TaskDispatched, task=10**9),
         altered(ev.TaskDispatched, worker=77),
         altered(ev.RunSpawned, task=10**9),
+        altered(ev.FollowUpStarted, of=10**9),
+        altered(ev.FollowUpStarted, of=lambda event: event.run - 1),
         altered(ev.ChildDispatched, parent=10**9),
         altered(ev.RunRestored, run=10**9),
         altered(ev.RunScheduled, lambda event: event.run, schedule=10**9),
@@ -358,6 +366,21 @@ PLANTS: dict[str, list[Plant]] = {
         ),
         altered(ev.RunSpawned, child=lambda event: event.child + 1),
         replaced(ev.TaskWaiting, lambda e: e.total > 1, lambda e: [e, ev.FanOutEnded(e.run + e.step)]),
+    ],
+    "commands": [
+        dropped(ev.RunSubmitted, lambda event: event.command >= 0),
+        repeated(ev.RunSubmitted, lambda event: event.command >= 0),
+        altered(ev.RunSubmitted, lambda event: event.command >= 0, command=99),
+        dropped(ev.Duplicate, lambda event: event.command >= 0),
+        dropped(ev.CommandQueued),
+        repeated(ev.CommandQueued),
+        altered(ev.CommandQueued, number=lambda event: event.number + 1),
+        dropped(ev.CommandReceived),
+        repeated(ev.CommandReceived),
+        input_of(
+            ev.TaskSucceeded, lambda _, asked: bool(getattr(asked, "commands", ())),
+            lambda asked: change(asked, commands=()),
+        ),
     ],
 }  # fmt: skip
 

@@ -96,7 +96,7 @@ def test_dev_answers_soon_runs_reloads_keeps_what_works_and_ends_cleanly(termina
     assert terminal.run("run", "greet").stdout == '"Hello You"\n'
 
     terminal.app.write_text(app + "\nx = y +\n")
-    dev.until("the code before the change goes on")
+    dev.until("the previous code keeps running")
     assert f"app.py:{len((app + 'x').splitlines()) + 1}" in dev.text
     assert "x = y +" in dev.text
     assert terminal.run("run", "greet").stdout == '"Hello You"\n'
@@ -125,7 +125,7 @@ def test_dev_waits_for_a_change_where_the_first_code_is_broken(terminal):
 
 def test_dev_can_be_interrupted_before_its_worker_is_there(terminal):
     dev = terminal.start("dev", "app.py")
-    dev.until("tickwork is at")
+    dev.until("tickwork is running at")
     dev.signal(signal.SIGINT)
 
     assert dev.ended() == 0
@@ -206,7 +206,7 @@ def test_run_needs_no_server(terminal):
     [worse, better] = terminal.json("runs")["runs"]
     assert "ValueError: no such thing" in terminal.run("why", worse["id"]).stdout
     assert "tickwork why " + worse["id"] in failed.stderr
-    assert "read from .tickwork" in terminal.run("show", better["id"]).stderr
+    assert "reading from .tickwork" in terminal.run("show", better["id"]).stderr
     assert terminal.run("logs", "-f", better["id"]).stdout.endswith("saying hello to eve\n")
     assert terminal.run("show", "x").returncode == Exit.NOT_FOUND
     assert terminal.run("show", "x", "--data", "nowhere").returncode == Exit.NOT_FOUND
@@ -531,12 +531,12 @@ def test_a_server_that_is_alone_answers_questions_about_the_cluster(house):
     """Each of them was refused: always, for everybody without a cluster."""
     shown = house.run("cluster")
     assert shown.returncode == 0
-    assert "is alone" in shown.stdout and "--store postgresql://" in shown.stdout
+    assert "is not part of a cluster" in shown.stdout and "--store postgresql://" in shown.stdout
     (partition,) = json.loads(house.run("cluster", "--json").stdout)["partitions"]
     assert partition["here"] and partition["partition"] == 0 and partition["seq"] > 0
     assert house.run("cluster", "spread", "1").returncode == 0
     inbox = house.run("cluster", "inbox")
-    assert (inbox.returncode, inbox.stdout) == (0, "nothing waits in the inbox\n")
+    assert (inbox.returncode, inbox.stdout) == (0, "the inbox is empty\n")
     assert json.loads(house.run("cluster", "inbox", "--json").stdout) == {"runs": []}
     spread = house.run("cluster", "spread", "4")
     assert spread.returncode == Exit.REFUSED
@@ -562,7 +562,7 @@ def test_an_approval_is_given(house):
     run = house.run("run", "asks", "--detach").stdout.strip()
     until_state(house, run, "waiting")
     other = house.run("approve", run, "nobody")
-    assert other.returncode == Exit.REFUSED and "those that do: boss" in other.stderr
+    assert other.returncode == Exit.REFUSED and "these do: boss" in other.stderr
     assert house.run("approve", run, "boss", "--comment", "fine").returncode == 0
 
     assert until_state(house, run, "completed")["output"] == "GRANTED"
@@ -574,8 +574,8 @@ def test_whoever_tells_an_event_learns_whether_anybody_waited(house):
     until_task(house, run, "waiting")
     told = house.run("signal", "paid", "--key", "A-1", "--payload", "5")
 
-    assert (nobody.returncode, nobody.stdout) == (0, "") and "nobody waits for paid with the key x" in nobody.stderr
-    assert told.stdout == "event paid told: 1 waited for it\n"
+    assert (nobody.returncode, nobody.stdout) == (0, "") and "no run waits for paid with the key x" in nobody.stderr
+    assert told.stdout == "event paid sent: 1 waited for it\n"
     assert until_state(house, run, "completed")["output"] == 5
 
 
@@ -586,7 +586,7 @@ def test_an_event_carries_a_large_document_from_a_file(house, tmp_path):
     until_task(house, run, "waiting")
     told = house.run("signal", "paid", "--key", "A-2", "--payload-json", f"@{document}")
 
-    assert told.stdout == "event paid told: 1 waited for it\n"
+    assert told.stdout == "event paid sent: 1 waited for it\n"
     assert until_state(house, run, "completed")["output_size"] > 200_000
 
 

@@ -121,7 +121,7 @@ def test_after_an_outage_of_all_nodes_one_looks_into_their_store(terminal):
     shown = terminal.run("catchup", "--preview", "--policy", "last")
 
     assert shown.returncode == 0 and "often" in shown.stdout, shown.stderr
-    assert "no server runs: this is read from postgresql://" in shown.stderr
+    assert "no server is running; reading from postgresql://" in shown.stderr
 
 
 def test_what_is_wrong_is_said_at_the_start(terminal):

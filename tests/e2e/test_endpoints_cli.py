@@ -159,7 +159,7 @@ def test_what_is_wrong_is_said_in_one_line(cli, args, code, says):
     [
         ("a: {url: 'http://x', every: 5m, retry: 1}", "a: Object contains unknown field `retry`"),
         ("a: {url: 'http://x', retries: many}", "a.retries: Expected `int`"),
-        ("endpoints: {a: {url: 'http://x', every: 5m}}\nowner: me", "'owner' stands beside"),
+        ("endpoints: {a: {url: 'http://x', every: 5m}}\nowner: me", "'owner' is next to"),
         ("[1, 2]", "it must be a mapping"),
         ("a: [", "(line 1)"),
         ("a: {url: 'http://x', every: 5m}\na: {url: 'http://y', every: 5m}", "'a' stands twice"),

@@ -163,7 +163,7 @@ def test_a_worker_that_cannot_start_a_child_keeps_what_it_has_and_tries_again(te
             for child in children:
                 os.kill(child, signal.SIGKILL)
             waiting = submitted(client, "greet", name="bob")
-            worker.until("no child can be started now")
+            worker.until("no child process can be started now")
             state = client.get(f"/v1/runs/{waiting}").json()["state"]
 
             assert state not in ("failed", "completed") and worker.process.poll() is None

@@ -34,6 +34,7 @@ class Stage:
         self.ends: dict[tuple[int, int], list[AnyReport]] = {}
         self.said: list[AnyReport] = []
         self.lines: dict[tuple[int, int], list[tuple[str, str]]] = {}
+        self.pieces: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self.artifacts: dict[str, bytes] = {}
         self.slow = False
         self._tasks = count(1)
@@ -55,6 +56,9 @@ class Stage:
 
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         self.lines.setdefault((task, attempt), []).append((stream, text))
+
+    def piece(self, task: int, attempt: int, number: int, text: str, at_ms: int) -> None:
+        self.pieces.setdefault((task, attempt), []).append((number, text))
 
     async def fetch(self, digest: str) -> bytes:
         await asyncio.sleep(0)

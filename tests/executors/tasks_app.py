@@ -37,6 +37,11 @@ def fail() -> None:
     raise ValueError("the day has no data")
 
 
+@task(name="stops_here")
+def stops_here() -> None:
+    breakpoint()
+
+
 @task(name="note")
 def note(path: str, text: str) -> None:
     with Path(path).open("a") as file:
@@ -383,3 +388,44 @@ def thread_that_notes(path: str, seconds: float) -> None:
     time.sleep(seconds)
     with open(path, "a") as file:
         file.write("ends\n")
+
+
+@task(name="asks")
+def asks(size: int, ctx: Context, *, value: int = 0) -> str:
+    return _ask(size, ctx, value)
+
+
+def _ask(size: int, ctx: Context, value: int) -> str:
+    ctx.start("target", text="x" * size)
+    ctx.signal("paid", size)
+    return "y" * value
+
+
+@task(name="asks_in_a_thread", executor="thread")
+def asks_in_a_thread(size: int, ctx: Context, *, value: int = 0) -> str:
+    return _ask(size, ctx, value)
+
+
+@task(name="asks_async")
+async def asks_async(size: int, ctx: Context, *, value: int = 0) -> str:
+    return _ask(size, ctx, value)
+
+
+@task(name="streams")
+def streams(ctx: Context) -> None:
+    _stream(ctx)
+
+
+def _stream(ctx: Context) -> None:
+    for text in ("a", "b", "\udcff"):
+        ctx.stream(text)
+
+
+@task(name="streams_in_a_thread", executor="thread")
+def streams_in_a_thread(ctx: Context) -> None:
+    _stream(ctx)
+
+
+@task(name="streams_async")
+async def streams_async(ctx: Context) -> None:
+    _stream(ctx)

@@ -219,5 +219,5 @@ async def test_a_refusal_says_which_rule_and_which_setting():
 
 @pytest.mark.parametrize("text", ["", "10.0.0.0/33", "10.0.0.1/8", "shop.example", "10.0.0.0-10.0.0.9"])
 def test_a_network_that_is_none_is_refused(text):
-    with pytest.raises(Refused, match="is no network"):
+    with pytest.raises(Refused, match="is neither a network"):
         network(text)

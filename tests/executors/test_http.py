@@ -16,9 +16,10 @@ from executors.web_servers import plain, raw, site
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check
 from tickwork.core.base.values import Ref
+from tickwork.executors.concurrency import ConcurrentExecutor
 from tickwork.executors.egress_client import EgressClient
 from tickwork.executors.egress_policy import LOOPBACK, EgressPolicy
-from tickwork.executors.http import MESSAGE_CHARACTERS_MAX, HttpExecutor
+from tickwork.executors.http import MESSAGE_CHARACTERS_MAX, http_executor
 from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.ports.artifacts import digest_of
 from tickwork.protocol.worker_messages import ArtifactArgument, Failed, Succeeded
@@ -33,8 +34,8 @@ class There:
     def __init__(self, answer) -> None:
         self.answer, self.requests = answer, []
 
-    def executor(self) -> HttpExecutor:
-        return HttpExecutor(outbound=EgressClient(EgressPolicy(), transport=httpx2.MockTransport(self.handle)))
+    def executor(self) -> ConcurrentExecutor:
+        return http_executor(outbound=EgressClient(EgressPolicy(), transport=httpx2.MockTransport(self.handle)))
 
     def handle(self, request):
         self.requests.append(request)
@@ -109,8 +110,8 @@ async def test_arguments_come_from_artifacts_too():
 # ---- against servers
 
 
-def local(**secrets) -> HttpExecutor:
-    return HttpExecutor(outbound=EgressClient(EgressPolicy(networks=LOOPBACK)), secrets=Secrets(secrets))
+def local(**secrets) -> ConcurrentExecutor:
+    return http_executor(outbound=EgressClient(EgressPolicy(networks=LOOPBACK)), secrets=Secrets(secrets))
 
 
 @pytest.mark.proves("S003-15", "S003-17", "S003-20", "S003-21", "S003-22", "S003-23")
@@ -202,7 +203,7 @@ async def test_an_answer_that_cannot_be_stored_as_a_value_is_kept_as_text(body, 
     "url", ["http://127.0.0.1/", "http://localhost:{port}/", "http://[::1]/", "http://10.0.0.1:22/"]
 )
 async def test_without_a_setting_an_inner_address_is_refused_for_good(url):
-    async with site(plain()) as at, playing(executor=HttpExecutor()) as stage:
+    async with site(plain()) as at, playing(executor=http_executor()) as stage:
         broke = await stage.end(stage.start("h", **node(url=url.format(port=at.port))))
 
     assert (broke.error, broke.permanent) == ("AddressRefused", True)

@@ -18,6 +18,7 @@ from tickwork.core.definition.model import VALUE_HANDLER
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
+from tickwork.protocol.task_commands import decode_commands
 from tickwork.protocol.worker_messages import ArtifactArgument, Failed, HandedBack, Succeeded
 
 
@@ -45,6 +46,14 @@ async def test_an_error_names_its_type_its_message_and_the_line_of_the_user():
     assert broke.message.startswith("the day has no data")
     assert "tasks_app.py" in broke.message and 'raise ValueError("the day has no data")' in broke.message
     assert "host.py" not in broke.message and "registry.py" not in broke.message
+
+
+async def test_a_breakpoint_says_how_to_debug_a_task():
+    async with playing() as stage:
+        broke = await stage.end(stage.start("stops_here"))
+
+    assert isinstance(broke, Failed) and broke.error == "RuntimeError"
+    assert "breakpoint() needs a terminal" in broke.message and "--pass-env PYTHONBREAKPOINT" in broke.message
 
 
 @pytest.mark.parametrize(
@@ -231,10 +240,10 @@ AGENT = """
 import asyncio, sys
 import msgspec
 from executors.executor_fixture import playing
-from tickwork.executors.shell import ShellExecutor
+from tickwork.executors.shell import shell_executor
 
 async def main(how, path):
-    executor = ShellExecutor() if how == "shell" else None
+    executor = shell_executor() if how == "shell" else None
     async with playing(executor=executor, processes=1) as stage:
         if how == "shell":
             argv = ["sh", "-c", "setsid sleep 300 & echo $! > '%s'; wait" % path]
@@ -271,7 +280,7 @@ async def test_silence_ends_an_attempt_and_progress_keeps_it():
         talking = stage.start("keeps_in_touch", args={"seconds": 0.8}, silent_ms=300)
         broke, done = await stage.end(silent), await stage.end(talking)
 
-    assert broke.error == "TimeoutError" and "neither progress nor checkpoint" in broke.message
+    assert broke.error == "TimeoutError" and "no progress and no checkpoint" in broke.message
     assert isinstance(done, Succeeded)
 
 
@@ -575,3 +584,29 @@ async def test_an_attempt_has_a_folder_of_its_own_that_is_removed():
         first, second = await stage.value("in_folder"), await stage.value("in_folder")
 
         assert first != second and not Path(first).exists() and not Path(second).exists()
+
+
+@pytest.mark.parametrize("handler", ["asks", "asks_in_a_thread", "asks_async"])
+@pytest.mark.parametrize(("size", "value"), [(5, 0), (70_000, 0), (5, 70_000), (70_000, 70_000), (40_000, 40_000)])
+async def test_what_a_task_asks_for_comes_with_its_result_also_where_it_is_large(handler, size, value):
+    async with playing() as stage:
+        done = await stage.end(stage.start(handler, args={"size": size, "value": value}))
+        assert isinstance(done, Succeeded), done
+        parts = [
+            stage.artifacts[part.digest] if isinstance(part, Ref) else part for part in (done.value, done.commands)
+        ]
+
+    assert msgspec.msgpack.decode(parts[0]) == "y" * value
+    start, event = decode_commands(parts[1])
+    assert start.submission.inputs == {"text": "x" * size} and event.signal.payload == size
+    inline = [part for part in (done.value, done.commands) if not isinstance(part, Ref)]
+    assert sum(map(len, inline)) <= 65_536
+
+
+@pytest.mark.parametrize("handler", ["streams", "streams_in_a_thread", "streams_async"])
+async def test_what_a_task_streams_comes_in_order_and_with_numbers(handler):
+    async with playing() as stage:
+        key = stage.start(handler)
+        await stage.end(key)
+
+    assert stage.pieces[key] == [(0, "a"), (1, "b"), (2, "\\udcff")]

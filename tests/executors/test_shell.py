@@ -12,7 +12,7 @@ import pytest
 from executors.executor_fixture import playing
 from executors.test_process import alive
 from tickwork.executors.limits import Limits
-from tickwork.executors.shell import ShellExecutor
+from tickwork.executors.shell import shell_executor
 from tickwork.protocol.worker_messages import Failed, HandedBack, Succeeded
 
 
@@ -26,7 +26,7 @@ def python(code: str, *argv: str, **more) -> dict:
 
 async def test_a_program_gets_its_arguments_and_its_output_is_the_result():
     code = "import json, sys, os; print(json.load(sys.stdin)['day'], sys.argv[1], os.environ['MODE'], os.getcwd())"
-    async with playing(executor=ShellExecutor()) as stage:
+    async with playing(executor=shell_executor()) as stage:
         key = stage.start("s", args={"day": "monday"}, **python(code, "; rm -rf x", env={"MODE": "fast"}))
         done = await stage.end(key)
 
@@ -39,7 +39,7 @@ async def test_a_program_gets_its_arguments_and_its_output_is_the_result():
 @pytest.mark.proves("S70")
 async def test_a_program_sees_no_key_of_the_agent(monkeypatch):
     monkeypatch.setenv("TICKWORK_TOKEN", "secret-token")
-    async with playing(executor=ShellExecutor()) as stage:
+    async with playing(executor=shell_executor()) as stage:
         done = await stage.end(stage.start("s", **program("/usr/bin/env")))
 
     output = msgspec.msgpack.decode(done.value)["output"]
@@ -47,7 +47,7 @@ async def test_a_program_sees_no_key_of_the_agent(monkeypatch):
 
 
 async def test_an_exit_code_other_than_zero_fails():
-    async with playing(executor=ShellExecutor()) as stage:
+    async with playing(executor=shell_executor()) as stage:
         key = stage.start("s", **python("import sys; print('why', file=sys.stderr); sys.exit(3)"))
         broke = await stage.end(key)
 
@@ -56,7 +56,7 @@ async def test_an_exit_code_other_than_zero_fails():
 
 
 async def test_a_program_that_is_not_there_fails_for_good():
-    async with playing(executor=ShellExecutor()) as stage:
+    async with playing(executor=shell_executor()) as stage:
         broke = await stage.end(stage.start("s", **program("no-such-program")))
 
     assert broke.permanent and "no program 'no-such-program'" in broke.message
@@ -71,7 +71,7 @@ async def test_a_time_limit_ends_the_program_and_its_daemons(tmp_path):
         " if os.fork() == 0:\n  open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)\n os._exit(0)\n"
         "time.sleep(60)"
     )
-    async with playing(executor=ShellExecutor()) as stage:
+    async with playing(executor=shell_executor()) as stage:
         began = time.monotonic()
         broke = await stage.end(stage.start("s", running_ms=1_000, **python(code, str(path))))
 
@@ -86,7 +86,7 @@ async def test_a_time_limit_ends_the_program_and_its_daemons(tmp_path):
 @pytest.mark.proves("S72")
 async def test_limits_hold_for_programs():
     code = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)); bytearray(2_000_000_000)"
-    async with playing(executor=ShellExecutor(limits=Limits(memory_mb=512, files=64))) as stage:
+    async with playing(executor=shell_executor(limits=Limits(memory_mb=512, files=64))) as stage:
         key = stage.start("s", **python(code))
         broke = await stage.end(key)
 
@@ -95,7 +95,7 @@ async def test_limits_hold_for_programs():
 
 
 async def test_stop_recall_and_close(tmp_path):
-    async with playing(executor=ShellExecutor(at_once=1)) as stage:
+    async with playing(executor=shell_executor(at_once=1)) as stage:
         path = tmp_path / "pid"
         code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
         first = stage.start("s", **python(code, str(path)))

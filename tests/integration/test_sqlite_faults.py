@@ -288,7 +288,7 @@ async def test_a_failed_sync_stops_the_store_and_is_not_tried_again(tmp_path, wh
     async with opened(tmp_path / "s.db", failpoints=failing) as store:
         await store.claim(0, owner="n", settings=b"")
         failing[where] = once(fsync_error())
-        with pytest.raises(SyncFailed, match="did not confirm what was written"):
+        with pytest.raises(SyncFailed, match="fsync failed"):
             await many_commits(store)
 
 
@@ -463,7 +463,7 @@ async def test_another_programs_file_is_left_alone(tmp_path):
     foreign.close()
     before = (tmp_path / "foreign.db").read_bytes()
 
-    assert "no SQLite database" in await refused(tmp_path / "text.db")
+    assert "not a SQLite database" in await refused(tmp_path / "text.db")
     assert "another program" in await refused(tmp_path / "foreign.db")
     assert (tmp_path / "foreign.db").read_bytes() == before
 
@@ -752,4 +752,4 @@ async def test_a_scribe_ends_with_its_store_and_leaves_one_file(tmp_path):
 async def test_a_scribe_passes_on_why_a_file_cannot_be_used(tmp_path):
     (tmp_path / "s.db").write_bytes(b"not a database, whatever its name says" * 100)
 
-    assert "no SQLite database" in await refused(tmp_path / "s.db", apart=True)
+    assert "not a SQLite database" in await refused(tmp_path / "s.db", apart=True)

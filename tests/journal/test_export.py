@@ -68,5 +68,5 @@ def test_an_export_that_was_cut_between_two_rows_is_refused():
     with pytest.raises(Corrupt, match="names seq 3 as its last row, and ends with seq 2"):
         list(rows)
     _, rows = read([data, *stream.write([Recorder(seq=3, head=sealed[-1].hash).row(9, [], [])])])
-    with pytest.raises(Corrupt, match="not whole"):
+    with pytest.raises(Corrupt, match="incomplete"):
         list(rows)

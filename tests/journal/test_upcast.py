@@ -26,7 +26,7 @@ def test_steps_follow_each_other(version, to, row):
 
 
 def test_a_gap_in_the_steps_is_named():
-    with pytest.raises(Corrupt, match="nobody can read format 2"):
+    with pytest.raises(Corrupt, match="format 2 of the journal is not supported"):
         record.upcast(1, [], steps={1: STEPS[1], 3: STEPS[3]}, to=4)
 
 

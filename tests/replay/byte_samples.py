@@ -78,9 +78,17 @@ PROFILE = worker.WorkerProfile(
     queues=("default", "gpu"), labels={"zone": "a"}, slots=8, cpu_milli=4_000, memory_mb=2_048, gpu=1, host="h",
     pid=42, version="0.1.0", protocol=1, process="boot:42",
 )  # fmt: skip
+STEP = worker.StepEntry(
+    position=3, name="book", digest="0a", value=b"\x01", error="Refused", message="full", at_ms=7, took_ms=2, tries=2,
+    retry=(3, 1_000, 60_000, 200),
+)  # fmt: skip
+AWAIT = worker.Await(
+    position=4, kind="event", name="paid", digest="0b", delay_ms=500, until_ms=9, key="k", value=REF, line="app.py:3"
+)
 REPORTS = (
     worker.Succeeded(task=11, attempt=2, value=b"\x01", started_ms=5, ended_ms=6),
     worker.Succeeded(task=12, attempt=1, value=REF),
+    worker.Succeeded(task=19, attempt=1, commands=b"\x90"),
     worker.Failed(
         task=13, attempt=3, error="ValueError", message="no", permanent=True, exit_code=9, started_ms=5, ended_ms=6
     ),
@@ -89,7 +97,14 @@ REPORTS = (
     worker.HandedBack(task=16, attempt=1, begun=True),
     worker.Progressed(task=17, attempt=1, done=3, total=9, message="reading"),
     worker.Taken(task=18, attempt=1),
-)
+    worker.StepsRecorded(task=19, attempt=1, steps=(STEP,), versions=(("split", 2),)),
+    worker.Suspended(
+        task=20, attempt=2, steps=(STEP,), awaits=(AWAIT,), withdrawn=(1,), together=((2, 3),),
+        versions=(("split", 2),),
+        started_ms=5, ended_ms=6,
+    ),
+    worker.Continued(task=21, attempt=2, value=b"\x80", started_ms=5, ended_ms=6),
+)  # fmt: skip
 CALL = worker.Call(
     worker="w-1", session="s-1", seq=3, credit=16, wait_ms=20_000, reports=REPORTS, held=((11, 2), (12, 1)),
     profile=PROFILE, goodbye=True, via="node-2", lost=True, share=True, store="st-1",
@@ -115,7 +130,8 @@ JOB = child.LargeAttemptJob(
 ORDERS = (child.CheckpointDurable(task=11, attempt=2), child.Cancel(task=12, attempt=1), child.Retire())
 SAYINGS = [
     *(one for one in REPORTS if isinstance(one,
-    worker.Succeeded | worker.Failed | worker.Checkpointed | worker.Progressed)),
+    worker.Succeeded | worker.Failed | worker.Checkpointed | worker.Progressed | worker.StepsRecorded
+    | worker.Suspended | worker.Continued)),
     child.AppLoaded(
         pid=42, handlers=(("load", "process"),), documents=(b"{}",), schedules=(TIMETABLE,), application="shop",
         version="v2",

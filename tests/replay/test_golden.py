@@ -9,7 +9,8 @@ from journals import read
 from replay.golden_tool import golden
 from tickwork.core.base.errors import ReplayDiffers
 from tickwork.core.calendar.zones import UTC_ONLY
-from tickwork.core.machine import MACHINE, Machine, rules_of
+from tickwork.core.machine import Machine
+from tickwork.core.rules import MACHINE, rules_of
 from tickwork.core.snapshot.invariants import violations
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state.events import Event
@@ -22,7 +23,7 @@ RULES = rules_of(UTC_ONLY)
 FILES = sorted(HERE.glob("golden-v*.journal"))
 CHANGED = """
 The rules decide something else than the golden journal of version {version} says. If that is wanted, raise
-`machine.MACHINE` and run `python tools/golden.py`: the old journal stays and is folded from then on.
+`core.rules.MACHINE` and run `python tools/golden.py`: the old journal stays and is folded from then on.
 While version {version} is unreleased, `python tools/golden.py --again` is enough."""
 LAYOUT = (
     """

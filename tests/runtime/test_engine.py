@@ -76,7 +76,7 @@ async def test_a_defect_behind_a_commit_stops_the_partition_and_whoever_waits_is
         raise ZeroDivisionError
 
     monkeypatch.setattr(house.engine.context.live, "_on_durable", broken)
-    with pytest.raises(Unavailable, match="not known"):
+    with pytest.raises(Unavailable, match="is unknown"):
         async with asyncio.timeout(5):
             await house.submit("w")
     with pytest.raises(Unavailable, match="has stopped"):
@@ -403,7 +403,7 @@ async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_
     [first] = await hand.take()
     kept: list[InputBatch] = []
 
-    def keep(inputs, payloads):
+    def keep(inputs, payloads, **_):
         kept.append(InputBatch(inputs, asyncio.get_running_loop().create_future()))
         return kept[-1]
 
@@ -793,7 +793,7 @@ async def test_an_owner_that_was_replaced_stops_and_says_so(house):
     await other.open()
     await other.claim(0, owner="n2", settings=b"")
 
-    with pytest.raises(Unavailable, match="not known"):
+    with pytest.raises(Unavailable, match="is unknown"):
         await house.submit("w")
     with pytest.raises(Unavailable, match="stopped"):
         await house.submit("w")

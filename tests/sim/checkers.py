@@ -189,9 +189,12 @@ def lives_of(rows: Sequence[SealedRow]) -> Lives:
 def _live(lives: Lives, schedules: dict[int, tuple[str, str]], row: Row, event: Any) -> None:
     asked: Any = row.inputs[event.input] if getattr(event, "input", -1) >= 0 else None
     match event:
+        case ev.RunSubmitted():
+            request: Any = inp.request_in(asked, event.command)
+            lives.begin(event.run, request.tenant, request.run_id)
         case ev.SchedulePut():
             schedules[event.schedule] = (asked.tenant, asked.schedule)
-        case ev.RunSubmitted() | ev.RunRerun():
+        case ev.RunRerun():
             lives.begin(event.run, asked.tenant, asked.run_id)
         case ev.RunRestored():
             record = asked.records[event.record] if isinstance(asked, inp.Redrive) else asked.record
@@ -268,6 +271,38 @@ def only_the_current_attempt_counts(rows: Sequence[SealedRow]) -> Found:
     for seq, task, reported, current in lives_of(rows).stale:
         text = f"a report of attempt {reported} of task {task} counted while {current} was current"
         yield Violation("I5", f"seq {seq}: {text}")
+
+
+def commands_happen_once(partitions: Sequence[Sequence[SealedRow]], states: Sequence[State]) -> Found:
+    """Each run that the task of an accepted result asked for has begun once, in whichever partition; no other has."""
+    expected: dict[tuple[str, str], str] = {}  # tenant and key, or id -> which task asked for it
+    begun: dict[tuple[str, str], int] = {}
+    for rows in partitions:
+        for row in _rows(rows):
+            for event in row.events:
+                position: int = getattr(event, "input", -1)
+                asked: Any = row.inputs[position] if position >= 0 else None
+                if isinstance(event, ev.TaskSucceeded) and isinstance(asked, inp.Succeeded):
+                    for command in asked.commands:
+                        if isinstance(command.request, inp.Submit):
+                            expected[_name_of(command.request)] = f"task {asked.task}, at seq {row.seq}"
+                elif isinstance(event, ev.RunSubmitted) and isinstance(asked, inp.Succeeded | inp.Delivered):
+                    request: Any = inp.request_in(asked, event.command)
+                    begun[_name_of(request)] = begun.get(_name_of(request), 0) + 1
+    for name in sorted({*expected, *begun}):
+        if begun.get(name, 0) != (name in expected):
+            asker = expected.get(name, "no result that was accepted")
+            yield Violation("COMMANDS", f"{'/'.join(name)}, asked for by {asker}, began {begun.get(name, 0)} times")
+    for state in states:
+        if state.outbox:
+            yield Violation(
+                "COMMANDS", f"partition {state.settings.partition} still has commands for {[*state.outbox]}"
+            )
+
+
+def _name_of(request: inp.Submit) -> tuple[str, str]:
+    key = request.terms.key if request.terms is not None else ""
+    return request.tenant, key or request.run_id
 
 
 def every_start_is_an_attempt(ledger: EffectLedger) -> Found:

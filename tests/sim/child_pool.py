@@ -37,11 +37,14 @@ from tickwork.protocol.worker_messages import (
     AttemptJob,
     Catalog,
     Checkpointed,
+    Continued,
     Failed,
     HandedBack,
     NodeSpec,
     Report,
+    StepsRecorded,
     Succeeded,
+    Suspended,
 )
 
 SWEEP_S = 0.1
@@ -173,7 +176,7 @@ class SharedChild(ChildProcess):
         for one in self._threads:
             if one is not None and one[0] == key and self.executor.looks(key):
                 one[2].cancel()
-                self.ends(key, Failed(*key, "Cancelled", "this attempt was called off"))
+                self.ends(key, Failed(*key, "Cancelled", "this attempt was cancelled"))
 
     def ask_to_end(self, *, grace_ns: int) -> None:
         """A process with threads has no handler for the signal."""
@@ -335,7 +338,7 @@ class SharedExecutor(SimExecutor):
 
     # ---- what the pool says
 
-    def ended(self, report: Succeeded | Failed | HandedBack) -> None:
+    def ended(self, report: Succeeded | Failed | HandedBack | Suspended | Continued) -> None:
         key = (report.task, report.attempt)
         died = isinstance(report, Failed) and report.error == "ProcessDied"
         cut = died or (isinstance(report, HandedBack) and (report.begun or key in self.running()))
@@ -354,16 +357,16 @@ class SharedExecutor(SimExecutor):
         for report in reports:
             self.ended(report)
 
-    def told(self, report: Report) -> None:
+    def in_progress(self, report: Report) -> None:
         super()._report(report)
 
-    def saving(self, saved: Checkpointed) -> None:
+    def saving(self, saved: Checkpointed | StepsRecorded) -> None:
         super()._report(saved)
 
     def spilled(self, spilled: SpilledResult) -> None:
         raise AssertionError(f"no value of a simulated attempt is a file: {spilled}")
 
-    def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None: ...
+    def printed(self, key: Key, stream: str, text: str, at_ms: int, number: int = -1) -> None: ...
 
     def folder(self, key: Key) -> None: ...
 

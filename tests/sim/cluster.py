@@ -29,12 +29,12 @@ from sim.store import SimStore, StoreTroubles
 from tickwork.cluster.ownership import TTL_MS
 from tickwork.cluster.placement import home_of
 from tickwork.core.base.errors import TickworkError
+from tickwork.core.base.names import TENANT
 from tickwork.core.machine import Machine
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Settings, State
 from tickwork.journal.record import SealedRow
 from tickwork.ports.store import Route
-from tickwork.runtime.context import TENANT
 from tickwork.runtime.partition.logical_clock import STEP_MS
 from tickwork.stores.leases.memory import MemoryLeases
 from tickwork.stores.memory.artifacts import MemoryArtifacts
@@ -315,7 +315,7 @@ class Cluster:
 
     def _at_rest(self, state: State) -> bool:
         """Nothing is left to do but what waits for a person, an event, or for longer than this run goes on."""
-        if any(task.phase in BUSY for task in state.tasks.values()):
+        if state.outbox or any(task.phase in BUSY for task in state.tasks.values()):
             return False
         due = Machine(state).next_tick()
         return due is None or state.settings.clock.ms_of(due) - state.now_ms > self.options.liveness_s * 1000
@@ -354,6 +354,7 @@ class Cluster:
             found += checkers.nothing_is_lost(of_one, rows, self._home(rows), workers=workers)
             found += checkers.only_the_current_attempt_counts(rows)
             found += checkers.one_result(rows, self.ledger)
+        found += checkers.commands_happen_once([*kept.values()], [alive.state for alive in self.alive()])
         found += self._known_somewhere()
         for alive in self.alive():
             found += checkers.folds_to(alive.settings, kept.get(alive.partition, ())[: alive.seq], alive.state)

@@ -83,6 +83,7 @@ class Handler:
     body: Callable[..., Any] | None = None
     fails: float = 0.0  # share of attempts that end in an error
     saves: int = 0  # checkpoints on the way; each is waited for, and a later attempt goes on behind the last one
+    commands: Callable[[AttemptJob], bytes] | None = None  # what its code asks of the engine
 
 
 def key_of(work: AttemptJob, spec: NodeSpec) -> str:
@@ -217,7 +218,8 @@ class SimExecutor:
             return self._broke(work, begun_ms, type(error).__name__, str(error))
         at = self.world.note(self.host.name, "effect", f"{key_of(work, spec)}, attempt {work.attempt}")
         self.ledger.write(Write(key_of(work, spec), work.task, work.attempt, self.host.name, True, at))
-        return Succeeded(work.task, work.attempt, packed, begun_ms, self.host.clock.wall_ms())
+        commands = handler.commands(work) if handler.commands is not None else None
+        return Succeeded(work.task, work.attempt, packed, begun_ms, self.host.clock.wall_ms(), commands)
 
     def _broke(self, work: AttemptJob, begun_ms: int, error: str, message: str) -> Failed:
         ended_ms = self.host.clock.wall_ms()

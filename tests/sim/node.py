@@ -41,6 +41,7 @@ AGAIN_S = 1.0
 # What faults may bring about. Anything else is a defect.
 EXPECTED_ALARMS = frozenset(
     {
+        "commands_wait",
         "late",
         "worker_lost",
         "store_unavailable",
@@ -92,7 +93,7 @@ class Node:
             await self._for_a_while()
             self._app = None
             closing.set()
-            node.release_workers()
+            node.workers.release()
             await node.stop()
             await ways.close()
             self._node = None
@@ -209,7 +210,7 @@ class Node:
     def connection_closed(self, peer: str) -> None:
         self._http.closed(peer)
         if self._node is not None:
-            self._node.connection_closed(peer.replace("#", ":"))
+            self._node.workers.connection_closed(peer.replace("#", ":"))
 
     async def fetch(self, digest: str) -> bytes:
         data = await self._serving().artifacts.get(digest)

@@ -15,7 +15,9 @@ from tickwork.cluster.node_credentials import HEADER
 from tickwork.cluster.request_forwarder import SAFE, ForwardedResponse, Header, no_answer
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.leases import HeldLease, Member
+from tickwork.protocol import partition_messages
 from tickwork.protocol.http_models import Publication, Publications
+from tickwork.protocol.partition_messages import CommandBatch, CommandOutcome
 from tickwork.protocol.worker_messages import Call, Heartbeats, Reply, encoder, reply_decoder
 from tickwork.stores.leases.memory import MemoryLeases
 
@@ -78,6 +80,14 @@ class SimPeers:
         answer = await self._ask(address, Request("POST", path), PATIENCE_S)
         _must_do(answer)
         return list(msgspec.json.decode(answer.body, type=Publications).publications)
+
+    async def deliver(self, address: str, partition: int, batch: CommandBatch) -> list[CommandOutcome]:
+        request = Request(
+            "POST", f"/v1/cluster/commands?partition={partition}", partition_messages.encode(batch), MSGPACK
+        )
+        answer = await self._ask(address, request, PATIENCE_S)
+        _must_do(answer)
+        return partition_messages.outcomes_decoder.decode(answer.body)
 
     async def close(self) -> None: ...
 

@@ -3,7 +3,7 @@
 import pytest
 
 from campaign import seeds
-from sim import scenario
+from sim import scenario, workload
 from sim.checkers import lives_of
 from sim.cluster import Options
 from sim.report import Violated
@@ -47,6 +47,14 @@ def test_nothing_is_violated_where_a_tenant_is_spread_beside_publications(seed):
 @pytest.mark.parametrize("seed", seeds(940_000, few=6, many=200))
 def test_every_worker_serves_every_partition_again_after_nodes_hung(seed):
     check(seed, nodes="3", partitions="4", workers="3", faults="hangs=60,node_crashes=20,drop=0.01")
+
+
+@pytest.mark.parametrize("seed", seeds(950_003, few=4, many=200))
+def test_what_tasks_ask_of_other_partitions_happens_once(seed, monkeypatch):
+    monkeypatch.setattr(workload, "DRAWN", ["starting", "starting", "starting", "single", "paid"])
+    check(
+        seed, nodes="3", partitions="4", workers="2", tasks="40", faults="spreads=50,node_crashes=60,drop=0.02,hangs=20"
+    )
 
 
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)

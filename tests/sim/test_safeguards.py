@@ -13,7 +13,7 @@ from sim import checkers, scenario
 from sim import links as net
 from sim.__main__ import _options
 from tickwork.api import forwarding as ways
-from tickwork.cluster import node, worker_gateway
+from tickwork.cluster import home_definitions, worker_gateway
 from tickwork.cluster import owner_session as line
 from tickwork.core import machine
 from tickwork.core.decide import worker_reports as reports
@@ -162,13 +162,13 @@ def publications_beside_spreads(patch):
         if said is not None:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
         body = await ways._body(receive, whole)
-        return await self._all(place, route, scope, body, self.node.partitions_of("default"))
+        return await self._all(place, route, scope, body, self.node.routes.partitions_of("default"))
 
     async def complete(self, engine, tenant):
         return False
 
     patch.setattr(ways.ClusterRouter, "_in_order", in_order)
-    patch.setattr(node.Node, "complete", complete)
+    patch.setattr(home_definitions.HomeDefinitions, "copy_to", complete)
     patch.setattr(asyncio, "Lock", Open)
 
 
@@ -278,7 +278,7 @@ def first_caught(faults):
         (reports_of_any_attempt, ZOMBIES, {"I5"}),
         (stores_that_are_not_compared, STRAYS, {"FOREIGN"}),
         (answers_before_the_commit, LATE, {"I25", "ANSWER"}),
-        (work_before_the_commit, LOST, {"I29"}),
+        (work_before_the_commit, LOST, {"I29", "I5"}),
         (workers_without_a_start, POISON, {"I5"}),
         (changes_beside_the_events, CRASHES, {"I7"}),
         (publications_beside_spreads, SPREADS, {"ANSWER"}),

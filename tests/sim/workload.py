@@ -12,6 +12,9 @@ from sim.asgi import HttpClient
 from sim.cluster import ClientSeat
 from sim.executor import Handler
 from sim.report import Violation
+from tickwork.protocol.http_models import Signal, Submission
+from tickwork.protocol.task_commands import GiveEvent, StartRun, encode_commands
+from tickwork.protocol.worker_messages import AttemptJob
 from tickwork.testing.seeded_random import Chance
 
 TENANT = "default"
@@ -68,10 +71,22 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     _workflow("cached", _task("look", "large", cache={"ttl_ms": 3_600_000}, handler_version="1"),
               _task("use", "size", needs=["look"], args={"value": _from("nodes.look")})),
     _workflow("saving", _task("long", "saver")),
+    _workflow("starting", _task("begin", "starter")),
     _workflow("approved", _task("build"), {"kind": "approval", "id": "release", "needs": ["build"]},
               _task("ship", needs=["release"])),
     _workflow("paid", {"kind": "event", "id": "payment", "event": "paid", "key": "inputs.order"},
               _task("send", needs=["payment"]), inputs={"order": {"type": "string"}}),
+    _workflow("raced", _task("quickly"), {"kind": "wait", "id": "slowly", "duration_ms": 150_000},
+              {"kind": "first", "id": "winner", "of": ["quickly", "slowly"], "needs": ["quickly", "slowly"]},
+              _task("early", needs=["quickly", "slowly"], trigger="any_succeeded"), _task("end", needs=["winner"])),
+    _workflow("sized", _task("source", "numbers", args={"count": _from("inputs.count")}),
+              {"kind": "map", "id": "each", "needs": ["source"], "over": "nodes.source",
+               "max_parallel_from": "inputs.most",
+               "body": {"kind": "task", "handler": "flaky", "args": {"value": _from("item")}, "retry": _RETRY,
+                        "timeout": _TIMEOUT, "queue_from": "inputs.queue"}},
+              _task("sum", "sum", needs=["each"], args={"values": _from("nodes.each")}),
+              inputs={"count": {"type": "integer"}, "most": {"type": "integer"}, "queue": {"type": "string"}},
+              output="nodes.sum"),
     _workflow("looped", {"kind": "repeat", "id": "again", "until": "last >= 3", "max_iterations": 9,
                          "body": {"kind": "task", "handler": "add", "retry": _RETRY, "timeout": _TIMEOUT,
                                   "args": {"value": _from("iteration")}}}),
@@ -80,6 +95,15 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
 
 def _poison() -> None:
     raise ValueError("this input kills every handler")
+
+
+def _started(work: AttemptJob) -> bytes:
+    """Two runs, one under a key, which lives at home; and an event that nobody waits for."""
+    return encode_commands([
+        StartRun(Submission(workflow="single", key=f"after {work.run_id}")),
+        StartRun(Submission(workflow="echo", inputs={"text": LARGE})),
+        GiveEvent(Signal(event="paid", key="of nobody")),
+    ])  # fmt: skip
 
 
 class ForeignResult(Exception):
@@ -101,6 +125,7 @@ HANDLERS: dict[str, Handler | Callable[..., Any]] = {
     "sum": Handler(ms=(1, 100), body=lambda values: sum(values)),
     "poison": Handler(ms=(1, 50), body=_poison),
     "echo": Handler(ms=(1, 100), body=lambda text: text),
+    "starter": Handler(ms=(1, 300), fails=0.1, commands=_started),
     "saver": Handler(ms=(200, 4_000), saves=4),
     "foreign": Handler(ms=(1_000, 15_000), body=_foreign),
 }
@@ -118,12 +143,15 @@ KINDS: dict[str, tuple[int, Callable[[int], dict[str, Any]], Callable[[int], Any
     "days": (1, lambda _: {}, lambda _: None),
     "parent": (2, lambda n: {"text": f"{n}" + LARGE * (n % 2)}, lambda n: f"{n}" + LARGE * (n % 2)),
     "cached": (3, lambda _: {}, lambda _: len(LARGE)),
+    "starting": (0, lambda _: {}, lambda _: None),  # drawn where a test says so
     "saving": (2, lambda _: {}, lambda _: None),
     "approved": (2, lambda _: {}, lambda _: None),
     "paid": (2, lambda n: {"order": f"order-{n}"}, lambda _: None),
+    "raced": (2, lambda _: {}, lambda _: None),
+    "sized": (2, lambda n: {"count": n % 8, "most": 1 + n % 3, "queue": "default"}, lambda n: sum(range(n % 8))),
     "looped": (2, lambda _: {}, lambda _: 3),
 }
-_DRAWN = [name for name, (weight, _, _) in KINDS.items() for _ in range(weight)]
+DRAWN = [name for name, (weight, _, _) in KINDS.items() for _ in range(weight)]
 
 
 class Client:
@@ -202,7 +230,7 @@ class Client:
         return HttpClient(self._seat.cluster.net, self._host, self._seat.nodes)
 
     async def _submit(self, number: int) -> None:
-        workflow = self._chance.pick(_DRAWN)
+        workflow = self._chance.pick(DRAWN)
         body: dict[str, Any] = {"workflow": workflow, "inputs": KINDS[workflow][1](number)}
         name = f"{self._host.name}-{number:04}"
         body["id" if self._chance.happens(0.3) else "key"] = name

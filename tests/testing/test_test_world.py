@@ -366,12 +366,12 @@ def test_wrong_inputs_are_refused_where_they_are_given(world):
 @pytest.mark.parametrize(
     ("deed", "words"),
     [
-        (lambda world: world.replace(len, 1), "len is no task"),
-        (lambda world: world.run(len), "len is no workflow"),
-        (lambda world: world.run(fetch), "fetch is no workflow"),
+        (lambda world: world.replace(len, 1), "len is not a task"),
+        (lambda world: world.run(len), "len is not a workflow"),
+        (lambda world: world.run(fetch), "fetch is not a workflow"),
         (lambda world: world.fail(fetch, times=0), "give 1 or more"),
-        (lambda world: world.advance_to("soon"), "'soon' is no time"),
-        (lambda world: world.advance_to("2025-12-31"), "time does not go back"),
+        (lambda world: world.advance_to("soon"), "'soon' is not a time"),
+        (lambda world: world.advance_to("2025-12-31"), "time cannot go back"),
         (lambda world: (world.replace("release", True), world.run(release, version="1")), "of kind approval"),
         (lambda world: (world.run(release, version="1"), world.replace("release", True)), "of kind approval"),
     ],
@@ -387,7 +387,7 @@ def test_a_stand_in_with_other_parameters_is_told_so_once(world):
     run = world.run(report, day="today")
 
     assert run.tasks["fetch"].attempts == 1, "trying again would not help"
-    assert "takes (first, second), and it is given day" in run.error
+    assert "takes (first, second), but is called with day" in run.error
 
 
 def test_a_node_that_is_none_is_answered_with_those_that_are(world):

@@ -155,7 +155,7 @@ def test_spinning_without_waiting_is_an_error(loop, monkeypatch):
         while loop.time() < 1:
             await asyncio.sleep(0)
 
-    with pytest.raises(SimulationError, match="spins"):
+    with pytest.raises(SimulationError, match="loops without waiting"):
         loop.run_until_complete(spin())
 
 

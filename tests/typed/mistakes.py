@@ -41,6 +41,6 @@ print(tw.taks)  # type: ignore[attr-defined]
 def client(server: tw.Client, run: tw.Handle[int]) -> None:
     result: str = server.result(run)  # type: ignore[assignment]
     other: tw.Handle[str] = server.submit(total)  # type: ignore[arg-type]
-    server.submit(size)  # type: ignore[arg-type]
+    server.submit(len)  # type: ignore[arg-type]
     server.cancel(3)  # type: ignore[arg-type]
     print(result, other)

@@ -178,3 +178,26 @@ def testing(world: World) -> None:
     run = world.run(total, paths=["a"])
     run.assert_completed(output=1)
     assert_type(world.advance(days=14), None)
+
+
+async def charge(card: str) -> int:
+    return len(card)
+
+
+@tw.durable
+async def order(ctx: tw.Durable, number: str) -> int:
+    paid: int = await ctx.step(charge, number, retries=2, timeout="5s")
+    size: int = await ctx.step("size", len, number)
+    await ctx.sleep("3d")
+    both: tuple[int, str] = await ctx.gather(ctx.step(charge, "1"), ctx.step(str, 3))
+    winner: tw.First[Any] = await ctx.first(paid=ctx.event("paid"), late=ctx.sleep(5))
+    decision: tw.Decision = await ctx.approval("release", timeout="1d")
+    called: int = await ctx.call(order, number)
+    async with ctx.undo() as undo:
+        undo(charge, number)
+    return paid + size + both[0] + winner.index + called if decision else 0
+
+
+def submitted(server: tw.Client) -> int:
+    handle: tw.Handle[int] = server.submit(order, number="1")
+    return server.result(handle)

@@ -374,7 +374,7 @@ async def test_a_worker_says_once_that_its_server_is_missing_and_once_that_it_is
     running.cancel()
     await asyncio.wait([running])
 
-    assert [text.partition(";")[0] for text in said] == ["the server is away", "the server answers again"]
+    assert [text.partition(";")[0] for text in said] == ["the server is away", "the server responds again"]
 
 
 async def test_a_worker_that_is_refused_was_never_served():

@@ -1,5 +1,7 @@
 """A reply that comes late, after the worker has said what it holds, brings nothing that is over by now."""
 
+from typing import Any
+
 from tickwork.protocol.worker_messages import AttemptJob, Call, Reply
 from tickwork.worker.agent import Agent
 from worker.scripted_server import TASK, Ids, LoopClock
@@ -18,7 +20,7 @@ class Taking:
 
 
 async def test_work_in_an_older_reply_is_left_to_the_server_to_offer_again():
-    taking = Taking()
+    taking: Any = Taking()
     agent = Agent(None, [taking], clock=LoopClock(), ids=Ids(), name="w1")
     agent._by_kind = {"task": taking}
     work = AttemptJob(1, 1, TASK.id, "default", "run", b"\x80")

@@ -75,7 +75,7 @@ async def test_while_the_server_is_away_the_spool_is_bounded_and_the_oldest_line
     assert taker.texts(2, 1) == ["of a quiet one"]
     (told, *texts) = taker.texts(1, 1)
     assert [int(text.split()[0]) for text in texts] == list(range(count - len(texts), count))
-    assert told == f"[{count - len(texts)} lines dropped: the server did not take them in time]"
+    assert told == f"[{count - len(texts)} lines dropped: the server did not accept them in time]"
     numbers = [(chunk, first) for task, _, chunk, first, _ in taker.chunks if task == 1]
     assert numbers == sorted(numbers) and numbers[0] == (0, 0)
     await logs.close()
@@ -106,4 +106,59 @@ async def test_a_chunk_that_the_server_does_not_want_is_let_go():
     await logs.flush()
 
     assert logs.refused == 1
+    await logs.close()
+
+
+async def test_a_piece_of_a_stream_leaves_at_once_and_the_next_ones_together():
+    taker = Taker()
+    logs = LogShipper(taker.send)
+    began = asyncio.get_running_loop().time()
+    logs.add(1, 1, "piece", "a", 5, number=0)
+    await asyncio.sleep(0.02)
+    assert taker.texts(1, 1) == ["a"], "nothing was sent lately, so nothing is waited for"
+    for number in range(1, 10):
+        logs.add(1, 1, "piece", f"b{number}", 5, number=number)
+    async with asyncio.timeout(5):
+        while len(taker.chunks) < 2:
+            await asyncio.sleep(0.005)
+
+    assert asyncio.get_running_loop().time() - began >= 0.045
+    assert taker.texts(1, 1) == ["a", *(f"b{number}" for number in range(1, 10))]
+    assert [json.loads(line)["number"] for line in taker.chunks[1][4].splitlines()] == list(range(1, 10))
+    await logs.close()
+
+
+async def test_pieces_leave_when_there_are_four_kilobytes_of_them():
+    taker = Taker()
+    logs = LogShipper(taker.send)
+    logs.add(1, 1, "piece", "a", 5, number=0)
+    await asyncio.sleep(0.02)
+    for number in range(1, 10):
+        logs.add(1, 1, "piece", "x" * 1_000, 5, number=number)
+    await asyncio.sleep(0.005)
+
+    assert len(taker.chunks) >= 2 and len(taker.chunks[1][4]) < 6_000
+    await logs.close()
+
+
+async def test_an_attempt_does_not_wait_for_the_chunks_of_others_and_keeps_its_own_order():
+    taker = Taker()
+    logs = LogShipper(taker.send)
+    taker.open.clear()
+    under_way: list[tuple] = []
+
+    async def send(chunk, send=taker.send):
+        under_way.append((chunk.task, chunk.chunk))
+        await send(chunk)
+
+    logs._send = send
+    for task in (1, 2, 3):
+        for number in range(2):
+            logs.add(task, 1, "piece", "x" * 5_000, 5, number=number)
+    await asyncio.sleep(0.02)
+    assert under_way == [(1, 0), (2, 0), (3, 0)]
+    taker.open.set()
+    await logs.flush()
+
+    assert under_way[3:] == [(1, 1), (2, 1), (3, 1)]
     await logs.close()

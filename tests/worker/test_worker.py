@@ -175,7 +175,7 @@ def test_a_worker_whose_books_are_wrong_ends_like_a_killed_one():
     ended = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=30, check=False)
 
     assert ended.returncode == DEFECT
-    assert "a defect of its own" in ended.stderr and "ZeroDivisionError" in ended.stderr
+    assert "an internal error" in ended.stderr and "ZeroDivisionError" in ended.stderr
 
 
 async def test_a_connection_that_breaks_does_not_end_a_worker():

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import starlette.routing
 from starlette.applications import Starlette
@@ -44,10 +44,12 @@ from tickwork.cluster.node import Node
 from tickwork.core.base.shortened import shortened
 from tickwork.ports.ids import Ids
 from tickwork.protocol.http_models import STORE_HEADER
-from tickwork.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from tickwork.runtime.engine import Engine
 
 
-async def _describe(request: Request) -> Response:  # noqa: ARG001 - it is the same for all
+async def _describe(request: Request) -> Response:  # noqa: ARG001 - the document is the same for every request
     return Response(200, _openapi())
 
 
@@ -91,7 +93,7 @@ TABLE: tuple[Route, ...] = (
 
 @cache
 def _openapi() -> bytes:
-    """Made when it is first asked for: a server starts without it."""
+    """Build the document at the first request for it, so that a server starts without it."""
     return json_encoder.encode(document(TABLE))
 
 
@@ -101,14 +103,14 @@ class PathHandler:
     def __init__(
         self,
         routes: Sequence[Route],
-        engine: Engine | None,
+        engine: "Engine | None",
         ids: Ids,
         shutdown: ShutdownSignal,
         router: ClusterRouter | None = None,
         *,
         store: Callable[[], str],
     ) -> None:
-        """In a cluster, `ways` finds the engine of each request. `store` gives the identity of the store, once open."""
+        """In a cluster, `router` finds the engine of each request. `store` returns the store's identity, once open."""
         self._routes = {route.method: route for route in routes}
         if "GET" in self._routes:
             self._routes["HEAD"] = self._routes["GET"]
@@ -126,22 +128,22 @@ class PathHandler:
             return
         try:
             await answer.send(send, body=scope["method"] != "HEAD")
-        # The status is out already. Without an end the server cuts the connection, and so the reader knows.
-        except (ConnectionError, TimeoutError) as error:  # the owner died, or hangs: nothing is wrong here
-            log.warning("an answer to %s broke off: %s", scope["path"], str(error) or "its owner says nothing more")
+        # The status was sent already. The server cuts the connection, so the reader sees that the body is incomplete.
+        except (ConnectionError, TimeoutError) as error:  # the owner died or hangs: not an error of this node
+            log.warning("a response to %s broke off: %s", scope["path"], str(error) or "its owner stopped responding")
         except Exception as error:
-            log.error("an answer to %s broke off", scope["path"], exc_info=error)
+            log.error("a response to %s broke off", scope["path"], exc_info=error)
 
     async def answer(
         self, scope: Scope, receive: Receive, whole: bytes | None = None
     ) -> Response | StreamingResponse | None:
-        """`whole` is the body, where it is known already. None: nobody is there any more."""
+        """Handle a request. `whole` is the body if it was read already. Return None if the client has hung up."""
         route = self._routes.get(scope["method"])
         if route is None:
-            detail = f"this path answers to {self._allow.decode()}"
+            detail = f"this path supports {self._allow.decode()}"
             return problem(405, "method_not_allowed", detail, (b"allow", self._allow))
         if route.internal and self._ways is None:
-            return not_a_node(f"{route.path} is for nodes of a cluster, and this server is alone")
+            return not_a_node(f"{route.path} is for nodes of a cluster, and this server is not part of one")
         if self._about_runs and (refused := self._other_store(scope)) is not None:
             return refused
         if self._ways is not None:
@@ -149,19 +151,19 @@ class PathHandler:
         return await self.local(route, scope, receive, whole, self._engine)
 
     def _other_store(self, scope: Scope) -> Response | None:
-        """Refuse a request about a run of another store before anything of it is done."""
+        """Refuse a request about a run of another store before any of it is executed."""
         here = self._store().encode()
         for name, value in scope["headers"]:
             if name == STORE_HEADER.encode() and here and value != here:
                 detail = (
                     f"the request is about a run of store {shortened(value.decode('latin-1'), 128)}, and this server "
-                    f"has store {here.decode()}: look for the run in the store that took it"
+                    f"has store {here.decode()}: look for the run in the store that accepted it"
                 )
                 return problem(409, "other_store", detail)
         return None
 
     async def local(
-        self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine | None
+        self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: "Engine | None"
     ) -> Response | StreamingResponse | None:
         try:
             request = Request(scope, receive, route, engine, self._closing, whole)
@@ -186,7 +188,7 @@ class PathHandler:
 
 _WORKERS, _EXCHANGE = "/v1/workers/", "/exchange"
 _PLACE = "tickwork.place"
-_DEFAULTS = frozenset(name for name, _ in DEFAULTS)  # headers that an answer may have otherwise
+_DEFAULTS = frozenset(name for name, _ in DEFAULTS)  # a response may override these headers
 
 
 class FastRouter:
@@ -199,8 +201,8 @@ class FastRouter:
         self._places = {path: index for path, index in places.items() if "{" not in path}
         self._exchange = places[_WORKERS + "{worker}" + _EXCHANGE]
         self._guard = Authenticator(_to_place, **guard)
-        self._more: list[tuple[bytes, bytes]] = []  # what uvicorn adds
-        self._every = _lines(guarded([]))  # in each answer, with that
+        self._more: list[tuple[bytes, bytes]] = []  # headers that uvicorn adds
+        self._every = _lines(guarded([]))  # in each response, with those
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handler = self._handler_of(scope) if scope["type"] == "http" else None
@@ -215,7 +217,7 @@ class FastRouter:
         return handler is not None
 
     def knows(self, scope: Scope) -> bool:
-        """Whether a request with this head may come in, now and again; nobody looks at it a second time."""
+        """Return whether a request with this head passes the guard, now and when the head is repeated."""
         if scope.get(_PLACE) is None or self._guard.refusal(scope) is not None:
             return False
         scope[KNOWN] = (scope["headers"], dict(scope["headers"]))
@@ -231,15 +233,15 @@ class FastRouter:
         return answer
 
     def refusal(self, scope: Scope) -> Response | None:
-        """Why the guard lets it pass no further."""
+        """Return why the guard refuses the request."""
         return self._guard.refusal(scope)
 
     def is_open(self, scope: Scope) -> bool:
-        """Whether it is for everybody."""
+        """Return whether the route needs no token."""
         return self._guard.is_open(scope)
 
     def head_of(self, answer: Response, more: list[tuple[bytes, bytes]]) -> bytes:
-        """The headers as they travel, with those that every answer carries."""
+        """Return the encoded headers, with those that every response carries."""
         if not _DEFAULTS.isdisjoint([name for name, _ in answer.headers]):
             return _lines((*more, *guarded(answer.headers)))
         if more != self._more:
@@ -274,7 +276,7 @@ async def _to_place(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def make_app(
-    engine: Engine | Node,
+    engine: "Engine | Node",
     *,
     token: str | None = None,
     hosts: Iterable[str] = (),

@@ -18,24 +18,25 @@ from tickwork.api.http.errors import OUTCOME_UNKNOWN, problem, retry_after
 from tickwork.api.http.request import NODE, PARTITION, ClientDisconnected, Request, ShutdownSignal
 from tickwork.api.http.response import JSON, Response, StreamingResponse, as_json, json_encoder
 from tickwork.api.http.route import Route
-from tickwork.cluster.node import Node
 from tickwork.cluster.node_credentials import CODE
+from tickwork.cluster.placement import partition_of_number
 from tickwork.cluster.request_forwarder import Header, HttpForwarder, RequestForwarder
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
+from tickwork.core.base.names import TENANT
 from tickwork.core.base.shortened import shortened
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT
-from tickwork.runtime.engine import Engine
 
 if TYPE_CHECKING:
     from tickwork.api.http.route import LocalHandler
+    from tickwork.cluster.node import Node
+    from tickwork.runtime.engine import Engine
 
 NOT_A_NODE = b'"%b"' % CODE.encode()
-EVERY = b"all"  # of a request that the owner of the home brings to all partitions of the tenant
+EVERY = b"all"  # marks a request that the home's owner sends to all partitions of the tenant
 BODY_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 200
 _PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition", b"allow"))
-# Of one connection, and so not passed on.
+# Hop-by-hop headers, not forwarded.
 _HOP = frozenset(
     (b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"content-length", NODE, PARTITION)
 )
@@ -46,22 +47,22 @@ _FETCH = b"sec-fetch-"
 
 
 class ClusterRouter:
-    def __init__(self, node: Node, shutdown: ShutdownSignal, carrier: RequestForwarder | None = None) -> None:
+    def __init__(self, node: "Node", shutdown: ShutdownSignal, carrier: RequestForwarder | None = None) -> None:
         self.node = node
         self._closing = shutdown
         self._carrier: RequestForwarder = carrier or HttpForwarder()
-        self.authorization = ""  # of this node's own requests to others
+        self.authorization = ""  # for this node's own requests to other nodes
 
     async def answer(
         self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None
     ) -> Response | StreamingResponse | None:
         if route.internal and not await self._from_node(scope):
-            return not_a_node(f"{route.path} is for nodes of the cluster alone")
+            return not_a_node(f"{route.path} is for nodes of the cluster only")
         if route.routed_to == "here":
             return await handler.local(route, scope, receive, whole, None)
         target = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if target is not None and not await self._from_node(scope):
-            return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
+            return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster only; leave it out")
         if route.routed_to == "all" and self.node.partitions > 1:
             return await self._in_order(handler, route, scope, receive, whole)
         if target is not None:
@@ -71,8 +72,8 @@ class ClusterRouter:
         if route.routed_to == "run":
             return await self._run(handler, route, scope, await _body(receive, whole))
         if route.routed_to == "any":
-            # A run that waits in a partition that was added a moment ago hears it, too.
-            await self.node.refresh_routes()
+            # Runs in a partition that was just added must receive it, too.
+            await self.node.routes.refresh()
             return await self._any(handler, route, scope, await _body(receive, whole), self._partitions(route, scope))
         if route.routed_to == "runs":
             return await self._runs(handler, route, scope, await _body(receive, whole))
@@ -95,38 +96,37 @@ class ClusterRouter:
                 if not _unknown_run(answer):
                     return answer
                 tried[partition] = None
-            await self.node.refresh_routes()
+            await self.node.routes.refresh()
         return answer
 
     async def _from_node(self, scope: Scope) -> bool:
         proof = next((value for name, value in scope["headers"] if name == NODE), b"")
-        return await self.node.is_node(proof.decode("latin-1"))
+        return await self.node.authentication.is_node(proof.decode("latin-1"))
 
     def _identity(self) -> list[Header]:
-        """By which another node knows this one and lets it in."""
-        assert self.node.credentials is not None, "the node is started"
-        identity = [(NODE, self.node.credentials.sent.encode())]
+        """Return the headers that authenticate this node at another node."""
+        identity = [(NODE, self.node.authentication.credentials.sent.encode())]
         if self.authorization:
             identity.append((b"authorization", self.authorization.encode()))
         return identity
 
     def _partitions(self, route: Route, scope: Scope) -> tuple[int, ...]:
-        """Where to ask, the likeliest first."""
+        """Return the partitions that may have the run, the likeliest first."""
         node = self.node
-        every = node.partitions_of(TENANT)
+        every = node.routes.partitions_of(TENANT)
         match route.routed_to:
             case "home":
                 return every[:1]
             case "task":
                 text = scope["path_params"]["task"]
                 known = text.isascii() and text.isdigit() and len(text) <= 18
-                return (node.partition_of_number(int(text)),) if known else every[:1]
+                return (partition_of_number(int(text), node.partitions),) if known else every[:1]
             case "partition":
                 text = scope["path_params"]["partition"]
                 known = text.isascii() and text.isdigit() and len(text) < 6 and int(text) < node.partitions
                 return (int(text),) if known else every[:1]
             case "run" if len(every) > 1:
-                first = node.partition_of_run(TENANT, scope["path_params"]["run"])
+                first = node.routes.partition_of_run(TENANT, scope["path_params"]["run"])
                 return tuple(dict.fromkeys((first, *every)))
         return every
 
@@ -139,16 +139,26 @@ class ClusterRouter:
         return await self._local(handler, route, scope, receive, whole, engine)
 
     async def _local(
-        self, handler: "LocalHandler", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
+        self,
+        handler: "LocalHandler",
+        route: Route,
+        scope: Scope,
+        receive: Receive,
+        whole: bytes | None,
+        engine: "Engine",
     ) -> Response | StreamingResponse | None:
-        """A run that was accepted and cannot begin is known by its id, too."""
+        """Include runs that were accepted and cannot start yet."""
         answer = await handler.local(route, scope, receive, whole, engine)
-        if (held := self.node.held.get(engine.context.number)) and route.routed_to == "run" and _unknown_run(answer):
+        if (
+            (held := self.node.inbox.held.get(engine.context.number))
+            and route.routed_to == "run"
+            and _unknown_run(answer)
+        ):
             kept = held.get(scope["path_params"]["run"])
             if kept is not None:
                 where = f"{kept.refusal.path}: " if kept.refusal.path else ""
-                detail = f"it was accepted and waits in the inbox, because it is refused: {where}{kept.refusal.detail}"
-                return problem(409, "held_in_inbox", f"{detail}; mend that, or remove it from the inbox")
+                detail = f"it waits in the inbox, because its partition refuses it: {where}{kept.refusal.detail}"
+                return problem(409, "held_in_inbox", f"{detail}; correct the cause, or remove it from the inbox")
         return answer
 
     # ---- at one owner
@@ -163,12 +173,12 @@ class ClusterRouter:
 
     async def _to_owner(self, partition: int, target: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
         try:
-            return await self._forward(await self.node.address_of(partition), target, scope, body)
+            return await self._forward(await self.node.owners.address_of(partition), target, scope, body)
         except OutcomeUnknown as error:
-            await self.node.refresh()
+            await self.node.owners.refresh()
             return problem(OUTCOME_UNKNOWN, error.code, str(error))
         except Unavailable as error:
-            await self.node.refresh()
+            await self.node.owners.refresh()
             return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
 
     async def _forward(self, address: str, named: bytes, scope: Scope, body: bytes) -> Response | StreamingResponse:
@@ -177,9 +187,11 @@ class ClusterRouter:
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         target = f"{path}?{query}" if query else path
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]  # what it sends beside its head stays here
+        method = (
+            "GET" if scope["method"] == "HEAD" else scope["method"]
+        )  # HEAD must compute the same headers; the body is dropped here
         carried = await self._carrier.carry(method, address, target, headers, body)
-        if carried.status == 403 and NOT_A_NODE in carried.body:  # it has not heard of this node yet
+        if carried.status == 403 and NOT_A_NODE in carried.body:  # the owner does not know this node yet
             raise Unavailable(f"the owner at {address} does not know this node yet", retry_after_ms=RETRY_MS)
         kind = next((value.decode("latin-1") for name, value in carried.headers if name == b"content-type"), JSON)
         passed = [(name, value) for name, value in carried.headers if name in _PASSED]
@@ -199,7 +211,7 @@ class ClusterRouter:
             return frozenset(await engine.queries.known(ids))
         try:
             body = await self.ask(partition, "POST", f"/v1/partitions/{partition}/known", {"ids": list(ids)})
-        except OutcomeUnknown as error:  # a question: it has changed nothing
+        except OutcomeUnknown as error:  # a read, so nothing has changed
             raise Unavailable(str(error), retry_after_ms=RETRY_MS) from error
         except Refused as refused:
             if refused.code != "unknown_path":
@@ -208,17 +220,17 @@ class ClusterRouter:
         return frozenset(msgspec.json.decode(body, type=wire.Ids).ids)
 
     async def _is_known(self, partition: int, run_id: str) -> bool:
-        """Of an owner that is older than the question about many."""
+        """Query one id at a time: an owner of an older version has no route for several."""
         try:
             await self.ask(partition, "GET", f"/v1/runs/{quote(run_id, safe='')}")
-        except Refused:  # nobody knows it, or it is none
+        except Refused:  # unknown, or not a valid id
             return False
         return True
 
     async def ask(self, partition: int, method: str, path: str, value: object = None) -> bytes:
         """Send a request of this node to the owner of a remote partition. Raises `Refused` where the owner refuses."""
         headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode()), *self._identity()]
-        address = await self.node.address_of(partition)
+        address = await self.node.owners.address_of(partition)
         body = b"" if value is None else json_encoder.encode(value)
         carried = await self._carrier.carry(method, address, path, headers, body)
         if carried.status >= 400:
@@ -239,7 +251,7 @@ class ClusterRouter:
     async def collect(
         self, handler: "LocalHandler", request: Request, partitions: Sequence[int]
     ) -> list[bytes] | Response | StreamingResponse | None:
-        """Return the answers of all owners, in this order, or the first answer that is not a success."""
+        """Return the responses of all owners, in this order, or the first response that is not a success."""
         answers = await asyncio.gather(
             *(self.at(partition, handler, request.route, request.scope, b"") for partition in partitions)
         )
@@ -254,21 +266,21 @@ class ClusterRouter:
         target = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if target is not None and target != EVERY:
             return await self._here_or_nowhere(handler, route, scope, receive, whole, target)
-        body, home = await _body(receive, whole), self.node.home(TENANT)
+        body, home = await _body(receive, whole), self.node.routes.home(TENANT)
         if self.node.owned(home) is None:
             if target == EVERY:
                 return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
             return await self._to_owner(home, EVERY, scope, body)
         scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != PARTITION]}
         async with self.node.order:
-            await self.node.refresh_routes()
-            partitions = self.node.partitions_of(TENANT)
+            await self.node.routes.refresh()
+            partitions = self.node.routes.partitions_of(TENANT)
             answer = await self._all(handler, route, scope, body, partitions)
             while answer is not None and answer.status < 400:
-                # Home may have had another owner meanwhile, who spread the tenant. It has read what was published by
-                # then, or the route is read here with what it added: one of the two comes after the other.
-                await self.node.refresh_routes()
-                before, partitions = partitions, self.node.partitions_of(TENANT)
+                # Meanwhile the home may have had another owner that spread the tenant. Either it read this publication,
+                # or the route read here contains the partitions that it added: one of the two happened later.
+                await self.node.routes.refresh()
+                before, partitions = partitions, self.node.routes.partitions_of(TENANT)
                 if len(partitions) <= len(before):
                     break
                 if route.split_body is not None:
@@ -276,14 +288,14 @@ class ClusterRouter:
                     continue
                 for partition in partitions[len(before) :]:
                     added = await self.at(partition, handler, route, scope, body)
-                    if added is None or (added.status >= 400 and added.status != 409):  # 409: it is so already
+                    if added is None or (added.status >= 400 and added.status != 409):  # 409: already done
                         return added
         return answer
 
     async def _all(
         self, handler: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
     ) -> Response | StreamingResponse | None:
-        """Home last, with the answer: whoever repeats it after a failure changes nothing twice."""
+        """Send to all partitions, home last, and return its response. A repeat changes nothing twice."""
         for number, partition in enumerate(partitions[1:], 1):
             part = route.split_body(body, number, len(partitions)) if route.split_body is not None else body
             answer = await self.at(partition, handler, route, scope, part)
@@ -295,13 +307,15 @@ class ClusterRouter:
     async def _any(
         self, handler: "LocalHandler", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
     ) -> Response | StreamingResponse | None:
-        """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
+        """Send to all partitions and return the response of one that knows the subject. Retry unreachable ones."""
         best: Response | StreamingResponse | None = None
         heard: list[wire.Heard] = []
         for partition in reversed(partitions):
             answer = await self.at(partition, handler, route, scope, body)
             if answer is not None and answer.status >= 500 and any(reply.waiting for reply in heard):
-                message = "some that wait were told, and one partition did not answer; look before you repeat it"
+                message = (
+                    "some runs received it, but one partition did not respond; read the state before you repeat it"
+                )
                 return problem(OUTCOME_UNKNOWN, OutcomeUnknown.code, message)
             if answer is None or answer.status in (503, OUTCOME_UNKNOWN):
                 return answer

@@ -1,4 +1,4 @@
-"""One connection: uvicorn's protocol, with limits on what stands before a body, and a short way for what comes often.
+"""One connection: uvicorn's protocol with limits on request heads, and a fast path for frequent requests.
 
 Small requests that the front answers by itself go the short way: the whole body is at hand when the handler is called,
 and the answer leaves in one write. Whoever asks again on a connection with the same head, but for the length of the
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import resource
 import sys
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -22,29 +22,32 @@ from tickwork.api.http.request import NODE
 from tickwork.api.http.response import Response
 from tickwork.cluster import multiplexed_connection as trunk
 from tickwork.cluster.node import Node
-from tickwork.runtime.engine import Engine
-from tickwork.runtime.workers.sessions import WorkerSessions
 
-# ---- Who is let in: as many connections as the process has descriptors for, and what ticks need is kept back.
+if TYPE_CHECKING:
+    from tickwork.cluster.worker_exchange import WorkerExchange
+    from tickwork.runtime.engine import Engine
+    from tickwork.runtime.workers.sessions import WorkerSessions
+
+# ---- Connection limit: the descriptors of the process, minus a reserve for the tick loop.
 
 
-DESCRIPTORS_KEPT = 64  # for the store, artifacts and pipes: what ticks need is there, however many call
+DESCRIPTORS_KEPT = 64  # reserved for the store, artifacts and pipes, however many clients connect
 CONNECTIONS_MIN = 8
 STRANGERS_PART = 4  # a quarter of all connections
 STRANGERS_MAX = 1_024
-SILENT_S = 1.0  # a stranger that has just come is about to send its request
-TOLD_S = 10.0  # how often a full server says so in its log
+SILENT_S = 1.0  # a new connection is about to send its request
+TOLD_S = 10.0  # how often a full server logs it
 log = logging.getLogger("tickwork.api")
 
 
 class LimitedConnection(Protocol):
-    """A connection."""
+    """A connection that can be limited."""
 
     def dismiss(self) -> None: ...
 
 
 def connections_max() -> int:
-    """As many as the system gives this process, but for those that it needs itself."""
+    """Return the connection limit: the descriptors of this process, minus its own needs."""
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files_max == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -52,20 +55,20 @@ def connections_max() -> int:
 
 
 class ConnectionLimit:
-    """Who is let in. One beyond the last is told so and sent away, and those inside go on."""
+    """Limits connections. Beyond the limit, a new one is refused, and existing ones continue."""
 
     def __init__(self) -> None:
         self._most = connections_max()
         self._strangers_max = max(CONNECTIONS_MIN, min(STRANGERS_MAX, self._most // STRANGERS_PART))
-        self._strangers: dict[LimitedConnection, tuple[str, float]] = {}  # their peers and since when, oldest first
+        self._strangers: dict[LimitedConnection, tuple[str, float]] = {}  # peer and start time of each, oldest first
         self._of_peer: dict[str, int] = {}
         self._told_s = float("-inf")
-        busy = problem(503, "too_many_connections", "the server has no room for another connection; try again")
+        busy = problem(503, "too_many_connections", "the server accepts no more connections now; try again")
         head = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\n"
         self._answer = STATUS_LINE[503] + head + b"content-length: %d\r\n\r\n" % len(busy.body) + busy.body
 
     def comes(self, connection: LimitedConnection, peer: str, *, now_s: float) -> None:
-        """A stranger; others may have to make room for it."""
+        """Add an unauthenticated connection; the oldest such connection may have to make room."""
         if len(self._strangers) >= self._strangers_max:
             self._dismiss_oldest("", now_s - SILENT_S)
         elif self._of_peer.get(peer, 0) >= self._strangers_max // 2:
@@ -74,7 +77,7 @@ class ConnectionLimit:
         self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
 
     def leaves(self, connection: LimitedConnection) -> None:
-        """It is let in, or gone: no stranger any more."""
+        """Remove a connection that was authenticated or closed."""
         peer, _ = self._strangers.pop(connection, ("", 0.0))
         if peer:
             left = self._of_peer[peer] - 1
@@ -88,7 +91,7 @@ class ConnectionLimit:
             return False
         if now_s - self._told_s > TOLD_S:
             self._told_s = now_s
-            log.warning("%d connections are open, others are refused; raise the limit of open files", self._most)
+            log.warning("%d connections are open, so new ones are refused; raise the limit of open files", self._most)
         if self._dismiss_oldest("", now_s):
             return False
         transport.write(self._answer)
@@ -108,9 +111,9 @@ class ConnectionLimit:
 
 HEADER_BYTES_MAX = 64 * 1024
 KEEP_ALIVE_S = 75
-HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
-STRANGER_S = 10  # the same for one on which nobody has been let in yet, also between requests
-SHORT_BYTES_MAX = 64 * 1024  # above that uvicorn stops reading until somebody asks for the body
+HEADERS_S = 30  # time limit for a complete request head
+STRANGER_S = 10  # the same for an unauthenticated connection, also between requests
+SHORT_BYTES_MAX = 64 * 1024  # above this size uvicorn stops reading until the body is requested
 KNOWN_MAX = 4  # heads that a connection remembers
 _TRUNK, _TRUNK_PATHS = trunk.PROTOCOL.encode(), (trunk.PATH.encode(), trunk.WORKER_PATH.encode())
 _TOO_LARGE = "The head of the request is too large."
@@ -118,14 +121,14 @@ _LENGTH, _END = b"\r\ncontent-length: ", b"\r\n\r\n"
 
 
 class _NoClient:
-    """Waits for nothing more."""
+    """A cycle that waits for nothing more."""
 
     def set(self) -> None:
         pass
 
 
 class FastRequest:
-    """A request that came whole under a known head; to uvicorn it looks like one of its own cycles."""
+    """A complete request with a known head; it looks like one of uvicorn's own cycles."""
 
     __slots__ = ("body", "disconnected", "keep_alive", "response_complete", "scope")
     message_event = _NoClient()
@@ -137,17 +140,17 @@ class FastRequest:
         self.disconnected = self.response_complete = False
 
 
-def protocol_of(engine: Engine | Node, front: FastRouter) -> type[asyncio.Protocol]:
-    """uvicorn makes one for each connection, and tells it nothing of ours."""
+def protocol_of(engine: "Engine | Node", front: FastRouter) -> type[asyncio.Protocol]:
+    """The protocol of one connection. uvicorn creates it, so our objects are class attributes."""
     node = engine if isinstance(engine, Node) else None
-    workers = engine if isinstance(engine, Node) else engine.workers
+    workers = engine.workers
     known = {"node": node, "workers": workers, "front": front, "door": ConnectionLimit()}
     return type("Connection", (ServerConnection,), known)
 
 
 class ServerConnection(HttpToolsProtocol):
-    node: ClassVar[Node | None]  # of a cluster
-    workers: ClassVar[Node | WorkerSessions]  # told of each connection that closed
+    node: ClassVar[Node | None]  # None: not a cluster
+    workers: "ClassVar[WorkerExchange | WorkerSessions]"  # informed of each closed connection
     front: ClassVar[FastRouter]
     door: ClassVar[ConnectionLimit]
 
@@ -158,9 +161,9 @@ class ServerConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._feeding = self._inside = False
         self._known: dict[bytes, Scope] = {}
-        self._begun: list[tuple[RequestResponseCycle, Any]] = []  # at most one, whose body is on its way
-        self._head_since = self.loop.time()  # 0: no head is on its way
-        self._stranger_since = self._head_since  # of its last request; 0: somebody has been let in
+        self._begun: list[tuple[RequestResponseCycle, Any]] = []  # at most one request whose body is incomplete
+        self._head_since = self.loop.time()  # 0: no incomplete head
+        self._stranger_since = self._head_since  # time of its last request; 0: authenticated
         self._looking = self.loop.call_later(min(HEADERS_S, STRANGER_S), self._look)
         if not self.door.turns_away(transport, inside=len(self.connections), now_s=self.loop.time()):
             self.door.comes(self, self.client[0] if self.client is not None else "", now_s=self.loop.time())
@@ -176,7 +179,7 @@ class ServerConnection(HttpToolsProtocol):
         return f"{self.client[0]}:{self.client[1]}" if self.client is not None else ""
 
     def _look(self) -> None:
-        """One timer for all heads of a connection: setting one for each would cost more than reading it."""
+        """Check the head's time limit. One timer per connection: one per head would cost more than reading it."""
         now_s = self.loop.time()
         passed = now_s - self._head_since if self._head_since else 0.0
         silent = now_s - self._stranger_since if self._stranger_since and not self._answering() else 0.0
@@ -189,11 +192,11 @@ class ServerConnection(HttpToolsProtocol):
             self._looking = self.loop.call_later(left, self._look)
 
     def dismiss(self) -> None:
-        """A stranger that makes room for another."""
+        """Close this unauthenticated connection to make room for another."""
         self.transport.close()
 
     def _let_in(self) -> None:
-        """Whether the first request that shows a token is this one; what needs none shows nothing."""
+        """Return whether this is the first request with a valid token; open routes prove nothing."""
         scope = cast("Scope", self.scope)
         if self.front.refusal(scope) is None and not self.front.is_open(scope):
             self._stranger_since = 0.0
@@ -220,24 +223,24 @@ class ServerConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_since = 0.0
         super().on_headers_complete()
-        if self._stranger_since and "path" in self.scope:  # an upgrade is looked at by itself
+        if self._stranger_since and "path" in self.scope:  # upgrades are checked separately
             self._let_in()
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > HEADER_BYTES_MAX:
-            raise ValueError(_TOO_LARGE)  # the parser hands it on as an error of its own
+            raise ValueError(_TOO_LARGE)  # the parser reports it as its own error
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words; the problem has its own
-        """What is not HTTP is refused like everything else; where its end would be nobody knows."""
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the problem document has its own text
+        """Refuse bytes that are not HTTP, and close, because the end of the request is unknown."""
         if self._head_bytes > HEADER_BYTES_MAX:
-            detail = f"the line and the headers of a request have at most {HEADER_BYTES_MAX} bytes; send less"
+            detail = f"request line and headers may have at most {HEADER_BYTES_MAX} bytes; send less"
             self._refuse(problem(431, "head_too_large", detail))
         else:
-            self._refuse(problem(400, "malformed_request", "this is not a request of HTTP/1.1"))
+            self._refuse(problem(400, "malformed_request", "this is not an HTTP/1.1 request"))
 
     def _refuse(self, refused: Response) -> None:
-        """Beside all routes, and the connection ends with it."""
+        """Respond outside all routes and close the connection."""
         head = self.front.head_of(refused, self.server_state.default_headers)
         self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"connection: close\r\n\r\n", refused.body)))
         self.transport.close()
@@ -252,7 +255,7 @@ class ServerConnection(HttpToolsProtocol):
         refused = self.front.refusal({**self.scope, "path": trunk.PATH})
         for_nodes = self.url == trunk.PATH.encode()
         if refused is None and for_nodes and not self._is_node():
-            refused = not_a_node("this connection is for nodes of the cluster alone")
+            refused = not_a_node("this connection is for nodes of the cluster only")
         if refused is not None:
             self._refuse(refused)
             return
@@ -260,18 +263,18 @@ class ServerConnection(HttpToolsProtocol):
         self.door.leaves(self)
         self.connections.discard(self)
         self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
-        end = self.node.new_trunk("" if for_nodes else self._peer() or "?")
+        end = self.node.workers.accept_connection("" if for_nodes else self._peer() or "?")
         end.connection_made(self.transport)
         self.transport.set_protocol(end)
 
     def _is_node(self) -> bool:
-        """One that is not known is looked for, and has proved itself when it tries again."""
+        """Look up an unknown node, so that its next try is recognized."""
         assert self.node is not None
         given = dict(self.headers).get(NODE, b"").decode("latin-1")
-        if self.node.knows_node(given):
+        if self.node.authentication.knows(given):
             return True
         if given:
-            looking = self.loop.create_task(self.node.refresh())
+            looking = self.loop.create_task(self.node.owners.refresh())
             self.tasks.add(looking)
             looking.add_done_callback(self.tasks.discard)
         return False
@@ -291,7 +294,7 @@ class ServerConnection(HttpToolsProtocol):
         self._feeding = True
         super().data_received(data)
         self._feeding = False
-        while self._begun:  # the rest of its body comes later, if it comes
+        while self._begun:  # the rest of its body may come later
             super()._start_asgi_task(*self._begun.pop())
         if mark > 0 and _body_after(data, mark + len(_LENGTH)) is not None:
             self._get_to_know(data[:mark])
@@ -300,7 +303,7 @@ class ServerConnection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _get_to_know(self, head: bytes) -> None:
-        """The head of the request that just came, up to the length of its body, which is the last thing in it."""
+        """Return the head of the current request up to the content length, its last header."""
         cycle = self.cycle
         if isinstance(cycle, RequestResponseCycle) and _is_short(cycle) and cycle.keep_alive and not self._inside:
             scope = cast("Scope", cycle.scope)
@@ -358,7 +361,7 @@ def _is_short(cycle: RequestResponseCycle) -> bool:
 
 
 def _body_after(data: bytes, start: int) -> bytes | None:
-    """What follows the length that begins there, where nothing else is in the head and the body is here, whole."""
+    """Return the body after the content length at `start`, if the head ends there and the body is complete."""
     end = data.find(_END, start, start + 8 + len(_END))
     length = data[start:end] if end > 0 else b""
     first = end + len(_END)

@@ -1,29 +1,32 @@
-"""What /metrics shows: read from the engine when it is asked for, in base units, with nothing per run."""
+"""The metrics of /metrics: collected from the engine at each request, in base units, with no label per run."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tickwork.cluster.node import Node
 from tickwork.core.state.schedule import Fate
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.engine import Engine
-from tickwork.runtime.maintenance.auditor import AuditProgress
 from tickwork.runtime.partition.commit_writer import COMMIT_SECONDS
 from tickwork.runtime.views.runs import depths
 from tickwork.runtime.workers.failure_detector import HeartbeatAges
+
+if TYPE_CHECKING:
+    from tickwork.cluster.node import Node
+    from tickwork.runtime.engine import Engine
+    from tickwork.runtime.maintenance.auditor import AuditProgress
 
 BEAT_QUANTILES = (0.5, 0.95, 1.0)
 
 
 def exposition(
-    readings: Sequence[tuple[Engine, wire.Status]], node: Node | None = None, horizon_ms: int | None = None
+    readings: "Sequence[tuple[Engine, wire.Status]]", node: "Node | None" = None, horizon_ms: int | None = None
 ) -> bytes:
-    """Of a cluster's node: of each partition that it owns, told apart by a label."""
+    """Collect the metrics of all partitions of a node, with the partition as a label."""
     registry = CollectorRegistry()
     registry.register(_Cluster(readings, node, horizon_ms) if node is not None else _Reading(*readings[0]))
     return generate_latest(registry)
@@ -31,7 +34,7 @@ def exposition(
 
 class _Cluster(Collector):
     def __init__(
-        self, readings: Sequence[tuple[Engine, wire.Status]], node: Node, horizon_ms: int | None = None
+        self, readings: "Sequence[tuple[Engine, wire.Status]]", node: "Node", horizon_ms: int | None = None
     ) -> None:
         self._readings = readings
         self._node = node
@@ -41,8 +44,10 @@ class _Cluster(Collector):
         node = self._node
         yield GaugeMetricFamily("tickwork_partitions_owned", "Partitions of this node.", value=len(node.engines))
         yield GaugeMetricFamily("tickwork_nodes", "Nodes that live.", value=len(node.ownership.members))
-        yield GaugeMetricFamily("tickwork_guests", "Workers that speak to this node.", value=len(node.gateway.workers))
-        yield from _beats(node.gateway.heartbeat_ages())
+        yield GaugeMetricFamily(
+            "tickwork_guests", "Workers that speak to this node.", value=len(node.workers.gateway.workers)
+        )
+        yield from _beats(node.workers.gateway.heartbeat_ages())
         yield _labelled(
             CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
             node.alarms.counts,
@@ -66,8 +71,8 @@ class _Cluster(Collector):
 
 
 class _Reading(Collector):
-    def __init__(self, engine: Engine, status: wire.Status, *, alone: bool = True) -> None:
-        """In a cluster, not `alone`: workers are heard by nodes."""
+    def __init__(self, engine: "Engine", status: wire.Status, *, alone: bool = True) -> None:
+        """Collect the metrics of one partition. In a cluster (not `alone`), nodes report the workers."""
         self._engine = engine
         self._status = status
         self._alone = alone
@@ -124,8 +129,8 @@ class _Reading(Collector):
         yield from audits([auditor.view() for auditor in self._engine.maintenance.auditors])
 
 
-def audits(views: Sequence[AuditProgress]) -> Iterator[Metric]:
-    """How far behind the auditors are that run here."""
+def audits(views: "Sequence[AuditProgress]") -> Iterator[Metric]:
+    """Collect the lag of the auditors in this process."""
     if not views:
         return
     lag = GaugeMetricFamily("tickwork_audit_lag_rows", "Rows that the auditor has not compared.", labels=["partition"])
@@ -155,8 +160,8 @@ def _counted(
     return family
 
 
-def _work(engine: Engine) -> Iterator[Metric]:
-    """How tasks fare: how long they wait, how deep they stand, how often they are tried, and what was promised."""
+def _work(engine: "Engine") -> Iterator[Metric]:
+    """Collect task metrics: waiting times, queue depths, attempts, and service levels."""
     live, figures, state = engine.context.partition, engine.context.metrics, engine.context.state
     assert live is not None
     waits = HistogramMetricFamily(

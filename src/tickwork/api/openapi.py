@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the route table and the models; so it says what the server does."""
+"""The OpenAPI 3.1 document, built from the route table and the models, so that it matches the server."""
 
 import re
 from collections.abc import Iterable
@@ -38,32 +38,32 @@ HEADERS: dict[str, dict[str, Any]] = {
 }
 REFUSALS = {
     400: "The request is malformed.",
-    401: "A token is needed, or this is not it.",
-    403: "Not from here, or not by you.",
-    404: "There is no such thing.",
-    406: "The value has no such form.",
-    408: "The body did not come in time.",
-    409: "It is in a state that does not allow this.",
+    401: "The token is missing or wrong.",
+    403: "The origin or the caller is not allowed.",
+    404: "It does not exist.",
+    406: "The value cannot be represented in this media type.",
+    408: "The body did not arrive in time.",
+    409: "Its state does not allow this.",
     413: "The body is too large.",
-    415: "The body is not of a kind that is read here.",
-    422: "The request is understood and wrong: `code`, `path` and `detail` say what to change.",
-    429: "There is too much already; try again after `Retry-After`.",
-    431: "The line and the headers of the request are too large.",
-    500: "The server failed; its log has more under `request_id`.",
-    503: "Not now; try again after `Retry-After`.",
-    504: "It is not known whether this was done (`outcome_unknown`): look, or repeat it under the same key.",
+    415: "The content type of the body is not supported.",
+    422: "The request is invalid: `code`, `path` and `detail` say what to change.",
+    429: "Too many requests; try again after `Retry-After`.",
+    431: "The request line and headers are too large.",
+    500: "Internal error; the server log has details under `request_id`.",
+    503: "Temporarily unavailable; try again after `Retry-After`.",
+    504: "The outcome is unknown (`outcome_unknown`): read the state, or repeat the request with the same key.",
     507: "The store has no space left; try again after `Retry-After`.",
 }
 HEADERS_OF_REFUSALS = {
-    401: {"WWW-Authenticate": "`Bearer`: how to send the token."},
+    401: {"WWW-Authenticate": "`Bearer`: the authentication scheme."},
     429: {"Retry-After": "Seconds to wait."},
-    500: {"X-Request-Id": "The same as `request_id`."},
+    500: {"X-Request-Id": "Equal to `request_id`."},
     503: {"Retry-After": "Seconds to wait."},
     507: {"Retry-After": "Seconds to wait."},
 }
 OF_EVERY_ROUTE = (400, 401, 403, 422, 431, 500, 503)
 WITH_BODY = (408, 413, 415, 507)
-CHANGING = (504,)  # of what changes something
+CHANGING = (504,)  # for requests that change something
 
 
 def document(table: Iterable[Route]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def document(table: Iterable[Route]) -> dict[str, Any]:
         "info": {
             "title": "tickwork",
             "version": VERSION,
-            "description": "A deterministic scheduler. Commands are answered when they are durable.",
+            "description": "A deterministic scheduler. A command returns when it is durable.",
         },
         "paths": paths,
         "components": {
@@ -117,7 +117,7 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     parameters += [_query_parameter(param) for param in route.query]
     parameters += [_header(name, summary) for name, summary in route.headers]
     if route.method not in ("GET", "HEAD"):
-        parameters.append(_header("X-Tickwork-By", "Who asks, as the journal remembers it; `api` without it."))
+        parameters.append(_header("X-Tickwork-By", "Author of the request, recorded in the journal; default: `api`."))
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -160,7 +160,7 @@ def _header(name: str, summary: str) -> dict[str, Any]:
 def _body(body: BodySpec, schema_of: dict[str, Any]) -> dict[str, Any]:
     return {
         "required": not body.optional,
-        "description": body.summary or "What is asked.",
+        "description": body.summary or "The request.",
         "content": {kind: _content(body.model, kind, schema_of) for kind in body.kinds},
     }
 
@@ -177,7 +177,7 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         *OF_EVERY_ROUTE,
         *(WITH_BODY if route.body is not None else ()),
         *(CHANGING if route.method != "GET" else ()),
-        *((404,) if "{" in route.path else ()),  # what does not fit in a path leads nowhere
+        *((404,) if "{" in route.path else ()),  # a value that does not fit a path matches no route
         *route.refusals,
     )
     for status in sorted(dict.fromkeys(refusals)):
@@ -194,7 +194,7 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
 
 
 def _response(response: ResponseSpec, schema_of: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": response.summary or "The answer."}
+    answer: dict[str, Any] = {"description": response.summary or "The response."}
     if response.kinds:
         answer["content"] = {kind: _content(response.model, kind, schema_of) for kind in response.kinds}
     if response.headers:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
@@ -20,8 +21,10 @@ from tickwork.api.http_protocol import KEEP_ALIVE_S, protocol_of
 from tickwork.cluster.node import Node
 from tickwork.core.base.errors import TickworkError
 from tickwork.protocol.http_models import STORE_HEADER
-from tickwork.runtime.engine import Engine
 from tickwork.system.local_token import CHARACTERS_MIN, is_loopback
+
+if TYPE_CHECKING:
+    from tickwork.runtime.engine import Engine
 
 GRACE_S = 5
 BACKLOG = 2_048
@@ -29,30 +32,30 @@ PORT = 8440
 
 
 class CannotServe(TickworkError):
-    """The address cannot be used: a setting must change."""
+    """The address cannot be used; a setting must change."""
 
     code = "cannot_serve"
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """An answer that broke off is in our own log, with its path and the reason."""
+    """Hide uvicorn's message about a broken response: our own log has it, with its path and the reason."""
     return record.msg != "ASGI callable returned without completing response."
 
 
 class HttpServer:
-    """`start` returns when the port listens, `stop` when every request was answered or cut off."""
+    """The HTTP server. `start` returns when the port listens, `stop` when every request was answered or cut off."""
 
     def __init__(
         self,
         app: Starlette,
-        engine: Engine | Node,
+        engine: "Engine | Node",
         *,
         host: str = "127.0.0.1",
         port: int = PORT,
         listener: socket.socket | None = None,
         inner: socket.socket | None = None,
     ) -> None:
-        """`listener` is a socket that listens already; `inner` is a second one, for the other nodes."""
+        """`listener` is a socket that already listens; `inner` is a second one, for other nodes."""
         self._listener = listener
         self._app = app
         self._engine = engine
@@ -62,7 +65,7 @@ class HttpServer:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.address = ""
-        self.bound = ("", 0)  # the same without names
+        self.bound = ("", 0)  # the numeric address
 
     async def start(self) -> None:
         check_exposure(self._host, token=self._app.state.token)
@@ -97,7 +100,7 @@ class HttpServer:
             self._serving.result()
 
     def link(self) -> str:
-        """The page for one browser, once; just its address where everybody is let in."""
+        """Return a single-use link to the page, or its plain address if the server needs no token."""
         sessions: BrowserSessions | None = self._app.state.sessions
         return self.address if sessions is None else sessions.link(self.address)
 
@@ -106,10 +109,7 @@ class HttpServer:
             return
         shutdown: ShutdownSignal = self._app.state.closing
         shutdown.set()
-        if isinstance(self._engine, Node):
-            self._engine.release_workers()
-        else:
-            self._engine.workers.release()
+        self._engine.workers.release()
         self._server.should_exit = True
         await self._serving
         if self._app.state.ways is not None:
@@ -120,8 +120,8 @@ class HttpServer:
             await asyncio.shield(self._serving)
 
 
-async def serve(app: Starlette, engine: Engine, host: str, port: int) -> None:
-    """Until cancelled; then it ends as `HttpServer.stop` does."""
+async def serve(app: Starlette, engine: "Engine", host: str, port: int) -> None:
+    """Serve until cancelled; then stop as `HttpServer.stop` does."""
     server = HttpServer(app, engine, host=host, port=port)
     await server.start()
     try:
@@ -131,7 +131,7 @@ async def serve(app: Starlette, engine: Engine, host: str, port: int) -> None:
 
 
 def check_exposure(host: str, *, token: str | None) -> None:
-    """Whoever reaches the port may run code on the workers."""
+    """Refuse to listen beyond loopback without a token: a client that reaches the port can run code on workers."""
     if token is None and not is_loopback(host):
         raise CannotServe(
             f"{host} can be reached from other machines, so a token is needed: set TICKWORK_TOKEN, or bind to 127.0.0.1"
@@ -139,13 +139,13 @@ def check_exposure(host: str, *, token: str | None) -> None:
     if token is not None and len(token.strip()) < CHARACTERS_MIN:
         size = f"has {len(token.strip())} characters" if token.strip() else "is empty"
         raise CannotServe(
-            f"the token {size}, and can be guessed: set TICKWORK_TOKEN to at least {CHARACTERS_MIN} random ones,"
+            f"the token {size} and can be guessed: set TICKWORK_TOKEN to at least {CHARACTERS_MIN} random ones,"
             " as `openssl rand -hex 32` prints them"
         )
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """`shared`: other processes of this server listen on it too."""
+    """Return a listening socket. `shared`: other processes of this server listen on it, too."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -168,13 +168,13 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 def _why_not(host: str, port: int, error: Exception) -> str:
     if isinstance(error, PermissionError):
-        return f"port {port} may not be used by this user; choose one above 1023"
+        return f"this user may not use port {port}; choose one above 1023"
     reason = getattr(error, "strerror", None) or str(error)
-    return f"cannot listen on {host}:{port}: {reason}; stop whoever has the port, or choose another one"
+    return f"cannot listen on {host}:{port}: {reason}; stop the program that uses the port, or choose another one"
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals belong to whoever started the process."""
+        """Install no signal handlers: they belong to the program that started the process."""
         yield

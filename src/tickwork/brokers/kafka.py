@@ -15,12 +15,11 @@ import msgspec
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.broker import (
-    DELIVERIES_MAX,
-    REDELIVER_MS,
+    DEFAULTS,
+    BrokerOptions,
     DeadLetter,
     Delivery,
     Envelope,
-    EnvelopeCodec,
     QueueDepth,
     UnreadableMessage,
     band,
@@ -64,20 +63,12 @@ class _TopicPartitions:
 
 
 class KafkaBroker:
-    def __init__(
-        self,
-        url: str,
-        *,
-        seal: EnvelopeCodec | None = None,
-        redeliver_ms: int = REDELIVER_MS,
-        deliveries_max: int = DELIVERIES_MAX,
-    ) -> None:
+    def __init__(self, url: str, options: BrokerOptions = DEFAULTS) -> None:
         """`kafka://host:9092,host2:9092/NAME`; NAME begins the names of topics and of the group."""
         parts = urlsplit(url)
         self._servers = parts.netloc.split(",")
         self._name = token(parts.path.strip("/") or "tickwork")
-        self._seal = seal or EnvelopeCodec()
-        self._redeliver_s, self._deliveries_max = redeliver_ms / 1000, deliveries_max
+        self._options = options
         self._opening = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
         self._consumer: AIOKafkaConsumer | None = None
@@ -153,7 +144,7 @@ class KafkaBroker:
         topic = self._topic(token(envelope.queue), labels_token(envelope.labels), level)
         self._topics[topic] = level
         headers = [(name, value.encode()) for name, value in headers_of(envelope).items()]
-        sent: Awaitable[Any] = await producer.send(topic, self._seal.wrap(envelope), headers=headers)
+        sent: Awaitable[Any] = await producer.send(topic, self._options.codec.wrap(envelope), headers=headers)
         return sent
 
     def _topic(self, queue: str, labels: str, level: int) -> str:
@@ -224,11 +215,13 @@ class KafkaBroker:
         ]
         deliveries: list[Delivery] = []
         for _, offset, partition, message in sorted(ready, key=lambda entry: entry[:3])[:limit]:
-            message.times, message.due = message.times + 1, now + self._redeliver_s
+            message.times, message.due = message.times + 1, now + self._options.redeliver_s
             try:
-                if message.times > self._deliveries_max:
+                if message.times > self._options.deliveries_max:
                     raise UnreadableMessage(too_often(message.times - 1))
-                deliveries.append(Delivery(self._seal.unwrap(message.data), (partition, offset), message.times))
+                deliveries.append(
+                    Delivery(self._options.codec.unwrap(message.data), (partition, offset), message.times)
+                )
             except UnreadableMessage as error:
                 await self._bury(partition, offset, message.data, str(error))
         return deliveries

@@ -13,12 +13,11 @@ import msgspec
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.broker import (
-    DELIVERIES_MAX,
-    REDELIVER_MS,
+    DEFAULTS,
+    BrokerOptions,
     DeadLetter,
     Delivery,
     Envelope,
-    EnvelopeCodec,
     Labels,
     QueueDepth,
     UnreadableMessage,
@@ -121,18 +120,9 @@ def broker_named(name: str) -> MemoryBrokerState:
 
 
 class MemoryBroker:
-    def __init__(
-        self,
-        broker: MemoryBrokerState,
-        *,
-        seal: EnvelopeCodec | None = None,
-        redeliver_ms: int = REDELIVER_MS,
-        deliveries_max: int = DELIVERIES_MAX,
-    ) -> None:
-        self._deliveries_max = deliveries_max
+    def __init__(self, broker: MemoryBrokerState, options: BrokerOptions = DEFAULTS) -> None:
         self._broker = broker
-        self._seal = seal or EnvelopeCodec()
-        self._redeliver_s = redeliver_ms / 1000
+        self._options = options
 
     async def open(self) -> None:
         pass
@@ -142,12 +132,12 @@ class MemoryBroker:
 
     def _check(self) -> None:
         if not self._broker.up:
-            raise Unavailable("the broker is away", retry_after_ms=1_000)
+            raise Unavailable("the broker is unreachable", retry_after_ms=1_000)
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
         self._check()
         for envelope in envelopes:
-            self._broker.put((envelope.queue, envelope.labels), envelope.priority, self._seal.wrap(envelope))
+            self._broker.put((envelope.queue, envelope.labels), envelope.priority, self._options.codec.wrap(envelope))
 
     async def receive(
         self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
@@ -168,13 +158,13 @@ class MemoryBroker:
     def _take(self, addresses: list[tuple[str, Labels]], limit: int, now: float) -> list[Delivery]:
         deliveries: list[Delivery] = []
         while len(deliveries) < limit:
-            message = self._broker.take(addresses, now, redeliver_s=self._redeliver_s)
+            message = self._broker.take(addresses, now, redeliver_s=self._options.redeliver_s)
             if message is None:
                 break
             try:
-                if message.times > self._deliveries_max:
+                if message.times > self._options.deliveries_max:
                     raise UnreadableMessage(too_often(message.times - 1))
-                deliveries.append(Delivery(self._seal.unwrap(message.data), message.number, message.times))
+                deliveries.append(Delivery(self._options.codec.unwrap(message.data), message.number, message.times))
             except UnreadableMessage as error:
                 self._broker.bury(message.data, str(error))
                 self._broker.drop(message.number)

@@ -17,12 +17,11 @@ import msgspec
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.ports.broker import (
-    DELIVERIES_MAX,
-    REDELIVER_MS,
+    DEFAULTS,
+    BrokerOptions,
     DeadLetter,
     Delivery,
     Envelope,
-    EnvelopeCodec,
     QueueDepth,
     UnreadableMessage,
     band,
@@ -72,23 +71,14 @@ class _ReceivedMessage(msgspec.Struct, eq=False):
 
 
 class NatsBroker:
-    def __init__(
-        self,
-        url: str,
-        *,
-        seal: EnvelopeCodec | None = None,
-        redeliver_ms: int = REDELIVER_MS,
-        deliveries_max: int = DELIVERIES_MAX,
-    ) -> None:
+    def __init__(self, url: str, options: BrokerOptions = DEFAULTS) -> None:
         """`nats://host:4222/NAME?replicas=3`; NAME begins the names of streams and subjects."""
-        self._deliveries_max = deliveries_max
         parts = urlsplit(url)
         self._servers = [f"{parts.scheme}://{host}" for host in parts.netloc.split(",")]
         self._name = token(parts.path.strip("/") or "tickwork")
         self._replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
         self._work, self._dead = f"{self._name}-work", f"{self._name}-dead"
-        self._seal = seal or EnvelopeCodec()
-        self._redeliver_s = redeliver_ms / 1000
+        self._options = options
         self._client: Client | None = None
         self._opening = asyncio.Lock()
         self._consumers: dict[str, QueueAddress] = {}
@@ -166,7 +156,7 @@ class NatsBroker:
     def _connected(self) -> "Client":
         """Between two steps of one call another may have found the stream gone, and dropped the connection for all."""
         if self._client is None:
-            raise Unavailable("NATS is connected to anew; ask again", retry_after_ms=100)
+            raise Unavailable("reconnecting to NATS; try again", retry_after_ms=100)
         return self._client
 
     async def _drop(self) -> None:
@@ -219,7 +209,7 @@ class NatsBroker:
     def _message(self, envelope: Envelope) -> "_Message":
         tokens = (token(envelope.tenant), token(envelope.queue), labels_token(envelope.labels))
         subject = ".".join((self._name, "work", *tokens, str(band(envelope.priority))))
-        return subject, self._seal.wrap(envelope), headers_of(envelope) | {"Nats-Msg-Id": envelope.key}
+        return subject, self._options.codec.wrap(envelope), headers_of(envelope) | {"Nats-Msg-Id": envelope.key}
 
     async def _ask(self, messages: "Sequence[_Message]") -> "list[Msg]":
         """Send all messages at once and return the answer to each."""
@@ -273,7 +263,7 @@ class NatsBroker:
             config = ConsumerConfig(
                 durable_name=name,
                 ack_policy=AckPolicy.EXPLICIT,
-                ack_wait=self._redeliver_s,
+                ack_wait=self._options.redeliver_s,
                 filter_subject=f"{self._name}.work.*.{queue}.{some}.{level}",
                 inactive_threshold=IDLE_DAYS * 86_400,
                 max_ack_pending=100_000,
@@ -317,7 +307,7 @@ class NatsBroker:
         client = self._connected()
         name = next((name for name, known in self._consumers.items() if known == address), "")
         if not name:  # somebody deleted it since it was made: the next call makes it anew
-            raise Unavailable("NATS lost where messages are fetched from; ask again", retry_after_ms=100)
+            raise Unavailable("NATS lost the consumer; try again", retry_after_ms=100)
         loop = asyncio.get_running_loop()
         self._numbers += 1
         reply = f"{self._inbox}.{self._numbers}"
@@ -375,10 +365,10 @@ class NatsBroker:
         deliveries: list[Delivery] = []
         for message in arrived:
             try:
-                if message.times > self._deliveries_max:
+                if message.times > self._options.deliveries_max:
                     raise UnreadableMessage(too_often(message.times - 1))
                 deliveries.append(
-                    Delivery(self._seal.unwrap(message.data), (message.reply, message.data), message.times)
+                    Delivery(self._options.codec.unwrap(message.data), (message.reply, message.data), message.times)
                 )
             except UnreadableMessage as error:
                 await self._bury(message.reply, message.data, str(error))

@@ -13,12 +13,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.broker import (
-    DELIVERIES_MAX,
-    REDELIVER_MS,
+    DEFAULTS,
+    BrokerOptions,
     DeadLetter,
     Delivery,
     Envelope,
-    EnvelopeCodec,
     QueueDepth,
     UnreadableMessage,
     label_sets,
@@ -95,21 +94,13 @@ DEAD = "select reason, data from {schema}.lane_dead order by id desc limit $1"
 
 
 class PostgresBroker:
-    def __init__(
-        self,
-        url: str,
-        *,
-        seal: EnvelopeCodec | None = None,
-        redeliver_ms: int = REDELIVER_MS,
-        deliveries_max: int = DELIVERIES_MAX,
-    ) -> None:
+    def __init__(self, url: str, options: BrokerOptions = DEFAULTS) -> None:
         """`postgresql://…?lane_schema=NAME`; everything else is as PostgreSQL has it."""
         parts = urlsplit(url)
         given = dict(parse_qsl(parts.query))
         self._schema = "tickwork_" + token(given.pop("lane_schema", "lanes")).lower().replace("-", "_2d")
         self._dsn = urlunsplit(parts._replace(query=urlencode(given)))
-        self._seal = seal or EnvelopeCodec()
-        self._redeliver_ms, self._deliveries_max = redeliver_ms, deliveries_max
+        self._options = options
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
@@ -173,7 +164,7 @@ class PostgresBroker:
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
         rows = [
-            (envelope.queue, labels_token(envelope.labels), envelope.priority, self._seal.wrap(envelope))
+            (envelope.queue, labels_token(envelope.labels), envelope.priority, self._options.codec.wrap(envelope))
             for envelope in envelopes
         ]
         if not rows:
@@ -192,7 +183,7 @@ class PostgresBroker:
         ends, pause_s = loop.time() + wait_ms / 1000, POLL_S
         while True:
             async with self._connection() as connection:
-                rows = await connection.fetch(self._sql(CLAIM), list(queues), sets, limit, self._redeliver_ms)
+                rows = await connection.fetch(self._sql(CLAIM), list(queues), sets, limit, self._options.redeliver_ms)
                 if rows and (deliveries := await self._deliveries(connection, rows)):
                     return deliveries
             left = ends - loop.time()
@@ -205,9 +196,9 @@ class PostgresBroker:
         deliveries: list[Delivery] = []
         for number, _, times, data in sorted(rows, key=lambda row: (-row[1], row[0])):
             try:
-                if times > self._deliveries_max:
+                if times > self._options.deliveries_max:
                     raise UnreadableMessage(too_often(times - 1))
-                deliveries.append(Delivery(self._seal.unwrap(data), number, times))
+                deliveries.append(Delivery(self._options.codec.unwrap(data), number, times))
             except UnreadableMessage as error:
                 await connection.execute(self._sql(BURY), number, str(error))
         return deliveries

@@ -15,12 +15,11 @@ import msgspec
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.broker import (
-    DELIVERIES_MAX,
-    REDELIVER_MS,
+    DEFAULTS,
+    BrokerOptions,
     DeadLetter,
     Delivery,
     Envelope,
-    EnvelopeCodec,
     QueueDepth,
     UnreadableMessage,
     band,
@@ -53,21 +52,13 @@ class _UnackedMessage(msgspec.Struct, eq=False):
 
 
 class RabbitBroker:
-    def __init__(
-        self,
-        url: str,
-        *,
-        seal: EnvelopeCodec | None = None,
-        redeliver_ms: int = REDELIVER_MS,
-        deliveries_max: int = DELIVERIES_MAX,
-    ) -> None:
+    def __init__(self, url: str, options: BrokerOptions = DEFAULTS) -> None:
         """`amqp://user:password@host:5672/vhost?lane=NAME`; NAME begins the names of exchange and queues."""
         parts = urlsplit(url)
         given = dict(parse_qsl(parts.query))
         self._name = token(given.pop("lane", "tickwork"))
         self._url = urlunsplit(parts._replace(query=urlencode(given)))
-        self._seal = seal or EnvelopeCodec()
-        self._redeliver_s, self._deliveries_max = redeliver_ms / 1000, deliveries_max
+        self._options = options
         self._connection: AbstractConnection | None = None
         self._opening = asyncio.Lock()
         self._out: AbstractChannel
@@ -166,7 +157,7 @@ class RabbitBroker:
         from aio_pika import DeliveryMode, Message
 
         message = Message(
-            self._seal.wrap(envelope),
+            self._options.codec.wrap(envelope),
             headers=dict(headers_of(envelope)),
             message_id=envelope.key,
             delivery_mode=DeliveryMode.PERSISTENT,
@@ -198,7 +189,8 @@ class RabbitBroker:
             await self._queue(address) for address in addresses
         ]  # all of them first: what is fetched is not to wait
         loop = asyncio.get_running_loop()
-        ends = loop.time() + self._redeliver_s / 4  # each one is a question and an answer, and the first is not to wait
+        # Each message takes a round trip, and the first ones must not wait too long for the others.
+        ends = loop.time() + self._options.redeliver_s / 4
         for queue in there:
             while len(deliveries) < limit and not (deliveries and loop.time() > ends):
                 message = await _answered(queue.name, queue.get(no_ack=False, fail=False, timeout=TIMEOUT_S))
@@ -212,20 +204,20 @@ class RabbitBroker:
         times = _counted(message) + 1
         tag = message.delivery_tag or 0
         try:
-            if times > self._deliveries_max:
+            if times > self._options.deliveries_max:
                 raise UnreadableMessage(too_often(times - 1))
-            envelope = self._seal.unwrap(message.body)
+            envelope = self._options.codec.unwrap(message.body)
         except UnreadableMessage as error:
             await self._bury(message, str(error))
             return None
-        self._held[tag] = _UnackedMessage(message, asyncio.get_running_loop().time() + self._redeliver_s)
+        self._held[tag] = _UnackedMessage(message, asyncio.get_running_loop().time() + self._options.redeliver_s)
         return Delivery(envelope, (self._generation, tag), times)
 
     async def _sweep(self, generation: int) -> None:
         """What was not accepted in time goes back into its queue, for anybody."""
         loop = asyncio.get_running_loop()
         while generation == self._generation:
-            await asyncio.sleep(min(self._redeliver_s / 4, 1.0))
+            await asyncio.sleep(min(self._options.redeliver_s / 4, 1.0))
             for tag, held in list(self._held.items()):
                 if held.due <= loop.time() and self._held.pop(tag, None) is not None:
                     with contextlib.suppress(Exception):  # the next call sees that the connection is gone

@@ -29,6 +29,7 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("runs", "List runs, newest first.", "commands.runs:runs"),
         CommandEntry("show", "Show a run with its tasks, attempts, errors and output.", "commands.runs:show"),
         CommandEntry("logs", "Show what the tasks of a run printed.", "commands.runs:logs"),
+        CommandEntry("stream", "Show what the tasks of a run stream, while it goes on.", "commands.runs:stream"),
         CommandEntry(
             "why", "Explain a run: what was decided, when and why, and what it waits for now.", "commands.runs:why"
         ),
@@ -98,6 +99,7 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
             "Resume the dispatches of a partition that an auditor or a person stopped.",
             "commands.auditor:release",
         ),
+        CommandEntry("check", "Replay the histories of durable functions with this code.", "commands.check:check"),
         CommandEntry("replay", "Decide a journal again and compare each hash.", "commands.replay:replay"),
     ),
 }

@@ -82,7 +82,7 @@ def tell(text: str) -> None:
 
 
 def report(error: BaseException) -> Exit:
-    """Say what happened; a traceback only for those who ask for it."""
+    """Print what happened; with TICKWORK_DEBUG, also a traceback."""
     if os.environ.get("TICKWORK_DEBUG") == "1":
         traceback.print_exception(error)
     from tickwork.core.base.errors import TickworkError

@@ -1,6 +1,6 @@
-"""The way in: which command, and what becomes of its errors.
+"""Entry point: choose the command, and turn its errors into messages and exit codes.
 
-Only the command that was asked for is loaded. Whatever it raises becomes one message and an exit code.
+Only the requested command is loaded. An exception becomes one message and an exit code.
 """
 
 import os
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell("interrupted")
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has seen enough. The interpreter would complain once more when it closes the stream.
+        # The reader of our output closed the pipe. The interpreter would report it again when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
     except Exception as error:

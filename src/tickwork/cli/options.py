@@ -1,4 +1,4 @@
-"""Flags that several commands have, and what is made of them."""
+"""Flags that several commands share, and what they create: settings, clients, private servers."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from tickwork.compose.settings import Settings
     from tickwork.sdk.client.client import Client
 
-File = str | Path  # always text; for the second type shells complete names of files
+File = str | Path  # always text; the second type makes shells complete file names
 DEADLINE_S = 3.0
-REACH_S = 0.2  # to find out whether a server is there; one that is slow to answer is waited for
+REACH_S = 0.2  # to find out whether a server is running
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where a server keeps its data and listens."""
+    """Data folder and address of a server."""
 
     data: str | None = None
     "Folder for the database and artifacts (TICKWORK_DATA; .tickwork)."
@@ -78,7 +78,7 @@ class ClusterOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What a worker serves and has."""
+    """Queues, labels and resources of a worker."""
 
     queues: str | None = None
     "Queues to serve, comma-separated (TICKWORK_QUEUES; default)."
@@ -122,7 +122,7 @@ class WorkerOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ClientOptions:
-    """Which server, and for whom the answer is."""
+    """The server to use, and the output format."""
 
     url: str | None = None
     "The server (TICKWORK_URL; http://127.0.0.1:8440). A token comes from TICKWORK_TOKEN or TICKWORK_TOKEN_FILE."
@@ -133,15 +133,15 @@ class ClientOptions:
         return settings({"url": self.url})
 
     def client(self, *, deadline_s: float = DEADLINE_S) -> "Client":
-        """Does not wait long for a server that is not there."""
+        """Return a client with a short deadline, for servers that are not running."""
         from tickwork.sdk.client.client import Client
 
         chosen = self.settings()
         return Client(chosen.address, token=chosen.token or None, deadline=deadline_s)
 
     def folder(self, data: str | None) -> Path | None:
-        """What is read instead of asking: the folder that was named, or that of the settings where no server answers
-        and none was named. None: the server is asked."""
+        """Return the folder to read instead of a server: the given one, or the configured one if no server responds.
+        None: use the server."""
         from tickwork.cli.exit_codes import CommandExit, Exit, tell
         from tickwork.compose.server import DATABASE
 
@@ -156,12 +156,12 @@ class ClientOptions:
         with self.client(deadline_s=REACH_S) as client:
             if client.alive():
                 return None
-        tell(f"no server runs: this is read from {chosen.folder}")
+        tell(f"no server is running; reading from {chosen.folder}")
         return chosen.folder
 
     @contextmanager
     def reader(self, folder: Path | None) -> "Iterator[Client]":
-        """Whoever can tell: the server, or what is in a folder."""
+        """Connect to the server, or to a private server on the folder."""
         if folder is None:
             with self.client() as client:
                 yield client
@@ -194,7 +194,7 @@ def private(chosen: "Settings", app: str = "") -> "Iterator[EphemeralServer]":
     except StoreInUse as used:
         who = str(used).partition(": stop")[0]
         raise CommandExit(
-            Exit.REFUSED, f"no server answers at {chosen.address}, but {who}; if that is one, name it with --url"
+            Exit.REFUSED, f"no server responds at {chosen.address}, but {who}; if that is one, name it with --url"
         ) from None
     try:
         yield server

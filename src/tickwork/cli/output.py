@@ -45,7 +45,7 @@ _INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 def console(*, stderr: bool = False) -> Console:
     """NO_COLOR and pipes are respected: rich looks at both."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else 160  # nobody folds lines in a pipe
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 160  # lines in a pipe are not wrapped
     return Console(stderr=stderr, highlight=False, width=width, emoji=False)
 
 

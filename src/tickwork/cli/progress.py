@@ -1,6 +1,6 @@
-"""A run as it goes on: a table that is drawn anew in a terminal, a line for each change in a pipe.
+"""Progress of a run: a live table in a terminal, a line for each change in a pipe.
 
-It is drawn on standard error, so that standard output has nothing but the run's output.
+It is written to standard error, so that standard output contains only the run's output.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def _live(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
     over = threading.Event()
 
     def look() -> None:
-        """Progress is no change of the run: it is asked for."""
+        """Read progress by polling, because it is not a change of the run."""
         while not over.wait(LOOKED_S):
             with contextlib.suppress(TickworkError):
                 latest[0] = client.get(run_id)
@@ -129,7 +129,7 @@ def children_words(counts: "Mapping[str, int]") -> str:
     """2 running, 5 succeeded, 1 failed of 20."""
     parts = [f"{counts[state]} {state}" for state in ("running", "succeeded", "failed") if counts.get(state)]
     of = f" of {counts['total']}" if counts.get("total") else ""
-    return f"{', '.join(parts) or 'none begun'}{of}"
+    return f"{', '.join(parts) or 'none started'}{of}"
 
 
 def task_error(task: wire.Task) -> str:

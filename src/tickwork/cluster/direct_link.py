@@ -214,7 +214,7 @@ class OwnerLink:
             reply = await self._reach.exchange(address, partition, call)
         except UpgradeRefused:
             self._fall_back()
-            raise Unavailable("that owner is not to be spoken to directly", retry_after_ms=RETRY_MS) from None
+            raise Unavailable("that owner does not accept direct connections", retry_after_ms=RETRY_MS) from None
         except Unavailable as error:
             if isinstance(error, OwnerUnreachable):
                 self._unreached.setdefault(address, asyncio.get_running_loop().time())

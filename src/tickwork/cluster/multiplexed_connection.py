@@ -71,7 +71,7 @@ class FrameBuffer:
         while len(self._data) >= 4:
             size = int.from_bytes(self._data[:4], "big")
             if size > FRAME_BYTES_MAX:
-                raise ValueError("a frame is larger than any frame is")
+                raise ValueError("a frame exceeds the size limit")
             if len(self._data) < 4 + size:
                 return
             whole = bytes(self._data[4 : 4 + size])
@@ -95,7 +95,7 @@ class _Endpoint(asyncio.Protocol):
             for whole in self._frames.feed(data):
                 self._heard(whole)
         except (ValueError, msgspec.MsgspecError) as error:
-            log.warning("a trunk is cut: %s", error)
+            log.warning("a connection between nodes broke: %s", error)
             self.close()
 
     def _heard(self, whole: bytes) -> None:
@@ -215,7 +215,7 @@ class _Socket(_Endpoint):
         """Pings are counted, not the time: a process that stood still itself has not heard what came meanwhile."""
         if self._waiting and self._silent:
             if self._pings >= PINGS_MAX and self._answers_pings:
-                self.connection_lost(TimeoutError("the peer answers nothing"))
+                self.connection_lost(TimeoutError("the peer does not respond"))
                 self.close()
                 return
             self._pings += 1

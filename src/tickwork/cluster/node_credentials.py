@@ -10,7 +10,10 @@ still passes requests on while it ends.
 import hmac
 from collections.abc import Callable, Iterable
 
+from tickwork.cluster.owner_lookup import OwnerLookup
+from tickwork.cluster.ownership import Ownership
 from tickwork.ports.leases import Member
+from tickwork.ports.system import Clock
 
 HEADER = "x-tickwork-node"
 CODE = "not_a_node"
@@ -47,3 +50,50 @@ class Credentials:
         self.accepted = (self._new_secret(), self.accepted[0])
         self._changed_ms = now_ms
         return True
+
+
+class NodeAuthentication:
+    """Checks the proofs of other nodes, and publishes and rotates this node's own."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        ownership: Ownership,
+        owners: OwnerLookup,
+        clock: Clock,
+        identify: Callable[[str], None],
+    ) -> None:
+        """`identify` is told what this node sends with its requests from now on."""
+        self.credentials = credentials
+        self.rotate_ms = ROTATE_MS  # how often the secret changes
+        self._ownership = ownership
+        self._owners = owners
+        self._clock = clock
+        self._identify = identify
+
+    async def is_node(self, secret: str) -> bool:
+        """Whether a request with this proof comes from a node. One that has just joined is looked for."""
+        if not secret:
+            return False
+        if self.knows(secret):
+            return True
+        await self._owners.refresh()
+        return self.knows(secret)
+
+    def knows(self, secret: str) -> bool:
+        """Whether the proof is that of a node which was seen among the members."""
+        if not secret:
+            return False
+        self.credentials.note(self._ownership.members, now_ms=self._clock.mono_ms())
+        return self.credentials.proves(secret)
+
+    def rotate(self) -> None:
+        """Change the secret when it is time."""
+        credentials, now_ms = self.credentials, self._clock.mono_ms()
+        sent = credentials.sent
+        credentials.note(self._ownership.members, now_ms=now_ms)
+        if credentials.rotate(now_ms=now_ms, published_ms=self._ownership.proved_ms, every_ms=self.rotate_ms):
+            self._ownership.identify(credentials.accepted)
+        if credentials.sent != sent:
+            self._identify(credentials.sent)

@@ -11,14 +11,12 @@ from typing import Protocol
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.protocol.worker_messages import (
+    LAST_REPORTS,
     AttemptJob,
     Call,
-    Failed,
-    HandedBack,
     NodeSpec,
     Reply,
     Report,
-    Succeeded,
     Taken,
     WorkerProfile,
 )
@@ -27,7 +25,6 @@ from tickwork.worker.exchange import BEAT_MS, ExchangeClient, Key
 
 FAREWELL_S = 5.0
 ExchangeRoute = Callable[[int, Call], Awaitable[Reply]]
-_LAST = frozenset((Succeeded, Failed, HandedBack))
 
 
 class OwnerSessionHost(Protocol):
@@ -124,7 +121,7 @@ class OwnerSession(ExchangeClient[None]):
         alone, owed, terminal = (batch,), self._batches, self._terminal
         for report in reports:
             key = (report.task, report.attempt)
-            last = type(report) in _LAST
+            last = type(report) in LAST_REPORTS
             known = terminal.get(key) if last else None
             if known is None:
                 known = report
@@ -205,7 +202,7 @@ class OwnerSession(ExchangeClient[None]):
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         for report in reports:
-            if type(report) in _LAST:
+            if type(report) in LAST_REPORTS:
                 key = (report.task, report.attempt)
                 self._held.pop(key, None)
                 self._terminal.pop(key, None)

@@ -192,11 +192,11 @@ class Ownership:
                 kept = await self._leases.renew(partitions, self.member.session, ttl_ms=self._ttl_ms)
                 members, holdings = await self._leases.members(), await self._leases.holdings()
         except (TickworkError, TimeoutError) as error:
-            self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
+            self._duties.alarm("leases_unavailable", str(error) or "they did not respond in time")
             return
         self._proved_ms = started_ms
         for partition in [number for number in partitions if number in self.held and number not in kept]:
-            await self._let_go(partition, "its lease is another's")
+            await self._let_go(partition, "another node holds its lease")
         self._heard(members, holdings)
         await self._move()
 
@@ -240,7 +240,7 @@ class Ownership:
                 taken.setdefault(holder.node, []).append(partition)
         for node, partitions in sorted(taken.items()):
             what = f"partition{'s' if partitions[1:] else ''} {', '.join(map(str, sorted(partitions)))}"
-            self._duties.alarm("took_over", f"{what} of {node}, which is not heard any more")
+            self._duties.alarm("took_over", f"{what} of {node}, which does not respond any more")
 
     def _unable(self, members: Sequence[Member]) -> dict[Node, frozenset[int]]:
         """Return the partitions that each member cannot own because they use later rules than it knows: either the

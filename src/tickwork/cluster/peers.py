@@ -1,10 +1,12 @@
-"""Other nodes over HTTP: the exchange by a trunk for all workers, everything else by the public API.
+"""The other nodes: what a node asks of them, and how it does over HTTP.
 
-Where a trunk is not spoken, because something between the nodes passes no upgrade on, each exchange is a request.
+The exchange goes through one multiplexed connection for all workers, everything else through the public API. Where
+something between the nodes passes no upgrade on, each exchange is a request.
 """
 
 import asyncio
 from collections.abc import Container, Sequence
+from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -13,7 +15,9 @@ from tickwork.cluster.multiplexed_connection import MultiplexedConnection, Upgra
 from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
 from tickwork.cluster.node_credentials import HEADER
 from tickwork.core.base.errors import Refused, Unavailable
+from tickwork.protocol import partition_messages
 from tickwork.protocol.http_models import Problem, Publication, Publications
+from tickwork.protocol.partition_messages import CommandBatch, CommandOutcome
 from tickwork.protocol.worker_messages import Call, Heartbeats, Reply, encoder, reply_decoder
 from tickwork.worker.http1 import PostClient
 
@@ -21,6 +25,35 @@ MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack
 ANSWER_S = 10.0  # beyond what the owner may wait for work
 RETRY_MS = 50
 SINGLY_S = 60.0  # so long single requests are used before a trunk is tried again
+
+
+class Peers(Protocol):
+    """The other nodes. Raises `Unavailable` where one cannot be reached or does not own what it is asked about."""
+
+    async def exchange(self, address: str, partition: int, call: Call) -> Reply: ...
+
+    async def beat(self, address: str, via: str, workers: Sequence[str]) -> None:
+        """These workers live, says the node `via`, which stands for them."""
+
+    def keep_only(self, addresses: Container[str]) -> None:
+        """Nodes elsewhere are gone: calls to them that wait for an answer end."""
+
+    async def announce(self, address: str, partition: int) -> None:
+        """It is about to be that node's, which reads ahead. Raises `Refused` where that node owns nothing more."""
+
+    async def give(self, address: str, partition: int) -> None:
+        """It is free. Returns when it ticks there."""
+
+    async def published(self, address: str, partition: int, tenant: str) -> list[Publication]:
+        """What that partition, the home of the tenant, has of it."""
+
+    async def deliver(self, address: str, partition: int, batch: CommandBatch) -> list[CommandOutcome]:
+        """Commands of tasks for a partition of that node, and what it decided about each."""
+
+    def identify(self, secret: str) -> None:
+        """Sent with each request from now on."""
+
+    async def close(self) -> None: ...
 
 
 class HttpPeers:
@@ -85,6 +118,14 @@ class HttpPeers:
         data = await self._post(address, path, b"", ANSWER_S)
         try:
             return list(msgspec.json.decode(data, type=Publications).publications)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"the reply of {address} cannot be read: {error}", retry_after_ms=RETRY_MS) from error
+
+    async def deliver(self, address: str, partition: int, batch: CommandBatch) -> list[CommandOutcome]:
+        path = f"/v1/cluster/commands?partition={partition}"
+        data = await self._post(address, path, partition_messages.encode(batch), ANSWER_S)
+        try:
+            return partition_messages.outcomes_decoder.decode(data)
         except msgspec.DecodeError as error:
             raise Unavailable(f"the reply of {address} cannot be read: {error}", retry_after_ms=RETRY_MS) from error
 

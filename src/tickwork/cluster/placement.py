@@ -11,6 +11,7 @@ from types import MappingProxyType
 from zlib import crc32
 
 from tickwork.core.base.stable_hash import stable_hash
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import Route
 
 Node = tuple[str, str]
@@ -96,3 +97,27 @@ def fitted_to(route: Route, partition: int, partitions: int) -> Callable[[str], 
         return f"{number if number < 16**END else number - count:0{END}x}"
 
     return fitted
+
+
+def ids_in(new: Callable[[], str], route: Route, partition: int, partitions: int) -> Callable[[], str]:
+    """Return a maker of run ids that live in this partition. Ids of the same millisecond share their end, which is
+    fitted once."""
+    if min(route.spread, partitions) <= 1:
+        return new  # every id lives there
+    fitted = fitted_to(route, partition, partitions)
+    drawn = end = ""
+
+    def draw() -> str:
+        nonlocal drawn, end
+        run_id = new()
+        if run_id[-END:] != drawn:
+            drawn = run_id[-END:]
+            end = fitted(drawn)
+        return run_id[:-END] + end
+
+    return draw
+
+
+def partition_of_number(number: int, partitions: int) -> int:
+    """Of a run, a task or a schedule."""
+    return min(number >> NUMBER_BITS, partitions - 1)

@@ -40,7 +40,9 @@ class RequestForwarder(Protocol):
 
 
 def no_answer(address: str, why: str) -> OutcomeUnknown:
-    message = f"the owner at {address} gave no answer ({why}): this may have been done or not; look, or repeat it under"
+    message = (
+        f"the owner at {address} gave no answer ({why}): the outcome is unknown; read the state, or repeat it with"
+    )
     return OutcomeUnknown(f"{message} the same key", retry_after_ms=RETRY_MS)
 
 

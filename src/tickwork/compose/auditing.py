@@ -9,16 +9,20 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tickwork.cluster.node import EngineCompanion, Node
+from tickwork.cluster.hosted_engines import EngineCompanion
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.calendar.zones import Zones
 from tickwork.ports.system import Clock
-from tickwork.runtime.engine import Engine
 from tickwork.runtime.maintenance.auditor import Auditor, Hold, Leave, at_the_watermark
 from tickwork.runtime.storage.archive import ArchiveReader
 from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.system.private_files import private_file, private_folder
+
+if TYPE_CHECKING:
+    from tickwork.cluster.node import Node
+    from tickwork.runtime.engine import Engine
 
 
 def keeping(folder: Path) -> Leave:
@@ -35,7 +39,7 @@ def keeping(folder: Path) -> Leave:
 class EngineAuditor:
     """Beside an engine that a node owns, for as long as it does."""
 
-    def __init__(self, engine: Engine, keep: Leave) -> None:
+    def __init__(self, engine: "Engine", keep: Leave) -> None:
         self._engine, self._keep = engine, keep
         self._task: asyncio.Task[None] | None = None
 
@@ -60,7 +64,7 @@ class EngineAuditor:
 class ClusterAuditor:
     """Follows every partition of a cluster. `hold` reaches the owner of one."""
 
-    def __init__(self, node: Node, *, hold: Hold, keep: Leave, zones: Zones, clock: Clock) -> None:
+    def __init__(self, node: "Node", *, hold: Hold, keep: Leave, zones: Zones, clock: Clock) -> None:
         self._node = node
         self._hold, self._keep = hold, keep
         self._zones, self._clock = zones, clock

@@ -3,17 +3,20 @@
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
-from tickwork.brokers.making import make_lane
+from tickwork.brokers.making import make_broker
 from tickwork.compose.local_protection import given_token
 from tickwork.compose.settings import BadSettings, Settings, names
 from tickwork.core.base.errors import Refused
-from tickwork.ports.broker import Broker, EnvelopeCodec
+from tickwork.ports.broker import Broker, BrokerOptions, EnvelopeCodec
 from tickwork.runtime.broker_publisher import BrokerPublisher
-from tickwork.runtime.engine import Engine
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.broker_receiver import BrokerReceiver
+
+if TYPE_CHECKING:
+    from tickwork.runtime.engine import Engine
 
 LIBRARIES = ("aio_pika", "aiokafka", "aiormq", "nats")
 
@@ -23,13 +26,13 @@ def lane_of(settings: Settings) -> Broker:
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        return make_lane(settings.lane, seal=EnvelopeCodec(given_token(settings)))
+        return make_broker(settings.lane, BrokerOptions(codec=EnvelopeCodec(given_token(settings))))
     except (Refused, ValueError) as error:
         raise BadSettings("bad_setting", f"{getattr(error, 'message', error)}", path="lane") from None
 
 
 @contextlib.asynccontextmanager
-async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], BrokerPublisher] | None]:
+async def carrying(settings: Settings) -> "AsyncIterator[Callable[[Engine], BrokerPublisher] | None]":
     """What makes the keeper of an engine; None where no lane is wanted. They share one connection."""
     if not settings.lane:
         yield None
@@ -38,7 +41,7 @@ async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], Broke
     lane = lane_of(settings)
     await lane.open()
 
-    def keeper(engine: Engine) -> BrokerPublisher:
+    def keeper(engine: "Engine") -> BrokerPublisher:
         return BrokerPublisher(
             engine,
             lane,
@@ -61,9 +64,9 @@ def check_lane(settings: Settings) -> None:
     if not names(settings.lane_queues):
         raise BadSettings("bad_setting", "name at least one queue", path="lane_queues")
     if settings.lane_credit < 1 or settings.lane_drain < 1:
-        raise BadSettings("bad_setting", "it and lane_drain: at least 1", path="lane_credit")
+        raise BadSettings("bad_setting", "lane_credit and lane_drain must be at least 1", path="lane_credit")
     if settings.lane_untaken_s < 1:
-        raise BadSettings("bad_setting", "at least 1 second", path="lane_untaken_s")
+        raise BadSettings("bad_setting", "must be at least 1 second", path="lane_untaken_s")
 
 
 def exchange_queues(settings: Settings) -> tuple[str, ...]:

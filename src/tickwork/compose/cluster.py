@@ -16,7 +16,8 @@ import msgspec
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
-from tickwork.cluster.node import EngineCompanion, Node, member_of
+from tickwork.cluster.hosted_engines import EngineCompanion
+from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.auditing import ClusterAuditor, Companions, EngineAuditor, holding, keeping
 from tickwork.compose.brokers import carrying
@@ -50,7 +51,9 @@ class Closable(Protocol):
 def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
     scheme = urlsplit(settings.store).scheme
     if scheme not in ("postgres", "postgresql"):
-        raise BadSettings("bad_setting", f"{scheme or 'that'} is no store; use postgresql://…", path="store")
+        raise BadSettings(
+            "bad_setting", f"{scheme or 'that'} is not a scheme of a store; use postgresql://…", path="store"
+        )
     from tickwork.stores.postgres.artifacts import PostgresArtifacts
     from tickwork.stores.postgres.leases import PostgresLeases
     from tickwork.stores.postgres.store import PostgresStore
@@ -77,7 +80,9 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
 def make_node(settings: Settings, address: str, attend: Callable[[Engine], EngineCompanion] | None = None) -> Node:
     ttl_ms, retry_ms = duration_setting(settings, "lease_ttl"), duration_setting(settings, "lease_retry")
     if ttl_ms < TTL_MS_MIN:
-        raise BadSettings("bad_setting", "at least 1s, or a busy moment loses it", path="lease_ttl")
+        raise BadSettings(
+            "bad_setting", "must be at least 1s, so that a short overload does not lose the lease", path="lease_ttl"
+        )
     if not 1 <= settings.partitions <= PARTITIONS_MAX:
         raise BadSettings("bad_setting", f"1 to {PARTITIONS_MAX}", path="partitions")
     if settings.role not in ("all", "api"):

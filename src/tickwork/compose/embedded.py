@@ -20,7 +20,7 @@ from tickwork.compose.server import serving
 from tickwork.compose.settings import FOLDER, Settings
 from tickwork.compose.worker import http_executor_of
 from tickwork.executors.egress_policy import LOOPBACK
-from tickwork.executors.shell import ShellExecutor
+from tickwork.executors.shell import shell_executor
 from tickwork.ports.executor import Executor
 from tickwork.protocol.worker_messages import Catalog, WorkerProfile, shown
 from tickwork.runtime.engine import Engine
@@ -40,17 +40,17 @@ START_S = 60.0
 
 
 class EmbeddedLink(LocalLink):
-    """The application's worker brings its definitions along."""
+    """Publish the definitions of the application."""
 
     async def publish(self, catalog: Catalog) -> str:
-        """This process is the installation: whatever its code is, it is the latest."""
+        """Make this process's code the latest version: it is the whole installation."""
         with shown(catalog.schedules):
             await self._engine.workflows.publish(publication(catalog, latest=True), by="embedded")
         return catalog.version
 
 
 class Embedded:
-    """An engine for as long as a block lasts. `with` gives a `Client`, `async with` an `AsyncClient`.
+    """Run an engine for the duration of a block. `with` gives a `Client`, `async with` an `AsyncClient`.
 
         with tw.embedded() as client:
             run = client.submit(daily)
@@ -112,7 +112,7 @@ class Embedded:
         main = sys.modules["__main__"]
         app = app_of(main, list(DECLARED)) if chosen is None else app_with(*chosen, module=main)
         http = http_executor_of(msgspec.structs.replace(self._settings, url=self.address))
-        executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), http]
+        executors: list[Executor] = [InlineExecutor(app, threads=self._threads), shell_executor(), http]
         name = f"embedded-{os.getpid()}"
         profile = msgspec.structs.replace(self._profile, process=SystemProcesses().own())
         return Agent(EmbeddedLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=profile)
@@ -146,7 +146,7 @@ class Embedded:
 
 
 class _Thread:
-    """A loop of its own beside a synchronous script."""
+    """An event loop in a thread, for synchronous scripts."""
 
     def __init__(self, embedded: Embedded) -> None:
         self._embedded = embedded

@@ -36,7 +36,7 @@ def announced(
                 stack.enter_context(localtoken.announced(*bound, settings.token))
             except (localtoken.Unsafe, OSError) as error:
                 where = settings.folder / localtoken.FILE
-                tell(f"clients do not find the token by themselves ({error}); give them TICKWORK_TOKEN_FILE={where}")
+                tell(f"clients cannot find the token automatically ({error}); give them TICKWORK_TOKEN_FILE={where}")
         yield
 
 

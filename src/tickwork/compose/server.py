@@ -129,7 +129,7 @@ async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) 
 def _tell_link(server: HttpServer) -> None:
     """To a person who looks, and into no log."""
     if sys.stderr.isatty() and (link := server.link()) != server.address:
-        _tell(f"for a browser, once (tickwork page prints another): {link}")
+        _tell(f"single-use link for a browser (tickwork page prints another): {link}")
 
 
 def _tell(line: str) -> None:

@@ -137,7 +137,7 @@ def _unfit(name: str, value: Any) -> str | None:
         least, most = BOUNDS[name]
         return None if least <= value <= most else f"{value} is not between {least:,} and {most:,}"
     if name == "token" and not (value.isascii() and value.isprintable() and value == value.strip()):
-        return "it travels in a header: letters, digits and signs of ASCII only, and no space before or after it"
+        return "it is sent in a header: use ASCII letters, digits and punctuation only, without surrounding spaces"
     if name == "url":
         return next((why for name in names(value) if (why := _unfit_url(name)) is not None), None)
     return None
@@ -148,7 +148,7 @@ def _unfit_url(url: str) -> str | None:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0):
             return None
-    return f"{url!r} is no address of a server; write it like http://127.0.0.1:{PORT}"
+    return f"{url!r} is not a valid server address; write it like http://127.0.0.1:{PORT}"
 
 
 def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[str, str]:
@@ -160,7 +160,7 @@ def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[st
             continue
         if name.endswith("_file") and name.removesuffix("_file") in names:
             if key.removesuffix("_FILE") in env:
-                message = f"{key.removesuffix('_FILE')} is given as well; leave one of them out"
+                message = f"{key.removesuffix('_FILE')} is set, too; remove one of them"
                 raise BadSettings("two_values", message, path=key)
             variables[name.removesuffix("_file")] = _secret(here / value, key)
         elif name in names or not strict:
@@ -180,7 +180,7 @@ def _secret(path: Path, key: str) -> str:
         why = getattr(error, "strerror", None) or str(error)
         raise BadSettings("missing_file", f"{path.name} cannot be read: {why}", path=key) from None
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise BadSettings("open_secret", f"everybody can read {path.name}; chmod 600 it", path=key)
+        raise BadSettings("open_secret", f"other users can read {path.name}; run chmod 600 on it", path=key)
     return text
 
 
@@ -247,7 +247,9 @@ def passed(env: Mapping[str, str], text: str, *, path: str) -> dict[str, str]:
     patterns = names(text)
     for pattern in patterns:
         if pattern.startswith(PREFIX) or "=" in pattern or "*" in pattern[:-1]:
-            message = f"{pattern!r} is no name of a variable, or one of tickwork's own; use names like DATABASE_URL"
+            message = (
+                f"{pattern!r} is not a valid variable name, or is one of tickwork's own; use names like DATABASE_URL"
+            )
             raise BadSettings("bad_setting", f"{message} or AWS_*", path=path)
     starts = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
     return {
@@ -261,7 +263,7 @@ def ports(text: str, *, path: str) -> tuple[int, ...]:
     """`8080,8443`."""
     for part in names(text):
         if not (part.isascii() and part.isdecimal() and 1 <= int(part) <= 65_535):
-            raise BadSettings("bad_setting", f"{part!r} is no port; use 1 to 65535", path=path)
+            raise BadSettings("bad_setting", f"{part!r} is not a valid port; use 1 to 65535", path=path)
     return tuple(int(part) for part in names(text))
 
 

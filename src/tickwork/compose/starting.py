@@ -12,7 +12,9 @@ from tickwork.version import BUILT_MS
 def check_start(settings: Settings, clock: Clock) -> None:
     if clock.wall_ms() < BUILT_MS:
         shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall_ms() / 1000))
-        raise BadSettings("clock", f"the clock says {shown}, before this program was made; set it, then start again")
+        raise BadSettings(
+            "clock", f"the clock shows {shown}, which is before this program was built; set it, then start again"
+        )
     if settings.catch_up:
         try:
             read_policy(settings.catch_up)

@@ -13,13 +13,14 @@ from tickwork.compose.brokers import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
+from tickwork.executors.concurrency import ConcurrentExecutor
 from tickwork.executors.egress_client import EgressClient
 from tickwork.executors.egress_policy import EgressPolicy
-from tickwork.executors.http import HttpExecutor
+from tickwork.executors.http import http_executor
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
 from tickwork.executors.secrets import Secrets
-from tickwork.executors.shell import ShellExecutor
+from tickwork.executors.shell import shell_executor
 from tickwork.ports.executor import Executor
 from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.sdk.authoring.options import resource
@@ -87,10 +88,10 @@ def executors_of(settings: Settings, app: str) -> list[Executor]:
         env=env,
         stop_grace_s=settings.stop_grace_s,
     )
-    return [functions, ShellExecutor(env=env), http_executor_of(settings)]
+    return [functions, shell_executor(env=env), http_executor_of(settings)]
 
 
-def http_executor_of(settings: Settings) -> HttpExecutor:
+def http_executor_of(settings: Settings) -> ConcurrentExecutor:
     """Reaches public addresses, and what the settings allow beside them."""
     allowed, open_ports = names(settings.allow_networks), ports(settings.allow_ports, path="allow_ports")
     try:
@@ -98,7 +99,7 @@ def http_executor_of(settings: Settings) -> HttpExecutor:
     except Refused as refused:
         raise BadSettings("bad_setting", str(refused), path="allow_networks") from None
     folder = Path(settings.secrets) if settings.secrets else None
-    return HttpExecutor(outbound=EgressClient(guard), secrets=Secrets(os.environ, folder=folder))
+    return http_executor(outbound=EgressClient(guard), secrets=Secrets(os.environ, folder=folder))
 
 
 async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) -> None:

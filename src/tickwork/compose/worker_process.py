@@ -100,7 +100,7 @@ class WorkerProcess:
     def last_words(self) -> str:
         """Why it ended, as it said itself."""
         message = self.errors.strip().rpartition("tickwork: ")[2]
-        return message.replace(": Refused: ", ": ") or "the worker ended without a word"
+        return message.replace(": Refused: ", ": ") or "the worker ended without a message"
 
     @property
     def alive(self) -> bool:

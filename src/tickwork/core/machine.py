@@ -20,17 +20,16 @@ from tickwork.core.decide.run_commands import COMMANDS
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.timers import TIMERS
 from tickwork.core.decide.worker_reports import REPORTS
-from tickwork.core.definition import cel as conditions
 from tickwork.core.evolve import begin_tick, evolve
 from tickwork.core.evolve.indexes import end_admission, merge_fresh
+from tickwork.core.rules import rules_of
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import CommandResult, Effect
 from tickwork.core.state.events import Deferred, Event, InputRefused, LoadShed, Visited
-from tickwork.core.state.state import Run, Settings, State
+from tickwork.core.state.state import Run, Settings, State, first_state
 from tickwork.core.state.timing_wheel import KIND_BITS, KIND_MASK
 
 TIMERS_PER_TICK = 300  # those due at one instant are dealt with in portions, so that the first do not wait for the last
-MACHINE = 1  # raised with every change of a rule
 
 _RULES: dict[type[Any], Callable[[TickContext, int, Any], None]] = {**COMMANDS, **REPORTS}
 
@@ -44,21 +43,13 @@ class Outcome(msgspec.Struct):
     fired: int  # timers that were due
 
 
-def rules_of(zones: Zones) -> str:
-    """What a row's decisions depend on beside its inputs and the rows before it."""
-    return f"machine {MACHINE}; {conditions.RULES}; tzdata {zones.version}"
-
-
 class Machine:
     """The pure state machine of one partition."""
 
     def __init__(
         self, state: State | None = None, *, settings: Settings | None = None, zones: Zones = UTC_ONLY
     ) -> None:
-        if state is None:
-            settings = settings or Settings()
-            state = State(settings=settings, next_number=settings.first_number, zones=zones)
-        self.state = state
+        self.state = state if state is not None else first_state(settings, zones)
         self.rules = rules_of(self.state.zones)
 
     def apply(self, tick: int, requests: list[inputs.Input]) -> Outcome:

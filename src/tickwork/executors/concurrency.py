@@ -1,8 +1,10 @@
 """What executors have in common that run each attempt as one coroutine: so many at once, the others in line."""
 
 import asyncio
+import time
 from collections import deque
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -33,16 +35,41 @@ class AttemptFailure(Exception):
         self.error, self.message, self.permanent, self.exit_code = error, message, permanent, exit_code
 
 
+class Attempts(Protocol):
+    """Attempts of one kind: how each of them runs."""
+
+    @property
+    def kinds(self) -> frozenset[str]: ...
+
+    @property
+    def isolation(self) -> str: ...
+
+    async def attempt(self, work: AttemptJob, spec: NodeSpec, sink: ReportSink) -> bytes:
+        """Run one, and return its result as MessagePack. Raises `AttemptFailure`. Cancelling ends everything that it
+        has started."""
+
+    async def close(self) -> None:
+        """No attempt runs any more."""
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class ConcurrentExecutor:
-    """Subclasses say how one attempt runs. Cancelling it must end everything it has started."""
+    """Runs attempts concurrently, up to `at_once`; the others wait in line."""
 
-    kinds: frozenset[str] = frozenset()
-
-    def __init__(self, *, at_once: int) -> None:
+    def __init__(self, attempts: Attempts, *, at_once: int) -> None:
+        self.kinds = attempts.kinds
+        self._attempts = attempts
         self._at_once = at_once
         self._line: deque[tuple[AttemptJob, NodeSpec]] = deque()
         self._running: dict[Key, asyncio.Task[Succeeded | Failed]] = {}
         self._silent: dict[Key, None] = {}  # stopped: nothing is said
+
+    @property
+    def isolation(self) -> str:
+        return self._attempts.isolation
 
     @property
     def slots(self) -> int:
@@ -52,13 +79,6 @@ class ConcurrentExecutor:
     async def start(self, sink: ReportSink) -> Catalog:
         self._sink = sink
         return Catalog()
-
-    async def attempt(self, work: AttemptJob, spec: NodeSpec) -> bytes:
-        """The result as MessagePack. Raises `AttemptFailure`."""
-        raise NotImplementedError
-
-    def wall_ms(self) -> int:
-        raise NotImplementedError
 
     def run(self, work: AttemptJob, spec: NodeSpec) -> None:
         self._line.append((work, spec))
@@ -91,6 +111,7 @@ class ConcurrentExecutor:
         if left:
             await asyncio.wait(left)
             await asyncio.sleep(0)  # their ends are reported in the next turn of the loop
+        await self._attempts.close()
 
     async def _filled(self, work: AttemptJob) -> AttemptJob:
         """Fill in the arguments that lie in the artifact store."""
@@ -126,20 +147,20 @@ class ConcurrentExecutor:
         self._next()
 
     async def _turn(self, key: Key, work: AttemptJob, spec: NodeSpec) -> Succeeded | Failed:
-        started_ms = self.wall_ms()
+        started_ms = wall_ms()
         begun = asyncio.get_running_loop().call_later(BEGUN_S, self._sink.report, Started(*key, started_ms))
         try:
             async with asyncio.timeout(spec.running_ms / 1000 if spec.running_ms else None):
-                value = await self.attempt(await self._filled(work), spec)
-            return Succeeded(*key, await self._kept(value), started_ms, self.wall_ms())
+                value = await self._attempts.attempt(await self._filled(work), spec, self._sink)
+            return Succeeded(*key, await self._kept(value), started_ms, wall_ms())
         except TimeoutError:
             message = f"ran longer than {spec.running_ms} ms"
-            return Failed(*key, "TimeoutError", message, False, None, started_ms, self.wall_ms())
+            return Failed(*key, "TimeoutError", message, False, None, started_ms, wall_ms())
         except AttemptFailure as failure:
             return Failed(
-                *key, failure.error, failure.message, failure.permanent, failure.exit_code, started_ms, self.wall_ms()
+                *key, failure.error, failure.message, failure.permanent, failure.exit_code, started_ms, wall_ms()
             )
         except Exception as error:  # whatever it is, the attempt ends once
-            return Failed(*key, type(error).__name__, str(error), False, None, started_ms, self.wall_ms())
+            return Failed(*key, type(error).__name__, str(error), False, None, started_ms, wall_ms())
         finally:
             begun.cancel()

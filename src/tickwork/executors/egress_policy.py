@@ -132,11 +132,13 @@ class EgressPolicy:
             return
         forms = (address, *_inside(address))
         if not _METADATA.isdisjoint(forms):
-            message = f"{what} is where a cloud keeps this machine's keys; name it alone in allow_networks"
+            message = (
+                f"{what} is the cloud's metadata service with credentials; add exactly this address to allow_networks"
+            )
             raise AddressRefused("metadata", f"{message} ({address}) if requests must reach it")
         allowed = any(address in network for network in self._networks)
         if any(form in own for form in forms) and not (allowed and address.is_loopback):
-            message = f"{what} is the service of this scheduler itself; name it alone in allow_networks"
+            message = f"{what} is this scheduler's own service; add exactly this address to allow_networks"
             raise AddressRefused("own service", f"{message} ({address}) if requests must reach it")
         if allowed:
             return
@@ -163,9 +165,11 @@ class EgressPolicy:
 def check_url(scheme: str, host: str, user_info: bytes) -> None:
     """What can be said before a name is looked up. Raises `AddressRefused`."""
     if scheme not in DEFAULT_PORTS:
-        raise AddressRefused("scheme", f"requests go by http or https, not by {scheme or 'nothing'}")
+        raise AddressRefused("scheme", f"the scheme of a URL must be http or https, not {scheme or 'empty'}")
     if user_info:
-        raise AddressRefused("credentials", "a URL holds no user or password; use a header, or sign the request")
+        raise AddressRefused(
+            "credentials", "a URL must not contain a user or password; use a header, or sign the request"
+        )
     plain_host(host)
 
 
@@ -176,15 +180,17 @@ def plain_host(host: str) -> str:
         if "%" in name:
             raise AddressRefused("zone id", f"{host} names a network interface; use an address without a zone")
         if _address(name) is None:
-            raise AddressRefused("host", f"{host} is no address of IP version 6")
+            raise AddressRefused("host", f"{host} is not a valid IPv6 address")
         return name
     if len(name) > 253 or not _NAME.fullmatch(name):
-        raise AddressRefused("host", f"{host!a} is no host name; write it in ASCII (punycode for other letters)")
+        raise AddressRefused(
+            "host", f"{host!a} is not a valid host name; write it in ASCII (punycode for other letters)"
+        )
     if _NUMBER.fullmatch(name.rpartition(".")[2]) and _address(name) is None:
         message = f"{host} is a number that programs read differently; write four decimal numbers, such as 192.0.2.1"
         raise AddressRefused("numeric host", message)
     if name in _METADATA_NAMES:
-        raise AddressRefused("metadata", f"{host} is where a cloud keeps a machine's keys; it is never asked by name")
+        raise AddressRefused("metadata", f"{host} is a cloud's metadata service; requests never reach it by name")
     return name
 
 
@@ -216,7 +222,7 @@ def network(text: str) -> Network:
     try:
         return ipaddress.ip_network(text.strip())
     except ValueError as error:
-        message = f"{text.strip()!r} is no network such as 10.1.0.0/16 and no address: {error}"
+        message = f"{text.strip()!r} is neither a network such as 10.1.0.0/16 nor an address: {error}"
         raise Refused("bad_network", message, path="allow_networks") from None
 
 

@@ -8,7 +8,6 @@ through `EgressClient`, and so past its guard.
 import hashlib
 import hmac
 import os
-import time
 from typing import Any
 
 import msgspec
@@ -19,10 +18,11 @@ from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.definition.cel import HTTP_VARIABLES, Condition, ConditionFailed
 from tickwork.core.definition.model import HTTP_TIMEOUT_MS, HttpNode
 from tickwork.core.definition.node_validation import header_reason
-from tickwork.executors.concurrency import AttemptFailure, ConcurrentExecutor
+from tickwork.executors.concurrency import AttemptFailure, ConcurrentExecutor, wall_ms
 from tickwork.executors.egress_client import EgressClient, HttpResult, NoHttpResult, Sign
 from tickwork.executors.egress_policy import AddressRefused, EgressPolicy
 from tickwork.executors.secrets import SecretMissing, Secrets
+from tickwork.ports.executor import ReportSink
 from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 
 # ---- Signed requests: the other side can tell who asked, for what, and when.
@@ -42,21 +42,15 @@ BODYLESS = ("GET", "HEAD", "DELETE", "OPTIONS")
 MESSAGE_CHARACTERS_MAX = 2_000  # of a failure, the answer's body included
 
 
-class HttpExecutor(ConcurrentExecutor):
+class HttpAttempts:
     kinds = frozenset({"http"})
     isolation = "none is needed: the agent makes the requests and no code of users runs; its guard bounds their reach"
 
-    def __init__(
-        self, *, at_once: int = 64, outbound: EgressClient | None = None, secrets: Secrets | None = None
-    ) -> None:
-        super().__init__(at_once=at_once)
+    def __init__(self, *, outbound: EgressClient | None = None, secrets: Secrets | None = None) -> None:
         self._outbound = outbound or EgressClient(EgressPolicy())
         self._secrets = secrets or Secrets(os.environ)
 
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    async def attempt(self, work: AttemptJob, spec: NodeSpec) -> bytes:
+    async def attempt(self, work: AttemptJob, spec: NodeSpec, _sink: ReportSink) -> bytes:
         node = msgspec.json.decode(spec.document, type=HttpNode)
         answer = await self._answer(node, work, spec)
         body = _body(answer)
@@ -67,8 +61,7 @@ class HttpExecutor(ConcurrentExecutor):
             {"status": answer.status, "body": body, "cut": answer.cut, "duration_ms": answer.duration_ms}
         )
 
-    async def close(self, *, grace_s: float) -> None:
-        await super().close(grace_s=grace_s)
+    async def close(self) -> None:
         await self._outbound.close()
 
     async def _answer(self, node: HttpNode, work: AttemptJob, spec: NodeSpec) -> HttpResult:
@@ -92,7 +85,13 @@ class HttpExecutor(ConcurrentExecutor):
         if name is None:
             return None
         key = self._secrets.get(name)
-        return lambda method, path, body: signed(key, at_s=self.wall_ms() // 1000, method=method, path=path, body=body)
+        return lambda method, path, body: signed(key, at_s=wall_ms() // 1000, method=method, path=path, body=body)
+
+
+def http_executor(
+    *, at_once: int = 64, outbound: EgressClient | None = None, secrets: Secrets | None = None
+) -> ConcurrentExecutor:
+    return ConcurrentExecutor(HttpAttempts(outbound=outbound, secrets=secrets), at_once=at_once)
 
 
 def _content(node: HttpNode, work: AttemptJob, spec: NodeSpec) -> dict[str, Any]:
@@ -145,5 +144,5 @@ def _succeeded(node: HttpNode, status: int, body: Any) -> bool:
         condition = Condition.compile(node.success, path="success", allowed=HTTP_VARIABLES)
         return condition.holds({"status": status, "body": body})
     except ConditionFailed as error:
-        message = f"the success condition has no answer for status {status}: {error}"
+        message = f"the success condition cannot be evaluated for status {status}: {error}"
         raise AttemptFailure("ConditionFailed", message, exit_code=status) from error

@@ -50,7 +50,7 @@ def hide_agent() -> bool:
 def isolation(what: str) -> str:
     text = (
         f"{what}; a clean environment without the agent's keys, hard limits, no new privileges, no core dumps. "
-        "Same user and same files as the agent: it is no wall against code that means harm"
+        "It runs as the same user with the same files as the agent, and does not protect against malicious code"
     )
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         return text + "; and the agent runs as root, so that its memory can be read. Run it as another user"

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,17 +27,29 @@ from tickwork.executors.packet_queue import QueuedAttempt
 from tickwork.executors.process_pool import ProcessPool
 from tickwork.executors.process_tree import new_mark
 from tickwork.ports.executor import ReportSink, lacking
-from tickwork.protocol.child_messages import PACKET_BYTES_MAX, AppLoaded, LargeAttemptJob, SpilledResult, head
+from tickwork.protocol.child_messages import (
+    IN_FILE,
+    PACKET_BYTES_MAX,
+    AppLoaded,
+    LargeAttemptJob,
+    SpilledResult,
+    head,
+)
 from tickwork.protocol.log_lines import ByteRateLimit
 from tickwork.protocol.worker_messages import (
+    HISTORY_HEADS,
     AttemptJob,
     Catalog,
     Checkpointed,
+    Continued,
     Failed,
     HandedBack,
     NodeSpec,
     Report,
+    StepsRecorded,
     Succeeded,
+    Suspended,
+    history_decoder,
 )
 from tickwork.system.private_files import ScratchDirectory
 
@@ -155,7 +168,7 @@ class ProcessExecutor:
         if type(checkpoint) is bytes:
             size += len(checkpoint)
         errand = QueuedAttempt((work.task, work.attempt), work, spec, known[1], size)
-        if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref:
+        if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref or _artifacts_in(checkpoint):
             self._move(errand.key, self._bring(errand, mode))
             return
         pool = self._pools.get(mode) or self._pool(mode)
@@ -201,7 +214,10 @@ class ProcessExecutor:
 
     # ---- what pools say
 
-    def ended(self, report: Succeeded | Failed | HandedBack) -> None:
+    def ended(self, report: Succeeded | Failed | HandedBack | Suspended | Continued) -> None:
+        if isinstance(report, Suspended | Continued) and _files_in(report):
+            self._move((report.task, report.attempt), self._send_function(report))
+            return
         self._report(report)
         if self._flows or self._folders:
             self._clean((report.task, report.attempt))
@@ -212,11 +228,14 @@ class ProcessExecutor:
             for report in reports:
                 self._clean((report.task, report.attempt))
 
-    def told(self, report: Report) -> None:
+    def in_progress(self, report: Report) -> None:
         self._report(report)
 
-    def saving(self, saved: Checkpointed) -> None:
-        self._report(saved)
+    def saving(self, saved: Checkpointed | StepsRecorded) -> None:
+        if isinstance(saved, StepsRecorded) and _files_in(saved):
+            self._move((saved.task, saved.attempt), self._send_function(saved))
+        else:
+            self._report(saved)
 
     def spilled(self, spilled: SpilledResult) -> None:
         self._move((spilled.task, spilled.attempt), self._send(spilled))
@@ -224,14 +243,18 @@ class ProcessExecutor:
     def folder(self, key: Key) -> None:
         self._folders[key] = str(Path(self._folder, f"{key[0]}-{key[1]}"))
 
-    def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None:
+    def printed(self, key: Key, stream: str, text: str, at_ms: int, number: int = -1) -> None:
+        """Too much is dropped: of lines, one in their place says so; of pieces, the numbers do."""
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = ByteRateLimit()
         if flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
             if flow.dropped:
-                self._sink.log(*key, stream, flow.note(), at_ms)
-            self._sink.log(*key, stream, text, at_ms)
+                self._sink.log(*key, "log" if number >= 0 else stream, flow.note(), at_ms)
+            if number >= 0:
+                self._sink.piece(*key, number, text, at_ms)
+            else:
+                self._sink.log(*key, stream, text, at_ms)
 
     def loaded(self, mode: str, ready: AppLoaded) -> None:
         assert self._loaded is not None
@@ -263,18 +286,19 @@ class ProcessExecutor:
         try:
             folder = self._path(key)
             fetched: list[tuple[str, str]] = []
-            for digest in dict.fromkeys(artifact.digest for artifact in work.fetch):
+            checkpoint_file, checkpoint = "", work.checkpoint
+            if isinstance(checkpoint, Ref):
+                checkpoint = await self._sink.fetch(checkpoint.digest)
+                checkpoint_file = _put(folder / "checkpoint", checkpoint)
+            for digest in dict.fromkeys([*(artifact.digest for artifact in work.fetch), *_artifacts_in(checkpoint)]):
                 fetched.append((digest, _put(folder / f"in-{len(fetched)}", await self._sink.fetch(digest))))
-            checkpoint_file = ""
-            if isinstance(work.checkpoint, Ref):
-                checkpoint_file = _put(folder / "checkpoint", await self._sink.fetch(work.checkpoint.digest))
             job = LargeAttemptJob(work, "", checkpoint_file, tuple(fetched))
             if errand.size > PACKET_BYTES_MAX:
                 job = self._slimmer(job, folder)
         except (Corrupt, Refused) as error:
             self.ended(Failed(*key, type(error).__name__, str(error)))
         except OSError as error:
-            self.ended(Failed(*key, "StorageError", f"a large argument cannot be put down: {error}"))
+            self.ended(Failed(*key, "StorageError", f"a large argument cannot be written to a file: {error}"))
         else:
             self._pool(mode).submit(msgspec.structs.replace(errand, job=job))
             if self._sweeping is None:
@@ -291,10 +315,8 @@ class ProcessExecutor:
     async def _send(self, spilled: SpilledResult) -> None:
         key = (spilled.task, spilled.attempt)
         try:
-            # Where it lies is for us to say: of what the child says, only the name counts.
-            path = self._path(key) / Path(spilled.path).name
-            data = await asyncio.to_thread(path.read_bytes)
-            digest = await self._sink.store(data)
+            value = await self._stored(key, spilled.path, spilled.items) if spilled.path else spilled.value
+            commands = await self._stored(key, spilled.commands_path) if spilled.commands_path else spilled.commands
         except (OSError, Refused) as error:
             if not spilled.checkpoint:
                 self.ended(Failed(*key, "StorageError", f"the result cannot be stored: {error}"))
@@ -302,11 +324,35 @@ class ProcessExecutor:
             for pool in self._pools.values():  # its code waits for an answer that never comes
                 pool.fail(key, "StorageError", f"the checkpoint cannot be stored: {error}")
             return
-        ref = Ref(digest, spilled.size, spilled.items, "artifact")
         if spilled.checkpoint:
-            self.saving(Checkpointed(*key, ref))
+            assert value is not None, "a checkpoint that is spilled has a file"
+            self.saving(Checkpointed(*key, value))
         else:
-            self.ended(Succeeded(*key, ref, spilled.started_ms, spilled.ended_ms))
+            self.ended(Succeeded(*key, value, spilled.started_ms, spilled.ended_ms, commands))
+
+    async def _stored(self, key: Key, path: str, items: int | None = None) -> Ref:
+        """A file of an attempt as an artifact. Where it lies is for us to say: of what the child says, only the name
+        counts."""
+        data = await asyncio.to_thread((self._path(key) / Path(path).name).read_bytes)
+        return Ref(await self._sink.store(data), len(data), items, "artifact")
+
+    async def _send_function(self, report: StepsRecorded | Suspended | Continued) -> None:
+        """What a durable function says, with its files as artifacts."""
+        key = (report.task, report.attempt)
+        try:
+            stored = {file.digest: await self._stored(key, file.digest, file.items) for file in _files_in(report)}
+        except (OSError, Refused) as error:
+            message = f"a value of the function cannot be stored: {error}"
+            if not isinstance(report, StepsRecorded):
+                self.ended(Failed(*key, "StorageError", message))
+            for pool in self._pools.values() if isinstance(report, StepsRecorded) else ():
+                pool.fail(key, "StorageError", message)
+            return
+        sent = _with_stored(report, stored)
+        if isinstance(sent, StepsRecorded):
+            self._report(sent)
+        else:
+            self.ended(sent)
 
     def _clean(self, key: Key) -> None:
         flow = self._flows.pop(key, None)
@@ -328,6 +374,38 @@ class ProcessExecutor:
             pool.sweep(now_ns)
         if any(not pool.idle or pool.ending for pool in self._pools.values()):
             self._sweep_soon()
+
+
+def _artifacts_in(checkpoint: bytes | Ref | None) -> list[str]:
+    """Digests of the values of a history that are artifacts."""
+    if not isinstance(checkpoint, bytes) or checkpoint[:1] not in HISTORY_HEADS:
+        return []
+    return [entry.value.digest for entry in history_decoder.decode(checkpoint).entries if isinstance(entry.value, Ref)]
+
+
+def _files_in(report: StepsRecorded | Suspended | Continued) -> list[Ref]:
+    values = [report.value] if isinstance(report, Continued) else [step.value for step in report.steps]
+    if isinstance(report, Suspended):
+        values += [request.value for request in report.awaits]
+    return [value for value in values if isinstance(value, Ref) and value.place == IN_FILE]
+
+
+def _with_stored(
+    report: StepsRecorded | Suspended | Continued, stored: dict[str, Ref]
+) -> StepsRecorded | Suspended | Continued:
+    def settled(part: Any) -> Any:
+        value = part.value
+        if isinstance(value, Ref) and value.place == IN_FILE:
+            return msgspec.structs.replace(part, value=stored[value.digest])
+        return part
+
+    if isinstance(report, Continued):
+        whole: Continued = settled(report)
+        return whole
+    steps = tuple(settled(step) for step in report.steps)
+    if isinstance(report, StepsRecorded):
+        return msgspec.structs.replace(report, steps=steps)
+    return msgspec.structs.replace(report, steps=steps, awaits=tuple(settled(request) for request in report.awaits))
 
 
 def _put(path: Path, data: bytes) -> str:

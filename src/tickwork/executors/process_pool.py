@@ -26,7 +26,18 @@ from tickwork.protocol.child_messages import (
     SpilledResult,
     WorkDirCreated,
 )
-from tickwork.protocol.worker_messages import Checkpointed, Failed, HandedBack, Progressed, Report, Started, Succeeded
+from tickwork.protocol.worker_messages import (
+    Checkpointed,
+    Continued,
+    Failed,
+    HandedBack,
+    Progressed,
+    Report,
+    Started,
+    StepsRecorded,
+    Succeeded,
+    Suspended,
+)
 
 GRACE_NS = 2_000_000_000  # between asking and killing, where the worker ends
 SETTLE_NS = 200_000_000  # a child needs microseconds from taking a packet to marking it
@@ -45,19 +56,19 @@ log = logging.getLogger("tickwork.worker")
 class PoolOwner(Protocol):
     """The executor behind a pool."""
 
-    def ended(self, report: Succeeded | Failed | HandedBack) -> None: ...
+    def ended(self, report: Succeeded | Failed | HandedBack | Suspended | Continued) -> None: ...
 
     def done(self, reports: list[Succeeded]) -> None:
         """The same of several that ended well."""
 
-    def told(self, report: Report) -> None:
+    def in_progress(self, report: Report) -> None:
         """Begun or Progressed; it goes on."""
 
-    def saving(self, saved: Checkpointed) -> None: ...
+    def saving(self, saved: Checkpointed | StepsRecorded) -> None: ...
 
     def spilled(self, spilled: SpilledResult) -> None: ...
 
-    def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None: ...
+    def printed(self, key: Key, stream: str, text: str, at_ms: int, number: int = -1) -> None: ...
 
     def folder(self, key: Key) -> None: ...
 
@@ -69,10 +80,10 @@ class PoolOwner(Protocol):
 class PendingKill:
     """An attempt that we end: error and message, or nothing is said of it."""
 
-    __slots__ = ("asked", "reason")
+    __slots__ = ("reason", "requested")
 
     def __init__(self, reason: tuple[str, str] | None) -> None:
-        self.reason, self.asked = reason, False
+        self.reason, self.requested = reason, False
 
 
 class ProcessPool:
@@ -278,20 +289,20 @@ class ProcessPool:
                 self._settle(child, child.last, message)
             case Progressed():
                 self._heard[message.task, message.attempt] = self._mono_ns()
-                self._owner.told(message)
-            case Checkpointed():
+                self._owner.in_progress(message)
+            case Checkpointed() | StepsRecorded():
                 self._saving_of(child, (message.task, message.attempt))
                 self._owner.saving(message)
             case SpilledResult(checkpoint=True):
                 self._saving_of(child, (message.task, message.attempt))
                 self._owner.spilled(message)
-            case SpilledResult():
+            case SpilledResult() | Suspended() | Continued():
                 child.last = (message.task, message.attempt)
                 self._end_lines(child, child.last)
                 self._settle(child, child.last, message)
             case OutputLines():
                 for line in message.lines:
-                    self._owner.printed((line.task, line.attempt), line.stream, line.text, line.at_ms)
+                    self._owner.printed((line.task, line.attempt), line.stream, line.text, line.at_ms, line.number)
             case WorkDirCreated():
                 self._owner.folder((message.task, message.attempt))
             case AppLoaded():
@@ -306,7 +317,9 @@ class ProcessPool:
         self._heard[key] = self._mono_ns()
         self._saving[key] = child
 
-    def _settle(self, child: ChildProcess, key: Key, result: Succeeded | Failed | SpilledResult) -> None:
+    def _settle(
+        self, child: ChildProcess, key: Key, result: Succeeded | Failed | SpilledResult | Suspended | Continued
+    ) -> None:
         """Handle the end of an attempt that is unusual in some way."""
         if key not in self._box.out:
             return
@@ -498,7 +511,7 @@ class ProcessPool:
             self._failures += 1
             error, message = child.unfit or ("ProcessDied", f"before the application was loaded; {_obituary(code)}")
             if self._failures in (1, UNFIT_MAX):
-                log.error("a child did not come up: %s: %s", error, message)
+                log.error("a child process did not start: %s: %s", error, message)
             if self._failures >= UNFIT_MAX or child.unfit:
                 self._refuse_queue(error, message)
             self._owner.unfit(self.mode, error, message)
@@ -516,7 +529,7 @@ class ProcessPool:
             self.start()
         except OSError as error:
             if not self._failures:
-                log.error("no child can be started now, another try follows: %s", error)
+                log.error("no child process can be started now; trying again: %s", error)
             self._failures += 1
             self._restart_later()
 
@@ -561,10 +574,10 @@ class ProcessPool:
             return
         silent_ms = (now_ns - max(start_ns, self._heard.get(key, 0))) // 1_000_000
         if spec.silent_ms and silent_ms >= spec.silent_ms:
-            self._end(key, ("TimeoutError", f"neither progress nor checkpoint for {spec.silent_ms} ms"))
+            self._end(key, ("TimeoutError", f"no progress and no checkpoint for {spec.silent_ms} ms"))
         elif key not in self._begun and now_ns - start_ns >= BEGUN_NS:
             self._begun[key] = None
-            self._owner.told(Started(*key, self._wall_ns() // 1_000_000 - ran_ms))
+            self._owner.in_progress(Started(*key, self._wall_ns() // 1_000_000 - ran_ms))
 
     def _end(self, key: Key, reason: tuple[str, str] | None) -> None:
         ending = self._ending.setdefault(key, PendingKill(reason))
@@ -584,9 +597,9 @@ class ProcessPool:
 
     def _end_in(self, child: ChildProcess, key: Key) -> None:
         ending = self._ending[key]
-        if ending.asked:
+        if ending.requested:
             return
-        ending.asked = True
+        ending.requested = True
         grace_ns = self._settings.stop_grace_ns
         if self.mode != "process" and child.order(Cancel(*key)):
             asyncio.get_running_loop().call_later(grace_ns / 1e9, self._insist, child, key)

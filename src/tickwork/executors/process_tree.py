@@ -48,7 +48,7 @@ class _ProcessMark:
                 start_new_session=True,
             )
         except OSError as error:
-            log.warning("nobody ends what tasks started, should this worker be killed: %s", error)
+            log.warning("processes started by tasks will survive if this worker is killed: %s", error)
 
     def leave(self) -> None:
         """The process ends by itself: so does the watchman."""

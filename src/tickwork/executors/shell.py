@@ -18,9 +18,10 @@ from collections.abc import Callable
 import msgspec
 
 from tickwork.core.definition.model import ShellNode
-from tickwork.executors.concurrency import AttemptFailure, ConcurrentExecutor
+from tickwork.executors.concurrency import AttemptFailure, ConcurrentExecutor, wall_ms
 from tickwork.executors.limits import Limits, confined, environment, isolation
 from tickwork.executors.process_tree import kill_all, new_mark
+from tickwork.ports.executor import ReportSink
 from tickwork.protocol.log_lines import ByteRateLimit, LineSplitter
 from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 from tickwork.system.private_files import ScratchDirectory
@@ -30,11 +31,10 @@ GRACE_S = 2.0
 READ_BYTES = 64 * 1024
 
 
-class ShellExecutor(ConcurrentExecutor):
+class ShellAttempts:
     kinds = frozenset({"shell"})
 
-    def __init__(self, *, at_once: int = 8, limits: Limits | None = None, env: dict[str, str] | None = None) -> None:
-        super().__init__(at_once=at_once)
+    def __init__(self, *, limits: Limits | None = None, env: dict[str, str] | None = None) -> None:
         self._limits, self._env = limits or Limits(), env or {}
         self._mark = ""  # made for the first program
 
@@ -42,10 +42,7 @@ class ShellExecutor(ConcurrentExecutor):
     def isolation(self) -> str:
         return isolation("a process of its own for each attempt, in a folder and session of its own: weak")
 
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    async def attempt(self, work: AttemptJob, spec: NodeSpec) -> bytes:
+    async def attempt(self, work: AttemptJob, spec: NodeSpec, sink: ReportSink) -> bytes:
         node = msgspec.json.decode(spec.document, type=ShellNode)
         self._mark = self._mark or new_mark()
         mark = f"{self._mark}-{work.task}-{work.attempt}"
@@ -55,14 +52,19 @@ class ShellExecutor(ConcurrentExecutor):
             raise AttemptFailure("ProgramMissing", message, permanent=True)
         scratch = ScratchDirectory()
         try:
-            return await self._program(work, node, env, scratch.path, mark)
+            return await self._program(work, node, env, scratch.path, mark, sink)
         finally:
             scratch.remove()
 
-    async def _program(self, work: AttemptJob, node: ShellNode, env: dict[str, str], folder: str, mark: str) -> bytes:
+    async def close(self) -> None:
+        """Each program has ended with its attempt."""
+
+    async def _program(
+        self, work: AttemptJob, node: ShellNode, env: dict[str, str], folder: str, mark: str, sink: ReportSink
+    ) -> bytes:
         program = Program(confined(self._limits, list(node.argv)), env, folder, mark, given=_given(work))
         flow = ByteRateLimit()
-        program.on_line = lambda stream, text: self._log(work, stream, text, flow)
+        program.on_line = lambda stream, text: _log(sink, work, stream, text, flow)
         try:
             code = await program.ended()
         except asyncio.CancelledError:
@@ -71,16 +73,23 @@ class ShellExecutor(ConcurrentExecutor):
         finally:
             program.close()
         if flow.dropped:
-            self._sink.log(work.task, work.attempt, "stderr", flow.note(), self.wall_ms())
+            sink.log(work.task, work.attempt, "stderr", flow.note(), wall_ms())
         if code:
             raise AttemptFailure("ExitCode", f"{node.argv[0]} ended with {_ended(code)}", exit_code=code)
         return msgspec.msgpack.encode({"exit_code": code, "output": program.tail.decode(errors="replace")})
 
-    def _log(self, work: AttemptJob, stream: str, text: str, flow: ByteRateLimit) -> None:
-        if flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
-            if flow.dropped:
-                self._sink.log(work.task, work.attempt, stream, flow.note(), self.wall_ms())
-            self._sink.log(work.task, work.attempt, stream, text, self.wall_ms())
+
+def _log(sink: ReportSink, work: AttemptJob, stream: str, text: str, flow: ByteRateLimit) -> None:
+    if flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
+        if flow.dropped:
+            sink.log(work.task, work.attempt, stream, flow.note(), wall_ms())
+        sink.log(work.task, work.attempt, stream, text, wall_ms())
+
+
+def shell_executor(
+    *, at_once: int = 8, limits: Limits | None = None, env: dict[str, str] | None = None
+) -> ConcurrentExecutor:
+    return ConcurrentExecutor(ShellAttempts(limits=limits, env=env), at_once=at_once)
 
 
 class Program:

@@ -46,7 +46,7 @@ def read(chunks: Iterable[bytes]) -> tuple[ExportHead, Iterator[SealedRow]]:
     while (end := _end(buffer, begin)) is None or len(buffer) < end:
         piece = next(source, None)
         if piece is None:
-            raise Corrupt("this is not an exported journal, or only the beginning of one")
+            raise Corrupt("this is not an exported journal, or it is truncated")
         buffer += piece
     body = buffer[begin:end]
     if zlib.crc32(body) != _SIZE.unpack_from(buffer, len(MAGIC))[1]:
@@ -61,7 +61,7 @@ def read(chunks: Iterable[bytes]) -> tuple[ExportHead, Iterator[SealedRow]]:
 def _end(buffer: bytes, begin: int) -> int | None:
     """Where the head ends, as soon as that can be told."""
     if not MAGIC.startswith(buffer[: len(MAGIC)]):
-        raise Corrupt("this is not an exported journal: it begins with something else")
+        raise Corrupt("this is not an exported journal: its first bytes are wrong")
     if len(buffer) < begin:
         return None
     length: int = _SIZE.unpack_from(buffer, len(MAGIC))[0]
@@ -77,9 +77,9 @@ def _rows(first: bytes, rest: Iterator[bytes], head: ExportHead) -> Iterator[Sea
             seq, hash_ = row.seq, row.hash
             yield row
     if reader.torn:
-        raise Corrupt("the journal ends in the middle of a row; what came before is whole")
+        raise Corrupt("the journal ends in the middle of a row; the rows before it are intact")
     if head.last_hash and (seq, hash_) != (head.last, head.last_hash):
         raise Corrupt(
-            f"this export is not whole: it names seq {head.last} as its last row, and ends with seq {seq}, or with "
+            f"this export is incomplete: it names seq {head.last} as its last row, and ends with seq {seq}, or with "
             "another row: export it again"
         )

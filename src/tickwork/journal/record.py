@@ -32,7 +32,7 @@ def upcast(version: int, row: list[Any], *, steps: dict[int, Step] = STEPS, to: 
         raise Newer(f"the journal is of format {version}, this version of tickwork reads up to {to}: upgrade it")
     while version < to:
         if version not in steps:
-            raise Corrupt(f"nobody can read format {version} of the journal")
+            raise Corrupt(f"format {version} of the journal is not supported")
         row = steps[version](row)
         version += 1
     return row
@@ -77,7 +77,7 @@ def chain(before: bytes, version: bytes, body: bytes) -> bytes:
 def seal(row: Row, before: bytes) -> SealedRow:
     """The stored form of a row that follows the hash `before`."""
     body = _encoder.encode(row)
-    assert len(body) <= ROW_BYTES_MAX, "nobody could read this row again"
+    assert len(body) <= ROW_BYTES_MAX, "this row could not be read back"
     data = body if len(body) <= FEW_BYTES_MAX else packed(body)
     return SealedRow(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + data)
 
@@ -125,7 +125,7 @@ def _body(sealed: SealedRow) -> bytes:
     if len(body) > ROW_BYTES_MAX:
         raise Corrupt(f"seq {sealed.seq}: the row has more than {ROW_BYTES_MAX} bytes")
     if not unpacker.eof or unpacker.unused_data:
-        raise Corrupt(f"seq {sealed.seq}: the row is cut off, or something is appended to it")
+        raise Corrupt(f"seq {sealed.seq}: the row is truncated, or has trailing bytes")
     return body
 
 

@@ -7,14 +7,18 @@ without deciding. Both verify the hash chain on the way.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tickwork.core.base.errors import Corrupt, ReplayDiffers
 from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.zones import UTC_ONLY
-from tickwork.core.machine import Machine, Outcome, rules_of
+from tickwork.core.rules import rules_of
 from tickwork.core.state.events import Event
 from tickwork.core.state.inputs import Input
 from tickwork.journal.record import GENESIS, Row, SealedRow, seal, unseal
+
+if TYPE_CHECKING:
+    from tickwork.core.machine import Machine, Outcome
 
 
 class Recorder:
@@ -40,7 +44,7 @@ class Tally:
 
 
 def replay(
-    rows: Iterable[SealedRow], machine: Machine, *, head: bytes = GENESIS, seq: int = 0, tally: Tally | None = None
+    rows: Iterable[SealedRow], machine: "Machine", *, head: bytes = GENESIS, seq: int = 0, tally: Tally | None = None
 ) -> bytes:
     """Bring `machine` from just after `seq` to the end of these rows. Returns the last hash."""
     tally = tally or Tally()
@@ -58,14 +62,14 @@ def replay(
     return head
 
 
-def _again(row: Row, machine: Machine) -> Outcome:
+def _again(row: Row, machine: "Machine") -> "Outcome":
     try:
         return machine.apply(row.tick, row.inputs)
     except Exception as error:  # inputs that no machine took, or a defect: either way it is not the recorded decision
         raise ReplayDiffers(f"it cannot be decided again: {_words(error)}", seq=row.seq) from error
 
 
-def _fold(row: Row, machine: Machine) -> None:
+def _fold(row: Row, machine: "Machine") -> None:
     try:
         machine.fold(row.tick, row.inputs, row.events)
     except Exception as error:  # events that no machine decided in this state
@@ -76,7 +80,7 @@ def _words(error: Exception) -> str:
     return shortened(f"{type(error).__name__}: {error}", 300)
 
 
-def fold(rows: Iterable[SealedRow], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
+def fold(rows: Iterable[SealedRow], machine: "Machine", *, head: bytes = GENESIS, seq: int = 0) -> bytes:
     """The same by the recorded events alone."""
     for sealed in rows:
         row = _next(sealed, head, seq, machine.state.tick)

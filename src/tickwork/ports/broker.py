@@ -7,6 +7,7 @@ adapter.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
@@ -123,12 +124,12 @@ class EnvelopeCodec:
     def unwrap(self, data: bytes) -> Envelope:
         """Raises `UnreadableMessage`."""
         if data[:2] != _FORMAT[:2]:
-            raise UnreadableMessage("it is no message of tickwork")
+            raise UnreadableMessage("it is not a tickwork message")
         if data[: len(_FORMAT)] != _FORMAT:
             raise UnreadableMessage(f"its format is {data[2 : len(_FORMAT)]!a}, and this program reads {_FORMAT[2:]!a}")
         mark, body = data[len(_FORMAT) : _BODY], data[_BODY:]
         if not compare_digest(mark, self._mark(body)):
-            raise UnreadableMessage("its seal is broken: it was changed, or sealed with another token")
+            raise UnreadableMessage("its signature is invalid: it was changed, or signed with another token")
         try:
             return self._decode(body)
         except msgspec.MsgspecError as error:
@@ -136,6 +137,22 @@ class EnvelopeCodec:
 
     def _mark(self, body: bytes) -> bytes:
         return blake2b(body, key=self._key, digest_size=_MARK_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """What every broker is given besides its address."""
+
+    codec: EnvelopeCodec = field(default_factory=EnvelopeCodec)
+    redeliver_ms: int = REDELIVER_MS
+    deliveries_max: int = DELIVERIES_MAX
+
+    @property
+    def redeliver_s(self) -> float:
+        return self.redeliver_ms / 1000
+
+
+DEFAULTS = BrokerOptions()
 
 
 _FORMAT, _MARK_BYTES = b"TW1", 32
@@ -196,9 +213,9 @@ def headers_of(envelope: Envelope) -> dict[str, str]:
 
 
 def too_often(times: int) -> str:
-    return f"it was delivered {times} times, and nobody accepted it"
+    return f"it was delivered {times} times, and no worker accepted it"
 
 
 def missing_extra(extra: str, what: str) -> Refused:
-    message = f"lanes over {what} need the extra {extra!r}: pip install 'tickwork[{extra}]'"
+    message = f"the broker {what} needs the extra {extra!r}: pip install 'tickwork[{extra}]'"
     return Refused("missing_extra", message, path="lane")

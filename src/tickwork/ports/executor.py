@@ -27,6 +27,9 @@ class ReportSink(Protocol):
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         """A whole line, or a piece of one that is too long."""
 
+    def piece(self, task: int, attempt: int, number: int, text: str, at_ms: int) -> None:
+        """What the code streams. It is on its way within 50 ms."""
+
     async def fetch(self, digest: str) -> bytes:
         """An artifact, verified. Waits while the server is away; raises `Corrupt`, or `Refused` where there is none."""
 

@@ -26,7 +26,7 @@ class StoreNotEmpty(Refused):
     """There is something in the store that would be mixed with what comes."""
 
     def __init__(self, where: str) -> None:
-        super().__init__("not_empty", f"{where} holds something already: name an empty place")
+        super().__init__("not_empty", f"{where} is not empty: name an empty folder or schema")
 
 
 class ArchiveObject(msgspec.Struct, frozen=True, gc=False):

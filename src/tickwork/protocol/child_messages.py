@@ -17,13 +17,17 @@ from tickwork.protocol.worker_messages import (
     ArtifactArgument,
     AttemptJob,
     Checkpointed,
+    Continued,
     DeclaredSchedule,
     Failed,
     NodeSpec,
     Progressed,
+    StepsRecorded,
     Succeeded,
+    Suspended,
 )
 
+IN_FILE: Final = "file"  # `place` of a `Ref` to a value that a child has put into a file: its digest is the path
 PACKET_BYTES_MAX: Final = 100_000  # what is larger travels as a file
 FRAME_HEAD: Final = 4
 PLAIN, LARGE = b"\0", b"\1"  # what follows the heads of a packet: an array of `AttemptJob`, or one `LargeAttemptJob`
@@ -89,7 +93,7 @@ class LoadFailed(_Message, frozen=True, tag=22):
 
 
 class SpilledResult(_Message, frozen=True, tag=23):
-    """A result or checkpoint that is too large for a message lies in a file."""
+    """A result or checkpoint that is too large for a message lies in a file; so may what the code asked for."""
 
     task: int
     attempt: int
@@ -99,6 +103,9 @@ class SpilledResult(_Message, frozen=True, tag=23):
     checkpoint: bool = False
     started_ms: int = 0
     ended_ms: int = 0
+    value: bytes | None = None  # the result, where `path` is empty
+    commands: bytes | None = None
+    commands_path: str = ""  # where they are in a file
 
 
 class OutputLine(_Message, frozen=True):
@@ -107,6 +114,7 @@ class OutputLine(_Message, frozen=True):
     stream: str
     text: str
     at_ms: int
+    number: int = -1  # of a piece, counted in its attempt
 
 
 class OutputLines(_Message, frozen=True, tag=24):
@@ -138,6 +146,9 @@ ChildMessage = (
     | Failed
     | Checkpointed
     | Progressed
+    | StepsRecorded
+    | Suspended
+    | Continued
     | AppLoaded
     | LoadFailed
     | SpilledResult

@@ -5,6 +5,7 @@ away as it comes; and what exceeds `ByteRateLimit` is dropped and counted.
 """
 
 LINE_BYTES_MAX = 64 * 1024
+PIECE = "piece"  # the stream of what `ctx.stream` sends: not part of the log that people read
 CUT = " … [line cut: longer than 64 KiB]"
 
 

@@ -57,7 +57,7 @@ def when_of(request: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
     given = [name for name in ("cron", "every", "at", "rrule") if getattr(request, name)]
     if len(given) != 1:
         listed = " and ".join(given) if given else "none of them"
-        raise Refused("bad_schedule", f"say one of cron, every, at and rrule; there is {listed}", path=f"{at}cron")
+        raise Refused("bad_schedule", f"give exactly one of cron, every, at and rrule, not {listed}", path=f"{at}cron")
     return ScheduleSpec(
         cron=request.cron or None,
         every_ms=length_ms(request.every, f"{at}every"),

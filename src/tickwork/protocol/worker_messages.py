@@ -34,6 +34,7 @@ class Succeeded(_Message, frozen=True, tag=1):
     value: bytes | Ref | None = None  # MessagePack, or an artifact that is stored already
     started_ms: int = 0  # the worker's wall clock, for people
     ended_ms: int = 0
+    commands: bytes | Ref | None = None  # what its code asked for, as in `task_commands`
 
 
 class Failed(_Message, frozen=True, tag=2):
@@ -45,6 +46,9 @@ class Failed(_Message, frozen=True, tag=2):
     exit_code: int | None = None
     started_ms: int = 0
     ended_ms: int = 0
+    position: int = -1  # of the recorded failure that left a durable function uncaught
+    bases: tuple[str, ...] = ()  # more general types of the error, the nearest first
+    skip: bool = False  # the task says that there is nothing to do: it is not taken
 
 
 class Started(_Message, frozen=True, tag=3):
@@ -88,7 +92,84 @@ class Taken(_Message, frozen=True, tag=7):
     attempt: int
 
 
-Report = Succeeded | Failed | Started | Checkpointed | HandedBack | Progressed | Taken
+class StepEntry(_Message, frozen=True):
+    """A step that ended. `position` counts the calls of a function on its context."""
+
+    position: int
+    name: str
+    digest: str  # of its arguments
+    value: bytes | Ref | None = None
+    error: str = ""  # type of the failure; "": it succeeded
+    message: str = ""
+    at_ms: int = 0  # the worker's wall clock at its end
+    took_ms: int = 0
+    tries: int = 1
+    # Where it may be tried again: retries, delay_ms, delay_max_ms, factor in percent.
+    retry: tuple[int, int, int, int] | None = None
+
+
+class Await(_Message, frozen=True):
+    """What a durable function waits for: a sleep, an event, a call or an approval."""
+
+    position: int
+    kind: str
+    name: str
+    digest: str
+    delay_ms: int = -1  # of a sleep, or the time-out of an event or approval; -1: none
+    until_ms: int = 0  # of a sleep with a fixed end
+    key: str = ""  # of an event
+    value: bytes | Ref | None = None  # MessagePack map: inputs of a call; message, approvers, four_eyes of an approval
+    line: str = ""  # file and line of the user's code
+
+
+class StepsRecorded(_Message, frozen=True, tag=8):
+    """Steps that ended in the middle of an attempt. The reply says that they are durable."""
+
+    task: int
+    attempt: int
+    steps: tuple[StepEntry, ...]
+    versions: tuple[tuple[str, int], ...] = ()
+
+
+class Suspended(_Message, frozen=True, tag=9):
+    """A durable function can do nothing until one of its awaits is over: the attempt ends, and nothing is held."""
+
+    task: int
+    attempt: int
+    steps: tuple[StepEntry, ...] = ()  # failed ones that are to be tried again
+    awaits: tuple[Await, ...] = ()  # those that the server does not know yet
+    withdrawn: tuple[int, ...] = ()
+    together: tuple[tuple[int, ...], ...] = ()  # each wakes the function when all are over or one has failed
+    versions: tuple[tuple[str, int], ...] = ()
+    started_ms: int = 0
+    ended_ms: int = 0
+
+
+class Continued(_Message, frozen=True, tag=10):
+    """A durable function begins again with other inputs and without its history. Ends the attempt."""
+
+    task: int
+    attempt: int
+    value: bytes | Ref
+    started_ms: int = 0
+    ended_ms: int = 0
+
+
+Report = (
+    Succeeded
+    | Failed
+    | Started
+    | Checkpointed
+    | HandedBack
+    | Progressed
+    | Taken
+    | StepsRecorded
+    | Suspended
+    | Continued
+)
+
+
+LAST_REPORTS = frozenset((Succeeded, Failed, HandedBack, Suspended, Continued))  # each ends its attempt
 
 
 class WorkerProfile(msgspec.Struct, frozen=True, array_like=True):
@@ -182,6 +263,31 @@ class AttemptJob(_Message, frozen=True):
     submitted_ms: int = 0
 
 
+class HistoryEntry(_Message, frozen=True):
+    """A recorded outcome. `kind`: step, retry, sleep, event, call, approval, withdrawn, cancel."""
+
+    position: int  # -1: of the function as a whole
+    kind: str
+    name: str
+    digest: str
+    value: bytes | Ref | None = None  # of an approval: approved, by, comment. A `Ref` is an artifact
+    error: str = ""  # "timeout" of an event or approval that did not come in time
+    message: str = ""
+    at_ms: int = 0
+    tries: int = 1
+
+
+class FunctionHistory(_Message, frozen=True):
+    """What was recorded of a function, in order: `AttemptJob.checkpoint`. None there: nothing yet."""
+
+    started_ms: int
+    base: int = 0  # its first position
+    entries: tuple[HistoryEntry, ...] = ()
+    awaits: tuple[tuple[int, str, str, str], ...] = ()  # without outcome: position, kind, name, digest
+    versions: dict[str, int] = {}
+    checkpoint: bytes | None = None  # of a plain task that recorded steps: its own checkpoint beside them
+
+
 class Reply(msgspec.Struct, frozen=True, array_like=True):
     seq: int
     work: tuple[AttemptJob, ...] = ()
@@ -271,4 +377,6 @@ class Link(Protocol):
 encoder = msgspec.msgpack.Encoder()
 call_decoder = msgspec.msgpack.Decoder(Call)
 reply_decoder = msgspec.msgpack.Decoder(Reply)
+HISTORY_HEADS = frozenset(bytes([0x90 + count]) for count in range(16))  # first byte of a history, of no checkpoint
+history_decoder = msgspec.msgpack.Decoder(FunctionHistory)
 beats_decoder = msgspec.msgpack.Decoder(Heartbeats)

@@ -1,14 +1,15 @@
-"""The keeper of a lane: sits at the floor as the worker `lane:NAME`, and puts on the lane what is given to it.
+"""Publishes attempts to a broker. To the engine it is the worker `lane:NAME`.
 
-What a lane carries stays assigned to its keeper until a worker has taken it, so the store is the buffer: while the
-broker is away nothing is lost and no more than the credit is given. When the broker is back, or seems to have
-forgotten, everything that nobody has taken is published again, at a bounded rate. What nobody took in time is handed
-back, and comes again under a new attempt number; whoever still gets the old one is fenced.
+An attempt stays assigned to the publisher until a worker takes it, so the store is the buffer: while the broker is
+unreachable, nothing is lost, and at most the credit is assigned. When the broker is back, or seems to have lost
+messages, all attempts that no worker has taken are published again, at a bounded rate. An attempt that no worker takes
+in time is handed back and dispatched under a new attempt number; a worker that still receives the old one is fenced.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,13 +22,15 @@ from tickwork.ports.broker import MESSAGE_BYTES_MAX, Broker, DispatchBody, Envel
 from tickwork.ports.ids import Ids
 from tickwork.ports.system import Clock
 from tickwork.protocol.worker_messages import AttemptJob, Call, HandedBack, NodeSpec, Reply, Report, WorkerProfile
-from tickwork.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from tickwork.runtime.engine import Engine
 
 CREDIT = 1_000
 DRAIN_PER_S = 2_000
 UNTAKEN_MS = 300_000
 WAIT_MS = 10_000
-LOOK_S = 2.0  # how often the broker is asked how it is
+LOOK_S = 2.0  # how often the broker's state is read
 TOGETHER_MAX = 500
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 
@@ -44,7 +47,7 @@ class BrokerPublisher:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: "Engine",
         lane: Broker,
         *,
         queues: Sequence[str],
@@ -65,7 +68,7 @@ class BrokerPublisher:
         self._session, self._seq, self._introduce = ids.new(), 0, True
         self._specs: dict[int, NodeSpec] = {}
         self._carried: dict[Pair, _PublishedAttempt] = {}  # assigned to this lane, and not taken
-        self._due: dict[Pair, None] = {}  # of these: what is to be published
+        self._due: dict[Pair, None] = {}  # of these: those to be published
         self._news = asyncio.Event()
         self._away = False
         self._draining = False  # publishing what waited for the broker
@@ -79,12 +82,12 @@ class BrokerPublisher:
         return len(self._carried)
 
     def start(self) -> None:
-        """The lane is open, and whoever opened it closes it: keepers may share one."""
+        """The broker is open, and its opener closes it: publishers may share one."""
         loop = asyncio.get_running_loop()
         self._jobs = [loop.create_task(job) for job in (self._listen(), self._publish(), self._look())]
 
     async def close(self) -> None:
-        """Without a goodbye: what is on the lane stays there, and the next keeper of this name goes on with it."""
+        """Stop without signing off: messages stay at the broker, and the next publisher of this name takes over."""
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -96,9 +99,9 @@ class BrokerPublisher:
         while True:
             try:
                 if not await self._exchange(wait_ms=0 if self._introduce else WAIT_MS):
-                    await asyncio.sleep(BACKOFF_S)  # an engine that stops lets nobody wait
+                    await asyncio.sleep(BACKOFF_S)  # a stopping engine ends long waits
                 delay_s = BACKOFF_S
-            except TickworkError:  # it starts, stops, or is fenced; whoever owns it decides
+            except TickworkError:  # the engine is starting, stopping, or fenced; its owner decides
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, BACKOFF_S_MAX)
 
@@ -112,12 +115,12 @@ class BrokerPublisher:
         try:
             reply = await self._engine.workers.exchange(call, self.worker)
         except BaseException:
-            self._introduce = True  # whatever that reply would have brought is offered again
+            self._introduce = True  # the work of the lost reply is offered again
             raise
         if reply.resync or reply.refused:
             self._introduce = True
             if reply.refused:
-                raise Unavailable(f"the lane's place is taken: {reply.refused}", retry_after_ms=1_000)
+                raise Unavailable(f"the broker's worker slot is taken: {reply.refused}", retry_after_ms=1_000)
         self._follow(reply)
         return bool(reply.work or reply.stop)
 
@@ -156,7 +159,7 @@ class BrokerPublisher:
             max(task.step.retry.attempts - tried, 0),
             trace_of(work),
             self._clock.wall_ms(),
-            body if len(body) <= MESSAGE_BYTES_MAX else b"",  # whoever takes it gets it with the exchange
+            body if len(body) <= MESSAGE_BYTES_MAX else b"",  # the worker that takes it gets it in its exchange
             self._engine.context.store_id,
         )
 
@@ -203,7 +206,7 @@ class BrokerPublisher:
             self._on_trouble("lane_away", f"{self.worker}: {why}")
 
     def _back(self) -> None:
-        """It may have lost what it confirmed: everything untaken goes out again, and copies do no harm."""
+        """Publish all untaken attempts again: the broker may have lost confirmed messages, and copies are harmless."""
         if self._away:
             self._away = False
             self._on_trouble("lane_back", f"{self.worker}: {len(self._carried)} dispatches are published again")
@@ -233,7 +236,7 @@ class BrokerPublisher:
                 await self._hand_back()
 
     async def _hand_back(self) -> None:
-        """What nobody took for so long: perhaps it never arrived, or where it is nobody looks."""
+        """Hand back attempts that no worker took in time: lost messages, or queues without a worker."""
         oldest = asyncio.get_running_loop().time() - self._untaken_s
         late = [pair for pair, carried in self._carried.items() if carried.published and carried.published <= oldest]
         for first in range(0, len(late), TOGETHER_MAX):
@@ -246,6 +249,6 @@ class BrokerPublisher:
 
 
 def trace_of(work: AttemptJob) -> str:
-    """W3C `traceparent`: the run is the trace and the attempt its span, the same wherever it is asked for."""
+    """Return the W3C `traceparent`: the run is the trace, the attempt its span. It is derived from ids."""
     trace = stable_digest("trace", work.tenant, work.run_id)[:32]
     return f"00-{trace}-{stable_hash('span', work.task, work.attempt) or 1:016x}-01"

@@ -5,8 +5,8 @@ A command returns when its tick is durable. A view waits in `until_durable` unti
 
 import asyncio
 import re
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.base.names import is_run_id
@@ -15,26 +15,38 @@ from tickwork.core.calendar.zones import Zones
 from tickwork.core.definition.plan import Plan
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
-from tickwork.core.state.state import State, Tenant
+from tickwork.core.state.state import QueuedCommand, State, Tenant
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.ids import Ids
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
 from tickwork.ports.system import Clock
+from tickwork.protocol.partition_messages import CommandOutcome
 from tickwork.runtime.alarms import Alarms
 from tickwork.runtime.metrics import EngineMetrics
 from tickwork.runtime.partition.clock_monitor import ClockMonitor
 from tickwork.runtime.partition.input_queue import InputBatch
-from tickwork.runtime.partition.partition import Partition
 from tickwork.runtime.storage.archive import ArchiveReader
 from tickwork.runtime.storage.logs import LogStore
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.request_checks import check_writable
 
+if TYPE_CHECKING:
+    from tickwork.runtime.partition.partition import Partition
+
 PARTITION = 0  # the only one where there is no cluster
-TENANT = "default"
 BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
 LEFT_MAX = 200_000  # ended runs that wait to be written, about 120 MB; then nothing new is accepted
 _PATH = re.compile(r"[a-z_]+([.\[][^\s:]*)?")
+
+
+class Neighbours(Protocol):
+    """The other partitions of a cluster, as one of them sees them."""
+
+    def partitions_of(self, tenant: str) -> tuple[int, ...]:
+        """Those over which the tenant is spread, its home first."""
+
+    async def deliver(self, partition: int, sender: int, commands: Sequence[QueuedCommand]) -> list[CommandOutcome]:
+        """What that partition decided about each of them. Raises `Unavailable` where that is not known."""
 
 
 class EngineContext:
@@ -48,7 +60,7 @@ class EngineContext:
     ) -> None:
         self.number = number  # of the partition
         self.store_id = ""  # identity of the store, known once it is open; where nodes share it, the node says it
-        self.shared = shared  # the store is others' too: whoever made this engine opens and closes it
+        self.shared = shared  # the store is shared: the creator of this engine opens and closes it
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -56,6 +68,7 @@ class EngineContext:
         self.alarms = Alarms(clock)
         self.partition: Partition | None = None  # from the start on
         self.clock_monitor: ClockMonitor | None = None
+        self.neighbours: Neighbours | None = None  # None: this partition is the only one
         self.draining = False
         self.artifacts = artifacts
         self.archives = ArchiveReader(store, artifacts)
@@ -65,7 +78,7 @@ class EngineContext:
         self._jobs: set[asyncio.Task[None]] = set()
 
     @property
-    def live(self) -> Partition:
+    def live(self) -> "Partition":
         assert self.partition is not None, "the engine is started"
         return self.partition
 
@@ -85,7 +98,7 @@ class EngineContext:
 
     @property
     def why_not_accepting(self) -> str:
-        """What a person is told while nothing new is accepted; "": it is."""
+        """The reason, for people, why no new work is accepted; "": it is accepted."""
         live = self.partition
         if live is None:
             return "the engine has not started yet"
@@ -96,7 +109,7 @@ class EngineContext:
         return "the store has no space left" if live.writer.full else ""
 
     def now_ms(self) -> int:
-        """Real time, as far as it is believed."""
+        """Real time, without clock steps that are held back."""
         return self.clock.wall_ms() if self.partition is None else self.partition.keeper.real.peek()
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -106,7 +119,7 @@ class EngineContext:
         return task
 
     async def end_jobs(self) -> None:
-        """Cancel what `spawn` began."""
+        """Cancel the jobs started by `spawn`."""
         for job in list(self._jobs):
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -115,26 +128,41 @@ class EngineContext:
         self, request: inp.Input, payloads: list[Payload] | None = None, *, facts: bool = False
     ) -> CommandResult:
         check_writable(request)
-        letter = self.post([request], payloads or [], facts=facts)
-        await letter.done
-        answer = letter.answers.get(0) or CommandResult(0)
+        batch = self.post([request], payloads or [], facts=facts)
+        await batch.done
+        answer = batch.answers.get(0) or CommandResult(0)
         if answer.code:
             raise refusal_of(answer)
         return answer
+
+    async def command_all(self, requests: list[inp.Input]) -> None:
+        """Queue the inputs and return once their tick is durable. Raises the first refusal.
+
+        Without inputs, wait as well: what made them unnecessary may not be durable yet.
+        """
+        for request in requests:
+            check_writable(request)
+        if requests:
+            batch = self.post(requests, [], facts=False)
+            await batch.done
+            refused = next((answer for _, answer in sorted(batch.answers.items()) if answer.code), None)
+            if refused is not None:
+                raise Refused(refused.code, refused.message)
+        await self.until_durable()
 
     def post(self, requests: list[inp.Input], payloads: list[Payload], *, facts: bool) -> InputBatch:
         live = self.live
         if self.draining:
             raise Unavailable(
-                "the server is shutting down; ask another node, or again in a moment", retry_after_ms=1_000
+                "the server is shutting down; try another node, or try again in a moment", retry_after_ms=1_000
             )
         if live.writer.full:
-            raise StoreFull("the store has no space left; free some and try again", retry_after_ms=5_000)
+            raise StoreFull("the store has no space left; free some space and try again", retry_after_ms=5_000)
         if live.backlog > BACKLOG_MAX:
             raise Unavailable("too many requests wait already; try again in a moment", retry_after_ms=1_000)
         if live.books.left_count > LEFT_MAX:
             raise Unavailable(
-                "the store is slower than what comes: too many ended runs wait to be written; try again in a moment",
+                "the store cannot keep up: too many ended runs wait to be written; try again in a moment",
                 retry_after_ms=1_000,
             )
         return live.submit_inputs(requests, payloads, facts=facts)
@@ -145,7 +173,7 @@ class EngineContext:
         while live.durable_seq < seq and live.failed is None:
             await live.next_commit()
         if live.durable_seq < seq:
-            raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
+            raise Unavailable(f"this partition has stopped: {live.failed}; try again", retry_after_ms=1_000)
 
     def tenant(self, tenant: str) -> Tenant:
         owner = self.state.tenants.get(tenant)
@@ -174,7 +202,7 @@ class EngineContext:
 
 
 def refusal_of(answer: CommandResult) -> Refused:
-    """The machine says place and message in one text, as the journal keeps it; whoever asked gets them apart."""
+    """Convert a refusal of the machine. The journal stores path and message as one text; callers get them apart."""
     path, _, message = answer.message.partition(": ")
     if not message or not _PATH.fullmatch(path):
         return Refused(answer.code, answer.message)

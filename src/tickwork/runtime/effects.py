@@ -5,7 +5,7 @@ in the state.
 """
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,17 +20,19 @@ from tickwork.core.state.events import RunSpawned, TaskFailed, TaskRequeued, Tas
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Run
 from tickwork.runtime.context import EngineContext
-from tickwork.runtime.partition.partition import DecidedTick
-from tickwork.runtime.services.schedules import ScheduleService
-from tickwork.runtime.services.workflows import stranded_words
 from tickwork.runtime.storage.payloads import ARGUMENTS_STEP, NIL, decode_value
 from tickwork.runtime.storage.store_retry import retry_until_available
+from tickwork.runtime.views.versions import stranded_words
+
+if TYPE_CHECKING:
+    from tickwork.runtime.partition.partition import DecidedTick
+    from tickwork.runtime.services.schedules import ScheduleService
 
 
 class EffectRunner:
     """Performs effects by their type, and reacts to events by theirs. Most types need nothing."""
 
-    def __init__(self, context: EngineContext, schedules: ScheduleService) -> None:
+    def __init__(self, context: EngineContext, schedules: "ScheduleService") -> None:
         self._context, self._schedules = context, schedules
         self._stranded: frozenset[str] = frozenset()
         self.performers: dict[type[Any], Any] = {
@@ -68,11 +70,11 @@ class EffectRunner:
 
     # ---- effects
 
-    def _store_cached(self, effect: StoreCached, tick: DecidedTick) -> None:
+    def _store_cached(self, effect: StoreCached, tick: "DecidedTick") -> None:
         report: Any = tick.inputs[effect.input]
         self._context.live.books.keep_cached(effect.key, report.value, self._context.now_ms())
 
-    def _alert(self, effect: Alert, _: DecidedTick) -> None:
+    def _alert(self, effect: Alert, _: "DecidedTick") -> None:
         subject = f"{effect.tenant}/{effect.subject}" if effect.tenant else effect.subject
         self._context.alarms.add(effect.kind, f"{subject}: {effect.detail}")
         if effect.kind == "sla_breach":
@@ -106,7 +108,7 @@ class EffectRunner:
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._context.now_ms())
         value = decode_value(row.value) if row is not None and fresh else None
         if not await retry_until_available(lambda: self._context.payloads.renewed(value)):
-            return False, None  # nobody needed it for so long that it is gone
+            return False, None  # unused for so long that it was deleted
         return fresh, value
 
     async def _read_extract(self, effect: ReadExtract) -> None:
@@ -140,7 +142,7 @@ class EffectRunner:
             if parent is None:
                 raise
             assigner = self._context.live.assigner
-            sources = assigner.child_inputs(parent, run.child)  # making them again tells what is wrong
+            sources = assigner.child_inputs(parent, run.child)  # computing it again shows the cause
             return await retry_until_available(lambda: assigner.inputs(sources))
 
     async def _find_runs(self, effect: FindRuns) -> None:
@@ -177,9 +179,9 @@ class EffectRunner:
         self._context.metrics.failed += 1
 
     def _keep_arguments(self, task: int, child: int) -> None:
-        """A child run whose inputs are its parent's large arguments: they are kept apart, for its tasks and readers."""
+        """Start a child run whose inputs are large: they are stored separately, for its tasks and readers."""
         parent = self._context.state.tasks.get(task)
-        if parent is not None:
+        if parent is not None and not parent.step.durable:  # a durable function gives all inputs as one value
             sources = self._context.live.assigner.child_inputs(parent, child)
             name, keeping = (task, child), self._context.payloads.keeping
             keeping[name] = self._context.spawn(self._keep_inputs(task, child, sources))
@@ -188,8 +190,9 @@ class EffectRunner:
     async def _keep_inputs(self, task: int, child: int, sources: list[Any]) -> None:
         try:
             data = await retry_until_available(lambda: self._context.live.assigner.inputs(sources))
-        except Refused:
-            return  # the check of the child run meets the same error and fails the run with it
+        except Refused:  # the check of the child run meets the same error and fails the run with it
+            self._context.live.books.keep_child(task, ARGUMENTS_STEP, child, None)
+            return
         value: Value = data
         if len(data) > INLINE_BYTES_MAX:
             digest = await retry_until_available(lambda: self._context.artifacts.put(data))

@@ -10,11 +10,12 @@ import contextlib
 import msgspec
 
 from tickwork.core.base.errors import TickworkError
+from tickwork.core.base.names import TENANT
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.explain.catch_up_preview import read_policy
-from tickwork.core.machine import MACHINE
+from tickwork.core.rules import MACHINE
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt
+from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt, SendCommand
 from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Settings
 from tickwork.ports.artifacts import Artifacts
@@ -22,10 +23,11 @@ from tickwork.ports.ids import Ids
 from tickwork.ports.processes import Processes
 from tickwork.ports.store import ALONE, Head, Store
 from tickwork.ports.system import Clock, TimeReference
-from tickwork.runtime.context import PARTITION, TENANT, EngineContext
+from tickwork.runtime.context import PARTITION, EngineContext
 from tickwork.runtime.effects import EffectRunner
 from tickwork.runtime.maintenance.maintenance import Maintenance
 from tickwork.runtime.maintenance.retention import RetentionPolicy
+from tickwork.runtime.outbox import Outbox
 from tickwork.runtime.partition.clock_monitor import ClockMonitor
 from tickwork.runtime.partition.fact_lookup import FactLookup
 from tickwork.runtime.partition.interpreter_tuning import InterpreterTuning
@@ -43,7 +45,7 @@ from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS, FailureDetector
 from tickwork.runtime.workers.sessions import WorkerSessions
 
-BURST = 16  # timers of one tick: what they began does not wait for anybody
+BURST = 16  # timers per tick, so that started work does not wait
 
 
 class Engine:
@@ -64,12 +66,12 @@ class Engine:
         zones: Zones = UTC_ONLY,
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
         processes: Processes | None = None,  # of this host; None: no process is known to have ended
-        catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
-        keep: RetentionPolicy | None = None,  # how long what is kept; None: nothing is archived or deleted
+        catch_up: str = "",  # catch-up policy for occurrences that are late at the start; "": each schedule's own
+        keep: RetentionPolicy | None = None,  # retention periods; None: nothing is archived or deleted
         reference: TimeReference | None = None,  # a second opinion on real time
         clock_hold_ms: int | None = HOLD_MS,  # how long a step of the wall clock is not believed; None: virtual time
         number: int = PARTITION,
-        shared: bool = False,  # the store is others' too: whoever made this engine opens and closes it
+        shared: bool = False,  # the store is shared: the creator of this engine opens and closes it
     ) -> None:
         context = self.context = EngineContext(
             store=store, artifacts=artifacts, clock=clock, ids=ids, zones=zones, number=number, shared=shared
@@ -82,25 +84,28 @@ class Engine:
         self._reference = reference
         self._clock_hold_ms = clock_hold_ms
         self._clock_job: asyncio.Task[None] | None = None
-        self._ahead: JournalFollower | None = None  # what was read before it is owned
+        self._ahead: JournalFollower | None = None  # state loaded before the partition is owned
         self.workers = WorkerSessions(
             clock=clock,
             vault=context.payloads,
             on_alarm=context.alarms.add,
             detector=FailureDetector(lost_after_ms=lost_after_ms, processes=processes),
+            read_commands=lambda *command: self.runs.task_commands(*command),
         )
         self.queries = QueryService(context, self.workers)
         self.schedules = ScheduleService(context)
         self.endpoints = EndpointService(context, self.schedules, self.queries)
         self.workflows = WorkflowService(context, self.schedules)
-        self.runs = RunService(context, self.workflows, self.queries)
+        self.runs: RunService = RunService(context, self.workflows, self.queries)
         self.admin = AdminService(context)
         self.logs = LogService(context, self.workers, self.queries)
         self.maintenance = Maintenance(context)
         self.effects = EffectRunner(context, self.schedules)
+        self.outbox = Outbox(context)
         self._perform = self.effects.performers | {
             CancelAttempt: lambda effect, _: self.workers.stop(effect),
             ReleaseAttempt: lambda effect, _: self.workers.stop(effect),
+            SendCommand: lambda effect, _: self.outbox.send(effect),
         }
         self._follow = self.effects.followers
 
@@ -125,7 +130,7 @@ class Engine:
         live = context.partition = self._assemble(head, await self._caught_up(head), await self._reference_ms())
         live.start()
         self._watch_clock(live)
-        # Handed over before the first tick, which decides about what is late: inputs come before timers.
+        # Queued before the first tick, which decides about late occurrences: inputs come before timers.
         chosen = self._choice and live.submit_inputs([inp.ChooseCatchUp("engine", *self._choice)])
         self.workers.start()
         if self._tuning.own_process:
@@ -133,6 +138,7 @@ class Engine:
         if self._keep is not None:
             self.maintenance.retain(self._keep)
         self.effects.resume()
+        self.outbox.resume()
         if chosen is not None:
             await chosen.done
         await self._declare_defaults()
@@ -199,7 +205,7 @@ class Engine:
         return partition
 
     async def _caught_up(self, head: Head) -> RecoveredPartition:
-        """From what was read ahead, where the rows are still as they were then: its books begin with those."""
+        """Start from the state loaded in advance, if the rows have not changed since."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead.watermark != head.watermark:
             return await self._recover()
@@ -211,7 +217,7 @@ class Engine:
         return await recover(context.store, context.number, context.zones, known=self.rules_known)
 
     async def stop(self) -> None:
-        """Refuse what is new, finish what was accepted, write the rows, let the store go."""
+        """Refuse new work, finish accepted work, write the rows, release the store."""
         self.context.draining = True
         await self._end_jobs()
         if self.context.partition is not None:

@@ -1,12 +1,16 @@
 """The way from a worker to an engine in the same process: `ports.exchange.Link` without a network."""
 
+from typing import TYPE_CHECKING
+
 from tickwork.core.base.errors import Refused
 from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply
-from tickwork.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from tickwork.runtime.engine import Engine
 
 
 class LocalLink:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: "Engine") -> None:
         self._engine = engine
 
     async def call(self, call: Call) -> Reply:
@@ -25,5 +29,5 @@ class LocalLink:
         await self._engine.logs.append(piece)
 
     async def publish(self, catalog: Catalog) -> str:
-        """Whoever has the engine publishes by itself."""
+        """Publish nothing: the program that has the engine publishes directly."""
         return catalog.version

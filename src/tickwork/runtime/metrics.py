@@ -1,7 +1,7 @@
-"""What an engine counts of its work for /metrics.
+"""Counters of an engine for /metrics.
 
-Nothing here is done for each task: a tick is looked at once, and of how long its dispatches had waited a few are read,
-each of which stands for its neighbours. What is rare (a retry, a failure, a broken promise) is counted when it comes.
+Nothing is done per task: each tick is counted once, and waiting times are sampled from a few of its dispatches. Rare
+events (a retry, a failure, a missed service level) are counted when they happen.
 """
 
 from bisect import bisect_left
@@ -47,8 +47,8 @@ class EngineMetrics:
 
 
 def _since(state: State, task: Task) -> tuple[str, int]:
-    """From when on it should have begun: a scheduled run from the time it was due, unless its schedule itself put
-    that off (jitter, another run's turn, catching up); everything else from when it became ready."""
+    """Return the time from which waiting counts: for a scheduled run its due time, unless the schedule delayed it
+    (jitter, overlap, catch-up); otherwise the time at which the task became ready."""
     run = task.run
     if run.source != "schedule" or task.attempt > 1 or task.step.parents or task.parent:
         return "task", task.ready_ms

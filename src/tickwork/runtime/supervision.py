@@ -1,7 +1,7 @@
-"""Loops that must not end: one that breaks off is reported as an alarm and begins again.
+"""Supervises loops that must not end: a failed loop raises an alarm and is restarted.
 
-A loop that renews leases, beats or watches for losses is missed only when it is needed. Whatever ends it, other than
-its owner, is therefore a reason to begin again and never a reason to be silent.
+A loop that renews leases, sends heartbeats or detects lost workers is missed only when it is needed. So any end that
+its owner did not cause restarts it, with an alarm.
 """
 
 import asyncio

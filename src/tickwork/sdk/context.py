@@ -1,13 +1,13 @@
-"""What running code may know and say: who it is, how far it is, and which steps it has done already.
+"""The context of running code: its run and attempt, its progress, and its finished steps.
 
-A step that has finished never runs again in this task: its result is saved before the next one begins, and
-an attempt that comes later gets the result instead of the call. What a step returns is always the
-recorded value, also the first time, so a retry sees nothing new.
+A finished step never runs again in its task: its result is saved before the next step starts, and a later
+attempt gets the saved result instead of a call. A step always returns the recorded value, also the first
+time, so a retry sees the same values.
 """
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 
 from tickwork.core.base.errors import Refused, TickworkError
-from tickwork.sdk.values.encode import encode, sized
+from tickwork.core.base.values import TASK_COMMANDS_MAX
+from tickwork.core.calendar.durations import duration_ms
+from tickwork.protocol.http_models import Signal, Submission
+from tickwork.protocol.log_lines import sendable
+from tickwork.protocol.task_commands import Command, GiveEvent, StartRun, encode_commands, started_run_id
+from tickwork.sdk.values.encode import encode, plain, sized
 
 if TYPE_CHECKING:
     import logging
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+PIECE_CHARACTERS_MAX = 16 * 1024
 PROGRESS_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _current: ContextVar["Context | None"] = ContextVar("tickwork_context", default=None)
@@ -31,28 +37,52 @@ _within: ContextVar["_Scope | None"] = ContextVar("tickwork_step", default=None)
 
 
 class StepsChanged(TickworkError):
-    """A retry asked for other steps, or in another order, than the attempt before it recorded."""
+    """A retry took other steps than an earlier attempt recorded, or took them in another order."""
 
     code = "steps_changed"
 
 
+class Permanent(Exception):
+    """Raised in a task, it fails the task at once, whatever its retries are: trying again cannot help."""
+
+    permanent = True
+
+
+class Skip(Exception):
+    """Raised in a task, it ends the task without a result and without a failure: there is nothing to do. What comes
+    after it is decided as after a node that was not taken."""
+
+    permanent = True
+
+
 class NoContext(Refused):
-    """`context()` was asked outside of a task."""
+    """`context()` was called outside of a task."""
 
     def __init__(self) -> None:
-        message = "there is no task here: call tickwork.context() inside a function that runs as a task"
+        message = "there is no current task: call tickwork.context() inside a function that runs as a task"
         super().__init__("no_context", message)
 
 
+class Startable(Protocol):
+    """The part of a workflow that a task needs to start it."""
+
+    name: str
+
+    def checked_inputs(self, given: Mapping[str, Any], args: tuple[Any, ...] = ()) -> dict[str, Any]: ...
+
+
 class Channel(Protocol):
-    """The way from running code to its host. A host whose event loop must not block may also have
+    """The channel from running code to its host. A host whose event loop must not block can also provide
     `async def save_async(value: bytes)`; without it, asynchronous code saves from a thread."""
 
     def save(self, value: bytes) -> None:
-        """Durable when it returns."""
+        """Save the checkpoint; it is durable when this returns."""
 
     def progress(self, done: int, total: int, message: str) -> None:
-        """For people; never waits."""
+        """Report progress for people. Never waits."""
+
+    def stream(self, number: int, text: str) -> None:
+        """For whoever reads along; never waits for the server."""
 
 
 class _Step(msgspec.Struct, array_like=True):
@@ -62,14 +92,14 @@ class _Step(msgspec.Struct, array_like=True):
 
 
 class _Saved(msgspec.Struct):
-    """What a checkpoint holds: the user's own value and the finished steps."""
+    """Content of a checkpoint: the user's value and the finished steps."""
 
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
     steps: list[_Step] = []
 
 
 class _Scope:
-    """Where the next step stands: among the steps of the function, or inside another step."""
+    """Position of the next step: in the function, or inside another step."""
 
     __slots__ = ("context", "count", "place")
 
@@ -89,7 +119,7 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 class Context:
-    """The attempt that is running now. Times are aware and in UTC."""
+    """The current attempt. Times are timezone-aware, in UTC."""
 
     _tw_is_context = True  # so that a signature knows a parameter of this type without importing it
 
@@ -97,12 +127,15 @@ class Context:
         "__weakref__",
         "_cancelled",
         "_channel",
+        "_commands",
         "_lock",
         "_log",
         "_saved",
         "_scheduled_ms",
         "_scope",
+        "_streamed",
         "_submitted_ms",
+        "_targets",
         "_was",
         "_workdir",
         "attempt",
@@ -149,16 +182,19 @@ class Context:
         self._lock = threading.RLock()
         self._scope: _Scope | None = None
         self._workdir: Path | None = None
+        self._commands: list[Command] = []
+        self._streamed = 0
+        self._targets: dict[str, Startable] = {}
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this task, and no other's: hand it to what you call."""
+        """The same for every attempt of this task, and unique to it: pass it on to the services that you call."""
         key = f"{self.tenant}/{self.run_id}/{self.node}"
         return key if self.child < 0 else f"{key}/{self.child}"
 
     @property
     def workdir(self) -> "Path":
-        """A folder of this attempt's own, made when first asked for and removed when the attempt has ended."""
+        """A folder for this attempt. It is created at first use and removed when the attempt ends."""
         import shutil  # here, because only a function that is called directly comes this way
         import tempfile
         import weakref
@@ -172,28 +208,28 @@ class Context:
 
     @property
     def scheduled_time(self) -> datetime | None:
-        """When a schedule meant this run to begin; None for one that was submitted."""
+        """The time for which a schedule planned this run; None for a submitted run."""
         return _EPOCH + timedelta(milliseconds=self._scheduled_ms) if self._scheduled_ms else None
 
     @property
     def submitted_at(self) -> datetime | None:
-        """When the run arrived; None outside of a run."""
+        """The time of the run's submission; None outside of a run."""
         return _EPOCH + timedelta(milliseconds=self._submitted_ms) if self._submitted_ms else None
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt has been called off: end soon, its result no longer counts."""
+        """Whether this attempt was cancelled. If so, return soon; the result is ignored."""
         return self._cancelled is not None and self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """For the host: from here on `cancelled` is true."""
+        """For the host: set `cancelled`."""
         with self._lock:
             self._cancelled = self._cancelled or threading.Event()
         self._cancelled.set()
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger whose lines carry run, node and attempt."""
+        """A logger whose records name the run, node and attempt."""
         if self._log is None:
             import logging
 
@@ -202,25 +238,83 @@ class Context:
         return self._log
 
     def progress(self, done: int, total: int, message: str = "") -> None:
-        """How far the work is, for people: `done` of `total`."""
+        """Report progress for people: `done` of `total`."""
         if isinstance(done, bool) or not isinstance(done, int) or not isinstance(total, int):
             raise Refused("bad_progress", f"progress is two whole numbers, done and total, not {done!r} of {total!r}")
         if not 0 <= done <= total <= PROGRESS_MAX:
-            raise Refused("bad_progress", f"progress of {done} out of {total} makes no sense; 0 <= done <= total")
+            raise Refused("bad_progress", f"progress of {done} out of {total} is invalid; 0 <= done <= total")
         if self._channel is not None:
             self._channel.progress(done, total, message)
 
+    def start(
+        self,
+        workflow: Startable | str,
+        /,
+        *args: Any,
+        key: str = "",
+        delay: str | timedelta | None = None,
+        priority: int | None = None,
+        **inputs: Any,
+    ) -> str:
+        """Start a run when the result of this task is accepted, otherwise not at all. Return the id of the run.
+
+        The same `key` gives the same run for 24 hours; then an earlier run keeps its id. Where the server refuses it,
+        this task fails with the reason, and none of what it asked for happens.
+        """
+        if isinstance(workflow, str):
+            if args:
+                raise Refused("bad_start", f"give the inputs of {workflow} by name; only a workflow knows their order")
+            given = plain(inputs, what="inputs")
+        else:
+            given = workflow.checked_inputs(inputs, args)
+            self._targets[workflow.name] = workflow
+        with self._lock:
+            run_id = started_run_id(self.run_id, self.node, self.child, self.attempt, len(self._commands))
+            submission = Submission(
+                workflow=workflow if isinstance(workflow, str) else workflow.name,
+                inputs=given,
+                id=run_id,
+                key=key,
+                delay_ms=None if delay is None else _milliseconds(delay),
+                priority=priority,
+            )
+            self._ask(StartRun(submission))
+        return run_id
+
+    def signal(self, event: str, payload: Any = None, /, *, key: str = "") -> None:
+        """Send an event to all runs that wait for its name and key, when the result of this task is accepted."""
+        with self._lock:
+            self._ask(GiveEvent(Signal(event=event, key=key, payload=plain(payload, what="payload"))))
+
+    def _ask(self, command: Command) -> None:
+        if len(self._commands) >= TASK_COMMANDS_MAX:
+            message = f"a task starts and signals at most {TASK_COMMANDS_MAX} times; let several tasks do it"
+            raise Refused("too_many_commands", message)
+        self._commands.append(command)
+
+    def stream(self, piece: str) -> None:
+        """Sends a piece of text to whoever reads along (`client.stream(run)`), within 100 ms and without waiting. The
+        result of the task is what counts: pieces may be lost, which their numbers tell."""
+        if not isinstance(piece, str):
+            raise Refused("bad_piece", f"a piece of a stream is text, not {type(piece).__name__}; use json.dumps")
+        if len(piece) > PIECE_CHARACTERS_MAX:
+            raise Refused("bad_piece", f"a piece has at most {PIECE_CHARACTERS_MAX} characters; send several")
+        with self._lock:
+            number, self._streamed = self._streamed, self._streamed + 1
+            if self._channel is not None:
+                self._channel.stream(number, sendable(piece))
+
     @property
     def last_checkpoint(self) -> Any:
-        """What `checkpoint` saved last, in this attempt or an earlier one, as plain data; None at first."""
+        """The value of the last `checkpoint` call in this or an earlier attempt, as plain data; None at first."""
         return _decode(self._state().value)
 
     def checkpoint(self, value: Any) -> None:
-        """Saves `value` for the next attempt; it is durable when this returns."""
+        """Save `value` for the next attempt. It is durable when this returns."""
         self._save(self._with_value(value))
 
     async def checkpoint_async(self, value: Any) -> None:
-        """The same in asynchronous code, without holding the event loop up."""
+        """Like `checkpoint`, for asynchronous code: it does not block the event loop."""
         await self._save_async(self._with_value(value))
 
     @overload
@@ -228,7 +322,7 @@ class Context:
     @overload
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """`fn(*args, **kwargs)`, once: an attempt after it gets the recorded result without a call.
+        """Call `fn(*args, **kwargs)` once: later attempts get the recorded result without a call.
 
         Names and order of steps must be the same in every attempt; otherwise `StepsChanged` is raised.
         Of a coroutine function, the step is to be awaited.
@@ -287,7 +381,7 @@ class Context:
         if step.name != name:
             raise StepsChanged(
                 f"step {step.place} was {step.name!r} in an earlier attempt and is {name!r} now; a retry takes the same"
-                " steps in the same order: undo the change, or run the workflow anew"
+                " steps in the same order: undo the change, or start a new run"
             )
 
     def _record(self, position: str, name: str, result: Any) -> tuple[msgspec.Raw, bytes]:
@@ -334,9 +428,34 @@ class Context:
         await asyncio.to_thread(self._channel.save, data)
 
 
+def commands_of(here: Context) -> bytes | None:
+    """Return the encoded commands of this context's code, to be reported with its result. This does not load a context
+    that was not used. Raises `Refused` if the commands are too large."""
+    try:
+        asked: list[Command] = object.__getattribute__(here, "_commands")
+    except AttributeError:
+        return None
+    return encode_commands(asked) if asked else None
+
+
+def targets_of(here: Context) -> tuple[Startable, ...]:
+    """Return the workflows to start that were given as objects, not by name."""
+    try:
+        targets: dict[str, Startable] = object.__getattribute__(here, "_targets")
+    except AttributeError:
+        return ()
+    return tuple(targets.values())
+
+
+def _milliseconds(value: str | timedelta) -> int:
+    if isinstance(value, timedelta):
+        return round(value / timedelta(milliseconds=1))
+    return duration_ms(value, path="delay")
+
+
 def context() -> Context:
-    """The context of the task that runs here. A task function that is called directly, as in a unit test,
-    has one of its own, whose steps just run."""
+    """Return the context of the current task. A task function that is called directly, as in a unit test,
+    has its own context, whose steps simply run."""
     current = _current.get()
     if current is None:
         raise NoContext
@@ -344,12 +463,12 @@ def context() -> Context:
 
 
 def current() -> Context | None:
-    """The same, or None outside of a task."""
+    """Return the context of the current task, or None outside of a task."""
     return _current.get()
 
 
 class running:  # noqa: N801 - read as a word in a with statement; a class, because it is entered for every task
-    """Makes a context the current one, for whoever runs the code of a task: `with running(context): ...`."""
+    """Make a context the current one while the code of a task runs: `with running(context): ...`."""
 
     __slots__ = ("_current", "_here", "_within")
 

@@ -2,23 +2,39 @@
 
 from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, TickworkError, Unavailable
 from tickwork.sdk.authoring.declared import instance
-from tickwork.sdk.authoring.nodes import approval, branch, event, http, repeat, shell, wait
+from tickwork.sdk.authoring.durable import DurableFunction, durable
+from tickwork.sdk.authoring.follow_ups import FailedNode, Failure, Success
+from tickwork.sdk.authoring.nodes import approval, branch, event, first, http, repeat, shell, switch, text, wait
 from tickwork.sdk.authoring.placeholders import Node, cel, index, item, iteration, node, previous
 from tickwork.sdk.authoring.schedules import Schedule, at, cron, every, rrule
 from tickwork.sdk.authoring.tasks import Task, task
 from tickwork.sdk.authoring.workflows import Workflow, workflow
-from tickwork.sdk.context import Context, StepsChanged, context
+from tickwork.sdk.context import Context, Permanent, Skip, StepsChanged, context
+from tickwork.sdk.durable.function import Durable
+from tickwork.sdk.durable.outcomes import CallFailed, Cancelled, Decision, First, StepFailed
 from tickwork.sdk.values.encode import Unsendable
 
 __all__ = [
+    "CallFailed",
+    "Cancelled",
     "Conflict",
     "Context",
+    "Decision",
+    "Durable",
+    "DurableFunction",
+    "FailedNode",
+    "Failure",
+    "First",
     "InvalidDefinition",
     "Node",
     "OutcomeUnknown",
+    "Permanent",
     "Refused",
     "Schedule",
+    "Skip",
+    "StepFailed",
     "StepsChanged",
+    "Success",
     "Task",
     "TickworkError",
     "Unavailable",
@@ -30,8 +46,10 @@ __all__ = [
     "cel",
     "context",
     "cron",
+    "durable",
     "event",
     "every",
+    "first",
     "http",
     "index",
     "instance",
@@ -42,7 +60,9 @@ __all__ = [
     "repeat",
     "rrule",
     "shell",
+    "switch",
     "task",
+    "text",
     "wait",
     "workflow",
 ]

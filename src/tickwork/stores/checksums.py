@@ -44,7 +44,7 @@ def of_outline(outline: BlockHeader) -> int:
 
 def require(holds: bool, what: str) -> None:
     if not holds:
-        raise Corrupt(f"{what} was damaged on disk: stop, and bring back a backup")
+        raise Corrupt(f"{what} was damaged on disk: stop, and restore a backup")
 
 
 def _of_all(row: Row) -> int:

@@ -218,7 +218,7 @@ class PendingRuns:
         numbers: dict[tuple[str, str], int] = {}
         for row in (*self.rows, *others):
             if numbers.setdefault((row.tenant, row.id), row.number) != row.number:
-                raise Corrupt(f"run {row.id} has two numbers: two histories were mixed")
+                raise Corrupt(f"run {row.id} has two numbers: two histories are mixed")
 
 
 # ---- from blocks
@@ -242,7 +242,7 @@ def some_of(data: bytes, places: Iterable[int]) -> list[RunRow]:
 
 
 def _damaged() -> Corrupt:
-    return Corrupt("a block of runs was damaged on disk: stop, and bring back a backup")
+    return Corrupt("a block of runs was damaged on disk: stop, and restore a backup")
 
 
 def in_order(blocks: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:
@@ -257,7 +257,7 @@ def in_order(blocks: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]
 def require_outline(outline: BlockHeader, rows: Sequence[RunRow]) -> None:
     """Of a block and the runs in it."""
     if not rows or _outline(rows, outline.size) != outline:
-        raise Corrupt(f"the outline of block {outline.first} was damaged on disk: stop, and bring back a backup")
+        raise Corrupt(f"the outline of block {outline.first} was damaged on disk: stop, and restore a backup")
 
 
 class Counts:

@@ -60,9 +60,7 @@ class SqlFiles:
         rows = {number: (name, digest) for number, name, digest in recorded}
         since = next(migration.number for migration in self.migrations if migration.name == DIGESTS)
         if version >= since and sorted(rows) != list(range(1, version + 1)):
-            raise StoreUnusable(
-                f"{where} is damaged (its migrations): bring back a backup; keep this for a closer look"
-            )
+            raise StoreUnusable(f"{where} is damaged (its migrations): restore a backup; keep this copy for analysis")
         for migration in self.migrations:
             name, digest = rows.get(migration.number, ("", ""))
             if digest and (name, digest) != (migration.name, migration.digest):

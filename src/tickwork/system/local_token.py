@@ -27,7 +27,7 @@ from tickwork.system.private_files import private_file, private_folder
 FILE = "token"  # in a data folder
 CHARACTERS_MIN = 16
 NOT_LET_IN = (
-    "the server does not let this user in: set TICKWORK_TOKEN to its token, or TICKWORK_TOKEN_FILE to the file that"
+    "the server refused this user's token: set TICKWORK_TOKEN to its token, or TICKWORK_TOKEN_FILE to the file that"
     " holds it; a server that made its own has it in its data folder (.tickwork/token), for the user who started it"
 )
 LOCALHOST = ("127.0.0.1", "::1")
@@ -82,7 +82,7 @@ def own_token(path: Path) -> str:
     except OSError as error:
         raise Unsafe(f"{path} cannot be read: {error.strerror or error}; set TICKWORK_TOKEN") from None
     if len(token) < CHARACTERS_MIN:
-        raise Unsafe(f"{path} holds no token; delete it, and a new one is made")
+        raise Unsafe(f"{path} contains no token; delete the file, and a new token is created")
     return token
 
 
@@ -174,4 +174,6 @@ def _check_private(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid():  # whoever owns it knows the token, also where we are root
         raise Unsafe(f"{path} belongs to another user; remove it, or set TICKWORK_TOKEN")
     if stat.S_IMODE(status.st_mode) & 0o077:
-        raise Unsafe(f"other users can read {path}, so its token is not secret; delete it, and a new one is made")
+        raise Unsafe(
+            f"other users can read {path}, so its token is not secret; delete the file, and a new token is created"
+        )

@@ -1,4 +1,4 @@
-"""What users import in their own tests: a world in which workflows run at once, in virtual time."""
+"""For tests of users: a world in which workflows run immediately, in virtual time."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ __all__ = ["Run", "TaskView", "World"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when first asked for: pytest loads the plugin in every project that has tickwork installed."""
+    """Load names at first use: pytest loads the plugin in every project that has tickwork installed."""
     if name not in __all__:
         raise AttributeError(f"module 'tickwork.testing' has no attribute {name!r}")
     from tickwork.testing import runs, world

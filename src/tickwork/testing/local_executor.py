@@ -6,7 +6,7 @@ it sleeps passes in virtual time. Stand-ins take the place of functions; planned
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, TypeVarTuple
@@ -22,14 +22,19 @@ from tickwork.protocol.worker_messages import (
     AttemptJob,
     Catalog,
     Checkpointed,
+    Continued,
     Failed,
     NodeSpec,
     Progressed,
+    StepsRecorded,
     Succeeded,
+    Suspended,
 )
 from tickwork.sdk.authoring.app_loader import Handler
-from tickwork.sdk.context import running
+from tickwork.sdk.context import Startable, commands_of, running, targets_of
+from tickwork.sdk.durable.outcomes import Cancelled
 from tickwork.sdk.runner.attempt import AttemptContext, failed, items_in
+from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionResult, history_of
 from tickwork.sdk.values.encode import NULL, encode
 from tickwork.testing.virtual_loop import VirtualLoop
 
@@ -121,6 +126,9 @@ class LocalChannel:
     def folder(self) -> Path:
         return self._executor.folder(self._key)
 
+    def stream(self, number: int, text: str) -> None:
+        self._executor.piece(self._key, number, text)
+
     def progress(self, done: int, total: int, message: str) -> None:
         self._executor.say(Progressed(*self._key, done, total, message))
 
@@ -128,8 +136,14 @@ class LocalChannel:
 class LocalExecutor:
     """`ports.executor.Executor`."""
 
-    def __init__(self, book: HandlerPlans, clock: Clock) -> None:
-        self._book, self._clock = book, clock
+    def __init__(
+        self,
+        book: HandlerPlans,
+        clock: Clock,
+        publish: Callable[[tuple[Startable, ...]], Awaitable[None]],
+    ) -> None:
+        """`publish` makes the workflows known that a task starts."""
+        self._book, self._clock, self._publish = book, clock, publish
         self._sink: ReportSink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._saving: dict[Key, asyncio.Future[None]] = {}
@@ -181,6 +195,10 @@ class LocalExecutor:
         assert self._sink is not None, "start comes first"
         self._sink.report(report)
 
+    def piece(self, key: Key, number: int, text: str) -> None:
+        assert self._sink is not None, "start comes first"
+        self._sink.piece(*key, number, text, self._clock.wall_ms())
+
     def expect(self, key: Key) -> "asyncio.Future[None]":
         self._saving[key] = asyncio.get_running_loop().create_future()
         return self._saving[key]
@@ -192,13 +210,13 @@ class LocalExecutor:
 
     async def _attempt(self, work: AttemptJob, spec: NodeSpec) -> None:
         key, began_ms = (work.task, work.attempt), self._clock.wall_ms()
-        report: Succeeded | Failed
+        report: Succeeded | Failed | Suspended | Continued
         try:
-            report = Succeeded(*key, await self._result(work, spec), began_ms, self._clock.wall_ms())
+            report = await self._report(work, spec, began_ms)
         except asyncio.CancelledError:
             self._tasks.pop(key, None)
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, Cancelled) as error:
             failure = failed(*key, error, started_ms=began_ms)
             report = msgspec.structs.replace(failure, ended_ms=self._clock.wall_ms())
         finally:
@@ -207,17 +225,58 @@ class LocalExecutor:
         self._tasks.pop(key, None)
         self.say(report)
 
-    async def _result(self, work: AttemptJob, spec: NodeSpec) -> bytes | Ref | None:
+    async def _report(self, work: AttemptJob, spec: NodeSpec, began_ms: int) -> Succeeded | Suspended | Continued:
+        handler = self._book.handlers.get(spec.handler)
+        if handler is not None and handler.durable and not self._book.plan_for(spec).replaced:
+            return await self._function(work, spec, handler, began_ms)
+        value, commands = await self._result(work, spec)
+        return Succeeded(work.task, work.attempt, value, began_ms, self._clock.wall_ms(), commands)
+
+    async def _function(
+        self, work: AttemptJob, spec: NodeSpec, handler: Handler, began_ms: int
+    ) -> Succeeded | Suspended | Continued:
+        """Each attempt begins with a replay: what suspends is dropped."""
+        assert self._sink is not None
+        args = await self._arguments(work)
+        if work.checkpoint is None:
+            self._note(args, spec)
+        if (error := self._book.plan_for(spec).next_failure()) is not None:
+            raise error
+        here = AttemptContext((work, None, spec, lambda key: LocalChannel(self, key)))
+        history = await history_of(work.checkpoint, self._sink.fetch)
+        work = msgspec.structs.replace(work, args=args, fetch=())
+        with running(here):
+            ended = await FunctionAttempt(work, handler, here, _LocalHost(self, self._clock), history).run()
+        if not isinstance(ended, FunctionResult):
+            return ended
+        data = encode(ended.value, what=f"result of {spec.handler}")
+        value = await self._sent(None if data == NULL else data)
+        return Succeeded(work.task, work.attempt, value, began_ms, self._clock.wall_ms())
+
+    async def _result(self, work: AttemptJob, spec: NodeSpec) -> tuple[bytes | Ref | None, bytes | Ref | None]:
+        """The value, and what the code asked for."""
         assert self._sink is not None
         here = AttemptContext((work, None, spec, lambda key: LocalChannel(self, key)))
         with running(here):
             value = self._call(await self._arguments(work), spec, here)
             if inspect.isawaitable(value):
                 value = await value
+        await self._publish(targets_of(here))
         data = NULL if value is None else encode(value, what=f"result of {spec.handler or spec.node}")
-        if len(data) > VALUE_BYTES_MAX:
-            return Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
-        return None if data == NULL else data
+        return await self._sent(None if data == NULL else data), await self._sent(commands_of(here))
+
+    async def _sent(self, data: bytes | None) -> bytes | Ref | None:
+        return await self.put(data) if data is not None and len(data) > VALUE_BYTES_MAX else data
+
+    async def put(self, data: bytes) -> Ref:
+        assert self._sink is not None
+        return Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
+
+    def _note(self, args: bytes, spec: NodeSpec) -> dict[str, Any]:
+        handler = self._book.handlers.get(spec.handler)
+        given = handler.codec.unpack(args) if handler is not None else _decode(args or b"\x80")
+        self._book.note_call(spec, dict(given))
+        return given
 
     async def _arguments(self, work: AttemptJob) -> bytes:
         if not work.fetch:
@@ -234,17 +293,34 @@ class LocalExecutor:
     def _call(self, args: bytes, spec: NodeSpec, here: AttemptContext) -> Any:
         handler = self._book.handlers.get(spec.handler)
         plan = self._book.plan_for(spec)
-        given = handler.codec.unpack(args) if handler is not None else _decode(args or b"\x80")
-        self._book.note_call(spec, dict(given))
+        given = self._note(args, spec)
         if (error := plan.next_failure()) is not None:
             raise error
         if plan.replaced:
             return _stand_in(plan.stand_in, given, handler, here, name=spec.node)
         if handler is None:
             what = f"{spec.handler!r} is not known here" if spec.handler else f"{spec.node!r} is a {spec.kind} node"
-            message = f"{what}, and a test calls nothing outside; say what it gives: world.replace({spec.node!r}, ...)"
+            message = f"{what}, and a test makes no external calls; give its result: world.replace({spec.node!r}, ...)"
             raise Refused("no_stand_in", message)
         return handler.call(args, here)
+
+
+class _LocalHost:
+    """What an attempt of a durable function needs."""
+
+    def __init__(self, executor: LocalExecutor, clock: Clock) -> None:
+        self._executor, self._clock = executor, clock
+
+    async def record(self, report: StepsRecorded) -> None:
+        recorded = self._executor.expect((report.task, report.attempt))
+        self._executor.say(report)
+        await recorded
+
+    async def put(self, data: bytes) -> Ref:
+        return await self._executor.put(data)
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
 
 
 def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, here: AttemptContext, *, name: str) -> Any:
@@ -260,5 +336,5 @@ def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, her
         except TypeError:
             continue
         return stand_in(*bound.args, **bound.kwargs)
-    message = f"the stand-in for {name!r} takes {signature}, and it is given {', '.join(given) or 'nothing'}"
-    raise Refused("bad_stand_in", f"{message}; let it take the same parameters")
+    message = f"the stand-in for {name!r} takes {signature}, but is called with {', '.join(given) or 'nothing'}"
+    raise Refused("bad_stand_in", f"{message}; give it the same parameters")

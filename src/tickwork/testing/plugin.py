@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `world`. Nothing else is loaded until a test asks for it."""
+"""The pytest plugin: the fixture `world`. Nothing else is loaded until a test requests it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> "Iterator[World]":
-    """A server and a worker of its own for this test, in virtual time."""
+    """A server and a worker for this test alone, in virtual time."""
     from tickwork.testing.world import World
 
     marker = request.node.get_closest_marker("tickwork")

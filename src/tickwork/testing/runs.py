@@ -1,4 +1,4 @@
-"""A run as a test sees it: read anew whenever something is asked of it."""
+"""A run in a test: every property reads its current state."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ OVER = ("completed", "failed", "cancelled")
 
 
 class TaskView:
-    """One node of a run, as it was when it was asked for."""
+    """One node of a run, with its state at the time of the request."""
 
     def __init__(self, view: wire.Task) -> None:
         self.view = view
@@ -37,17 +37,17 @@ class TaskView:
 
     @property
     def error(self) -> str:
-        """The type of the latest error; empty where there was none."""
+        """The type of the latest error; empty if there was none."""
         return next((attempt.error for attempt in reversed(self.view.attempts) if attempt.error), "")
 
     @property
     def children(self) -> dict[str, int]:
-        """Of a map: how many are in which state."""
+        """For a map: the number of items by state."""
         return self.view.children
 
     @property
     def due(self) -> datetime | None:
-        """When its wait or its next attempt is due."""
+        """The time at which its wait or its next attempt is due."""
         return None if self.view.due_at is None else datetime.fromisoformat(self.view.due_at)
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class TaskView:
 
 
 class Tasks(dict[str, TaskView]):
-    """By node; of a name that is none it says which there are."""
+    """Tasks by node. An unknown name raises an error that lists the nodes."""
 
     def __missing__(self, node: str) -> TaskView:
         raise KeyError(f"there is no node {node!r}; there are {', '.join(self)}")
@@ -68,7 +68,7 @@ class Run:
 
     @property
     def view(self) -> wire.RunDetail:
-        """Everything that the API shows of it."""
+        """Everything that the API shows about the run."""
         return self._world._view(self.id)
 
     @property
@@ -90,27 +90,27 @@ class Run:
 
     @property
     def output(self) -> Any:
-        """As plain data; whole, however large it is."""
+        """The output as plain data, complete at any size."""
         return self._world._output(self.id)
 
     @property
     def error(self) -> str:
-        """In one line: which node failed, and why."""
+        """The failed node and its error, in one line."""
         return self.view.error
 
     @property
     def tasks(self) -> Mapping[str, TaskView]:
-        """By node. A node that was not reached yet is here, too."""
+        """Tasks by node, including nodes that were not reached yet."""
         return Tasks({task.node: TaskView(task) for task in self.view.tasks if task.child is None})
 
     @property
     def scheduled_at(self) -> datetime | None:
-        """When its schedule meant it to begin."""
+        """The time for which its schedule planned it."""
         text = self.view.scheduled_at
         return None if text is None else datetime.fromisoformat(text)
 
     def why(self) -> str:
-        """What happened to it so far, and what it waits for."""
+        """Its history, and what it waits for."""
         return self._world._why(self.id)
 
     # ---- expectations, whose failures say what happened instead; pytest shows the test's own line
@@ -123,7 +123,7 @@ class Run:
         return self
 
     def assert_failed(self, *, node: str = "", error: str | type[BaseException] = "") -> Self:
-        """`node` failed, with this type of error."""
+        """Assert that `node` failed with this type of error."""
         __tracebackhide__ = True
         self._expect("failed")
         tasks = self.tasks
@@ -144,7 +144,7 @@ class Run:
         return self
 
     def assert_waiting(self, node: str = "") -> Self:
-        """It has not ended and does nothing; `node` is what waits."""
+        """Assert that the run has not ended and waits in `node`."""
         __tracebackhide__ = True
         self._expect("waiting")
         tasks = self.tasks

@@ -249,7 +249,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 return
             self._turn(len(ready))
             if self.steps - first > STEPS_PER_INSTANT_MAX:
-                spins = f"{STEPS_PER_INSTANT_MAX} callbacks at one instant: something spins instead of waiting"
+                spins = f"{STEPS_PER_INSTANT_MAX} callbacks at one instant: a callback loops without waiting"
                 raise SimulationError(f"{spins}\n{self.waiting()}")
 
     def _turn(self, count: int) -> None:

@@ -13,20 +13,22 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import TENANT
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.definition.model import WorkNode
+from tickwork.core.evolve.follow_ups import SOURCE as FOLLOW_UP
 from tickwork.core.explain.blockers import BlockKind
 from tickwork.core.explain.run_history_text import entry_text
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Run as CoreRun
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import WorkerProfile
-from tickwork.runtime.context import TENANT
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import LocalLink
 from tickwork.sdk.authoring.app_loader import app_with
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
+from tickwork.sdk.context import Startable
 from tickwork.sdk.values.encode import plain
 from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
@@ -47,7 +49,7 @@ BUSY = (Phase.RUNNING, Phase.CHECKING)
 
 
 class WorldClock:
-    """The loop's time, and what was jumped over."""
+    """The loop's time, plus the time that was skipped."""
 
     def __init__(self, loop: TestLoop, origin_ms: int) -> None:
         self._loop = loop
@@ -76,7 +78,7 @@ class CountedIds:
 
 
 class World:
-    """`now` is what time it is at the beginning: a datetime, or a text in RFC 3339. Without a zone it is in UTC."""
+    """`now` is the time at the start: a datetime or RFC 3339 text. Without a zone, it is in UTC."""
 
     def __init__(self, *, now: datetime | str = NOW) -> None:
         self._loop = TestLoop()  # type: ignore[abstract]  # what is not simulated is set by name
@@ -103,7 +105,7 @@ class World:
         self._clock.jump(begin_ms - self._clock.wall_ms())
 
     def close(self) -> None:
-        """What still runs is stopped."""
+        """Stop everything that is still running."""
         if self._loop.is_closed():
             return
         try:
@@ -132,10 +134,10 @@ class World:
         return datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
 
     def advance(self, by: timedelta | None = None, **parts: float) -> None:
-        """Let time pass: `world.advance(days=3)`. Everything that is due on the way happens at its own time."""
+        """Let time pass: `world.advance(days=3)`. Everything that becomes due happens at its own time."""
         passed = by if by is not None else timedelta(**parts)
         if passed < timedelta(0):
-            raise Refused("bad_time", "time does not go back; begin the world at another `now`")
+            raise Refused("bad_time", "time cannot go back; create the world with another `now`")
         until_ms = self._clock.wall_ms() + round(passed.total_seconds() * 1000)
         while (left_ms := until_ms - self._clock.wall_ms()) > 0:
             if not self._settle(left_ms / 1000):
@@ -144,11 +146,11 @@ class World:
         self._settle(0.1)
 
     def advance_to(self, when: datetime | str) -> None:
-        """Let time pass until then; without a zone it is in UTC."""
+        """Let time pass until then. Without a zone, the time is in UTC."""
         self.advance(_moment(when) - self.now)
 
     def _settle(self, budget_s: float = RUNNING_S_MAX) -> bool:
-        """Until nothing is under way; False where the time given ends before that."""
+        """Run until nothing is in progress; return False if the time limit ends first."""
         try:
             self._loop.run_until(self._at_rest, budget_s)
         except OutOfTime:
@@ -157,14 +159,16 @@ class World:
 
     def _at_rest(self) -> bool:
         engine = self._engine
-        if not engine.context.idle or any(task.phase in BUSY for task in engine.context.state.tasks.values()):
+        state = engine.context.state
+        due = any(run.wanted and run.number in state.runs for run in state.fresh)  # for a visit in the next tick
+        if not engine.context.idle or due or any(task.phase in BUSY for task in state.tasks.values()):
             if (live := engine.context.partition) is not None and live.failed is not None:
                 raise live.failed
             return False
         return True
 
     def _jump(self, until_ms: int) -> None:
-        """To the next moment at which something is due, but not beyond."""
+        """Advance to the next due time, at most to the given one."""
         live = self._engine.context.partition
         assert live is not None
         due = live.machine.next_tick()
@@ -173,7 +177,7 @@ class World:
         live.refresh()
 
     def _go(self, run_id: str) -> None:
-        """Until this run has ended or only waits. Retries are not waited for: time jumps to them."""
+        """Run until this run has ended or only waits. Time jumps to retries."""
         for _ in range(STEPS_MAX):
             if not self._settle():
                 raise AssertionError(f"{run_id} has been running for a day of virtual time\n{self._why(run_id)}")
@@ -181,17 +185,19 @@ class World:
             if due_ms is None:
                 return
             self._jump(due_ms)
-        raise AssertionError(f"{run_id} does not come to rest\n{self._why(run_id)}")
+        raise AssertionError(f"{run_id} does not become idle\n{self._why(run_id)}")
 
     def _tries_again_ms(self, run_id: str) -> int | None:
-        """When something of this run, or of runs that it began, goes on by itself after a failure or for its turn."""
+        """Return when this run, its child runs or its handlers next continue automatically, after a failure or a
+        queue limit."""
         state = self._engine.context.state
         run = state.tenants[TENANT].runs.get(run_id)
-        if run is None:
-            return None
+        followers = [other for other in state.runs.values() if other.source == f"{FOLLOW_UP} of {run_id}"]
         ticks: list[int] = []
-        for member in self._family(run):
+        for member in [relative for one in (run, *followers) if one is not None for relative in self._family(one)]:
             why = self._engine.queries.why_not(member.id)
+            if why is not None and any(item.held is BlockKind.VISIT for item in why.obstacles):
+                ticks.append(state.tick + 1)
             for node in why.nodes if why is not None else ():
                 ticks += [
                     item.until or state.tick + 1000
@@ -212,24 +218,35 @@ class World:
     # ---- workflows
 
     def publish(self, *workflows: Workflow[..., Any]) -> None:
-        """Make workflows known, with their schedules: from now on they fire as time passes."""
+        """Publish workflows with their schedules, which from now on fire as time passes."""
         self._publish(workflows, schedules=True)
 
+    async def _publish_started(self, workflows: tuple[Startable, ...]) -> None:
+        """Publish workflows that a task starts."""
+        for workflow in workflows:
+            if isinstance(workflow, Workflow) and workflow.name not in self._published:
+                await self._make_known((workflow,), schedules=False)
+
     def _publish(self, workflows: tuple[Workflow[..., Any], ...], *, schedules: bool) -> None:
+        self._do(self._make_known(workflows, schedules=schedules))
+
+    async def _make_known(self, workflows: tuple[Workflow[..., Any], ...], *, schedules: bool) -> None:
         for workflow in workflows:
             if not isinstance(workflow, Workflow):
-                raise Refused("wrong_type", f"{_shown(workflow)} is no workflow; @tw.workflow makes one of a function")
+                raise Refused(
+                    "wrong_type", f"{_shown(workflow)} is not a workflow; @tw.workflow turns a function into one"
+                )
         app = app_with(*workflows)
         self._book.handlers |= app.handlers
-        documents = [workflow.document() for workflow in app.workflows.values()]
+        documents = [workflow.document() for workflow in app.published()]
         fresh = [data for data in documents if data not in self._published.values()]
         tables = [table for workflow in app.workflows.values() for table in workflow.timetables()] if schedules else []
         if not fresh and not tables:
             return
         requests = {table.name: table.wanted for table in tables}
         publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=requests)
-        self._do(self._engine.workflows.publish(publication, by=BY))
-        self._published |= {workflow.name: workflow.document() for workflow in app.workflows.values()}
+        await self._engine.workflows.publish(publication, by=BY)
+        self._published |= {workflow.name: workflow.document() for workflow in app.published()}
         for name in self._book.plans:
             self._check_node(name)
         for plan in self._engine.context.state.tenants[TENANT].plans.values():
@@ -238,15 +255,20 @@ class World:
                 if isinstance(body.node, WorkNode):
                     self._serve(body.requirement[0], {**plan.definition.defaults.labels, **body.node.labels})
 
+    def serve(self, queue: str = "default", **labels: str) -> None:
+        """Start a worker for a queue and labels that are known only at run time: `scan.using(queue=host)`. Queues that
+        the workflows name have workers automatically."""
+        self._serve(queue, labels)
+
     def _serve(self, queue: str, labels: dict[str, str]) -> None:
-        """A worker for this queue with these labels, where there is none yet."""
+        """Start a worker for this queue and these labels, unless one exists."""
         what = (queue, tuple(sorted(labels.items())))
         if what in self._served:
             return
         self._served[what] = None
         agent = Agent(
             LocalLink(self._engine),
-            [LocalExecutor(self._book, self._clock)],
+            [LocalExecutor(self._book, self._clock, self._publish_started)],
             clock=self._clock,
             ids=self._ids,
             name=f"worker-{len(self._served)}",
@@ -258,17 +280,17 @@ class World:
     # ---- runs
 
     def run(self, workflow: Workflow[..., Any], /, **inputs: Any) -> Run:
-        """Submit, and go on until the run has ended or only waits: for time, an event, a person."""
+        """Submit a run, and continue until it has ended or only waits for time, an event or a person."""
         run = self.start(workflow, **inputs)
         self._go(run.id)
         return run
 
     def start(self, workflow: Workflow[..., Any], /, **inputs: Any) -> Run:
-        """Submit only. It goes on with the next `advance`, `settle` or deed."""
+        """Submit a run only. It continues with the next `advance`, `settle` or action."""
         return self.submit(workflow, inputs)
 
     def submit(self, workflow: Workflow[..., Any], /, inputs: dict[str, Any] | None = None, **terms: Any) -> Run:
-        """Like `start`, with everything a submission may say: `key`, `delay_ms`, `start_at`, `priority` …"""
+        """Like `start`, with all options of a submission: `key`, `delay_ms`, `start_at`, `priority` …"""
         self._publish((workflow,), schedules=False)
         given = plain(inputs or {}, what="inputs")
         submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
@@ -278,11 +300,11 @@ class World:
         return Run(self, answer.id)
 
     def settle(self) -> None:
-        """Let everything happen that needs no time."""
+        """Let everything happen that takes no time."""
         self._settle()
 
     def runs(self, workflow: Workflow[..., Any] | None = None, *, state: str = "") -> list[Run]:
-        """All runs, or those of one workflow or in one state; oldest first."""
+        """List all runs, or those of one workflow or in one state; oldest first."""
         runs: list[wire.Run] = []
         before = 0
         while True:
@@ -307,7 +329,7 @@ class World:
         self._tell(run, self._engine.admin.resume("run", run.id, by=BY))
 
     def retry(self, run: Run) -> None:
-        """Everything that failed in a failed run, again."""
+        """Retry everything that failed in a failed run."""
         self._tell(run, self._engine.runs.resolve(run.id, by=BY))
 
     def approve(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
@@ -317,7 +339,7 @@ class World:
         self._tell(run, self._engine.runs.decide(run.id, node, approve=False, by=by, comment=comment))
 
     def signal(self, event: str, *, key: str = "", run: Run | None = None, payload: Any = None) -> None:
-        """An event from outside, for whoever waits for its name and key, or for one run."""
+        """Send an event to the runs that wait for its name and key, or to one run."""
         signal = wire.Signal(
             event=event, key=key, run=run.id if run is not None else "", payload=plain(payload, what="payload")
         )
@@ -333,13 +355,13 @@ class World:
     # ---- stand-ins
 
     def replace(self, what: Task[..., Any] | BoundTask[..., Any] | str, stand_in: Any) -> None:
-        """From now on `stand_in` is called instead, or, where it is no function, is the result. `what` is a task, or
+        """Call `stand_in` instead from now on, or use it as the result if it is not a function. `what` is a task or
         the id of a node."""
         plan = self._plan(what)
         plan.stand_in, plan.replaced = stand_in, True
 
     def restore(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> None:
-        """Back to the function itself, without failures."""
+        """Use the original function again, without failures."""
         plan = self._plan(what)
         plan.replaced = False
         plan.failures.clear()
@@ -351,13 +373,15 @@ class World:
         times: int | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """The next `times` attempts fail with this error, then it works again; without `times`, all of them."""
+        """Let the next `times` attempts fail with this error; without `times`, all attempts."""
         if times is not None and times < 1:
-            raise Refused("bad_times", f"so many attempts cannot fail: {times}; give 1 or more, or no `times` for all")
+            raise Refused(
+                "bad_times", f"times={times} is not valid; give 1 or more, or leave out `times` for all attempts"
+            )
         self._plan(what).failures.append((times, error or RuntimeError("failed, as the test said")))
 
     def calls(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> list[dict[str, Any]]:
-        """The arguments of each attempt so far, by name: of a task wherever it is called, or of one node."""
+        """Return the arguments of each attempt so far, by name: of a task in all its nodes, or of one node."""
         return self._book.calls(_name(what))
 
     def _plan(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> HandlerPlan:
@@ -366,7 +390,7 @@ class World:
         return self._book.plan(name)
 
     def _check_node(self, name: str) -> None:
-        """What is no work of a worker is decided by the machine, and nothing can stand in for it."""
+        """Refuse a node that no worker runs: the engine decides it, so it cannot be replaced."""
         for plan in self._engine.context.state.tenants[TENANT].plans.values() if self._published else ():
             for step in plan.steps:
                 if step.id == name and not isinstance((step.body or step).node, WorkNode):
@@ -403,7 +427,7 @@ def _name(what: Task[..., Any] | BoundTask[..., Any] | str) -> str:
     if isinstance(what, BoundTask):
         return what.task.handler_name(what.owner)
     if not isinstance(what, Task):
-        raise Refused("wrong_type", f"{_shown(what)} is no task; give a function with @tw.task, or the id of a node")
+        raise Refused("wrong_type", f"{_shown(what)} is not a task; give a function with @tw.task, or the id of a node")
     return what.name
 
 
@@ -415,5 +439,5 @@ def _moment(given: datetime | str) -> datetime:
     try:
         moment = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:
-        raise Refused("bad_time", f"{given!r} is no time; write it like 2026-03-01T12:00:00Z") from None
+        raise Refused("bad_time", f"{given!r} is not a time; write it like 2026-03-01T12:00:00Z") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -15,7 +15,9 @@ from tickwork.ports.artifacts import digest_of
 from tickwork.ports.executor import Executor, lacking
 from tickwork.ports.ids import Ids
 from tickwork.ports.system import Clock
+from tickwork.protocol.log_lines import PIECE
 from tickwork.protocol.worker_messages import (
+    LAST_REPORTS,
     AttemptJob,
     Call,
     Catalog,
@@ -28,7 +30,9 @@ from tickwork.protocol.worker_messages import (
     Reply,
     Report,
     Started,
+    StepsRecorded,
     Succeeded,
+    Suspended,
     Taken,
     WorkerProfile,
 )
@@ -246,7 +250,7 @@ class Agent(ExchangeClient[HeldAttempt]):
             return  # stopped meanwhile
         self._pending.append(report)
         kind = type(report)
-        if kind is Succeeded or kind is Failed:
+        if kind is Succeeded or kind is Failed or kind is Suspended:
             self._credit.ran(report.ended_ms - report.started_ms)  # type: ignore[union-attr]
         elif kind is Started:
             self._credit.ran(LONG_MS)
@@ -304,10 +308,17 @@ class Agent(ExchangeClient[HeldAttempt]):
             held = self._held.get(key)
             self.logs.add(task, attempt, stream, text, at_ms, run=held.work.run_id if held is not None else "")
 
+    def piece(self, task: int, attempt: int, number: int, text: str, at_ms: int) -> None:
+        key = (task, attempt)
+        if key not in self._left:
+            held = self._held.get(key)
+            run = held.work.run_id if held is not None else ""
+            self.logs.add(task, attempt, PIECE, text, at_ms, run=run, number=number)
+
     async def fetch(self, digest: str) -> bytes:
         data = await self._until_reached(lambda: self._link.fetch(digest))
         if digest_of(data) != digest:
-            raise Corrupt(f"the artifact {digest} came with other bytes than were put; it was not used")
+            raise Corrupt(f"the artifact {digest} has other bytes than its digest says; it was not used")
         return data
 
     async def store(self, data: bytes) -> str:
@@ -339,11 +350,11 @@ class Agent(ExchangeClient[HeldAttempt]):
         except Unavailable as error:
             if not self._missing:
                 self._missing = True
-                self.on_missing(f"{error}; it is asked again until it answers, and what runs goes on")
+                self.on_missing(f"{error}; calls are repeated until it responds, and running tasks continue")
             raise
         if self._missing:
             self._missing = False
-            self.on_missing("the server answers again")
+            self.on_missing("the server responds again")
         return answer
 
     def _room(self) -> int:
@@ -358,13 +369,13 @@ class Agent(ExchangeClient[HeldAttempt]):
             self._ended = ended = {}
         for report in reports:
             kind = type(report)
-            if kind is Succeeded or kind is Failed or kind is HandedBack:
+            if kind is Succeeded or kind in LAST_REPORTS:
                 key = (report.task, report.attempt)
                 held.pop(key, None)
                 ended[report.task] = report.attempt
                 if key in logged:
                     self.logs.ended(key)
-            elif kind is Checkpointed:
+            elif kind is Checkpointed or kind is StepsRecorded:
                 holding = held.get((report.task, report.attempt))
                 if holding is not None:
                     holding.executor.saved(report.task, report.attempt)
@@ -386,7 +397,7 @@ class Agent(ExchangeClient[HeldAttempt]):
     def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:
         """Results for another store would be taken for those of its own tasks with the same numbers."""
         held = dict(self._held)
-        ended = [report for report in (*reports, *self._pending) if type(report) is Succeeded or type(report) is Failed]
+        ended = [report for report in (*reports, *self._pending) if type(report) in LAST_REPORTS]
         results = {(report.task, report.attempt) for report in ended}
         super()._leave_store(store, reports)
         self._ended, self._ended_before = {}, {}

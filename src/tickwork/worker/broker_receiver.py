@@ -93,7 +93,7 @@ class BrokerReceiver:
             await self._reject(delivery, f"its work cannot be decoded: {error}")
             return None
         if (parcel.work.task, parcel.work.attempt, parcel.work.tenant) != (*key, envelope.tenant):
-            await self._reject(delivery, "its work is of another attempt or tenant than its envelope says")
+            await self._reject(delivery, "its body belongs to another attempt or tenant than its envelope says")
             return None
         return self._agent.take(key, parcel.work, parcel.spec)
 

@@ -165,11 +165,14 @@ class ExchangeClient(Generic[H]):
     def _batch(self) -> tuple[Report, ...]:
         size = 0
         for count, report in enumerate(self._pending[:REPORTS_MAX]):
-            value = report.value if type(report) is Succeeded or type(report) is Checkpointed else None
-            if type(value) is bytes:
-                size += len(value)
-                if size > REPORT_BYTES_MAX and count:
-                    return self._take(count)
+            if type(report) is Succeeded:
+                if report.value is None and report.commands is None:
+                    continue
+                size += _size(report.value) + _size(report.commands)
+            elif type(report) is Checkpointed:
+                size += _size(report.value)
+            if size > REPORT_BYTES_MAX and count:
+                return self._take(count)
         return self._take(REPORTS_MAX)
 
     def _take(self, count: int) -> tuple[Report, ...]:
@@ -326,3 +329,7 @@ class ExchangeClient(Generic[H]):
             task.cancel()
         if calls:
             await asyncio.wait(calls)
+
+
+def _size(value: object) -> int:
+    return len(value) if type(value) is bytes else 0

@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
         if self._size > ANSWER_BYTES_MAX:
-            self._fail(ConnectionError("the answer is larger than any answer is"))
+            self._fail(ConnectionError("the response exceeds the size limit"))
             return
         self._body.append(body)
 

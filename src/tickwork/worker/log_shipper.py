@@ -1,6 +1,7 @@
 """Lines of attempts on their way to the server: in chunks, on their own call, never in the exchange.
 
-A chunk leaves when it is full or a fifth of a second old. While the server is away, chunks wait in a spool of
+A chunk leaves when it is full or a fifth of a second old; with a piece of a stream in it, when it has 4 KiB or at most
+50 ms after the chunk before it. While the server is away, chunks wait in a spool of
 bounded size; where that is full the oldest are dropped, and a line in their place says so: how a task ended is in the
 last of its lines.
 """
@@ -16,6 +17,8 @@ from tickwork.protocol.worker_messages import LogPiece
 
 CHUNK_BYTES = 64 * 1024
 CHUNK_S = 0.2
+PIECE_BYTES, PIECE_S = 4 * 1024, 0.05
+AT_ONCE = 8  # chunks that are on their way together, of different attempts
 SPOOL_BYTES_MAX = 16 * 1024 * 1024
 PAST_MAX = 1_000
 Key = tuple[int, int]
@@ -23,16 +26,17 @@ Send = Callable[[LogPiece], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
 
 
-class LogLine(msgspec.Struct):
+class LogLine(msgspec.Struct, omit_defaults=True):
     """As it travels: one JSON object per line."""
 
     at: int  # ms since 1970, by the worker's clock
     stream: str
     text: str
+    number: int = -1  # of a piece of a stream, counted in its attempt
 
 
 class _Log:
-    __slots__ = ("at_ms", "bytes", "chunks", "lines", "parts", "run")
+    __slots__ = ("at_ms", "bytes", "chunks", "cut_s", "lines", "parts", "run")
 
     def __init__(self, run: str = "") -> None:
         self.run = run
@@ -40,6 +44,7 @@ class _Log:
         self.bytes = self.at_ms = 0
         self.chunks = 0  # cut so far
         self.lines = 0  # in those
+        self.cut_s = 0.0  # when the last one was cut, by the loop's clock
 
 
 class _Chunk:
@@ -55,7 +60,7 @@ class _Chunk:
     def bytes(self) -> bytes:
         if not self.dropped:
             return self.data
-        note = f"[{self.dropped} lines dropped: the server did not take them in time]"
+        note = f"[{self.dropped} lines dropped: the server did not accept them in time]"
         return _encode(LogLine(self.at_ms, "log", note)) + b"\n"
 
 
@@ -71,24 +76,41 @@ class LogShipper:
         self._ended: dict[Key, None] = {}
         self._past: dict[Key, _Log] = {}  # ended, the latest: what a daemon of theirs prints goes on behind their lines
         self._timer: asyncio.TimerHandle | None = None
+        self._piece_timers: dict[Key, asyncio.TimerHandle] = {}  # of logs that hold pieces
         self._sender: asyncio.Task[None] | None = None
         self.refused = 0  # chunks that the server did not want: their attempt is no longer ours
 
-    def add(self, task: int, attempt: int, stream: str, text: str, at_ms: int, *, run: str = "") -> None:
+    def add(
+        self, task: int, attempt: int, stream: str, text: str, at_ms: int, *, run: str = "", number: int = -1
+    ) -> None:
         log = self.open.get((task, attempt))
         if log is None:
             past = self._past.get((task, attempt))
             log = self.open[task, attempt] = past or _Log(run)
             if past is not None:
                 self._ended[task, attempt] = None
-        part = _encode(LogLine(at_ms, stream, text))
+        part = _encode(LogLine(at_ms, stream, text, number))
         log.parts.append(part)
         log.bytes += len(part) + 1
         log.at_ms = at_ms
-        if log.bytes >= CHUNK_BYTES:
+        if log.bytes >= (CHUNK_BYTES if number < 0 else PIECE_BYTES):
             self._cut((task, attempt), log)
+        elif number >= 0:
+            self._cut_soon((task, attempt), log)
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(CHUNK_S, self._on_time)
+
+    def _cut_soon(self, key: Key, log: _Log) -> None:
+        """At once where nothing left lately: whoever reads along waits for it."""
+        if key not in self._piece_timers:
+            loop = asyncio.get_running_loop()
+            self._piece_timers[key] = loop.call_at(max(loop.time(), log.cut_s + PIECE_S), self._on_piece_time, key)
+
+    def _on_piece_time(self, key: Key) -> None:
+        del self._piece_timers[key]
+        log = self.open.get(key)
+        if log is not None and log.parts:
+            self._cut(key, log)
 
     def ended(self, key: Key) -> None:
         """No more lines come of this attempt, as far as we know."""
@@ -118,6 +140,8 @@ class LogShipper:
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        for timer in self._piece_timers.values():
+            timer.cancel()
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.wait([self._sender])
@@ -141,7 +165,7 @@ class LogShipper:
         self._spooled += len(chunk.data)
         log.chunks += 1
         log.lines += chunk.lines
-        log.parts, log.bytes = [], 0
+        log.parts, log.bytes, log.cut_s = [], 0, asyncio.get_running_loop().time()
         while self._spooled > SPOOL_BYTES_MAX and self._drop_oldest():
             pass
         if self._sender is None:
@@ -164,14 +188,27 @@ class LogShipper:
     async def _send_all(self) -> None:
         try:
             while self._spool:
-                chunk = self._spool.popleft()
-                if chunk.dropped:
-                    del self._dropped[chunk.key]
-                try:
-                    await self._send(LogPiece(*chunk.key, chunk.number, chunk.first, chunk.bytes(), chunk.run))
-                except (Refused, Conflict):
-                    self.refused += 1
-                finally:
-                    self._spooled -= len(chunk.data)
+                await asyncio.gather(*(self._send_one(chunk) for chunk in self._take()))
         finally:
             self._sender = None
+
+    def _take(self) -> list[_Chunk]:
+        """The oldest chunk of each of several attempts: those of one attempt go one after the other."""
+        taken: dict[Key, _Chunk] = {}
+        for chunk in self._spool:
+            if len(taken) == AT_ONCE:
+                break
+            taken.setdefault(chunk.key, chunk)
+        for chunk in taken.values():
+            self._spool.remove(chunk)
+            if chunk.dropped:
+                del self._dropped[chunk.key]
+        return list(taken.values())
+
+    async def _send_one(self, chunk: _Chunk) -> None:
+        try:
+            await self._send(LogPiece(*chunk.key, chunk.number, chunk.first, chunk.bytes(), chunk.run))
+        except (Refused, Conflict):
+            self.refused += 1
+        finally:
+            self._spooled -= len(chunk.data)

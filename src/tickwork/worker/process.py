@@ -47,7 +47,7 @@ def _end_at_defect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
         loop.default_exception_handler(context)
         return
     log.critical(
-        "the worker met a defect of its own and ends; what it held is tried again: %s",
+        "the worker stops because of an internal error; its attempts are retried: %s",
         context["message"],
         exc_info=context.get("exception"),
     )

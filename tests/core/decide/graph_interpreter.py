@@ -5,6 +5,7 @@ looked at when its parents are known, and what a run is in the end follows.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,10 @@ class NodeFailed(Exception):
     pass
 
 
+class NotMade(NodeFailed):
+    """The inputs of a child run could not be made."""
+
+
 @dataclass
 class Ending:
     """How a run ended, with everything that was done for it."""
@@ -27,6 +32,7 @@ class Ending:
     phases: dict[str, str] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
     output: Any = None
+    chosen: dict[str, list[str]] = field(default_factory=dict)  # the side that each branch took
 
 
 class Interpreter:
@@ -37,20 +43,37 @@ class Interpreter:
         self.arguments: dict[tuple[str, str, int, int], dict[str, Any]] = {}  # of each attempt
         self.endings: dict[str, Ending] = {}
 
-    def run(self, name: str, inputs: dict[str, Any], path: str) -> Ending:
+    def run(self, name: str, inputs: dict[str, Any], path: str, before: Ending | None = None) -> Ending:
+        """To its end. `before`: what is left of an earlier life."""
         document = self.documents[name]
-        ending = self.endings[path] = Ending(inputs)
-        chosen: dict[str, list[str]] = {}  # of each branch that succeeded
-        left = list(document["nodes"])
+        ending = self.endings[path] = before or Ending(inputs)
+        left = [node for node in document["nodes"] if node["id"] not in ending.phases]
         while left:
-            node = next(one for one in left if all(need in ending.phases for need in one["needs"]))
+            undecided = {one["id"] for one in left}
+            node = next(one for one in left if one["id"] not in below(document, undecided))  # all above it is known
             left.remove(node)
-            walk = Walk(self, document, node, inputs, ending, path, chosen)
+            walk = Walk(self, document, node, inputs, ending, path, ending.chosen)
             ending.phases[node["id"]] = walk.phase()
         ending.state = "FAILED" if "failed" in ending.phases.values() else "COMPLETED"
         if ending.state == "COMPLETED":
             self.put_out(document, ending)
         return ending
+
+    def resolve(self, name: str, path: str, decisions: dict[str, str], values: dict[str, Any]) -> Ending:
+        """The same run again, after somebody decided about the nodes that failed."""
+        document, old = self.documents[name], self.endings[path]
+        phases = dict(old.phases)
+        decisions = decisions or {node: "retry" for node, phase in phases.items() if phase == "failed"}
+        again = {node for node, decision in decisions.items() if decision == "retry"}
+        again |= {node for node in below(document, decisions) if phases[node] == "blocked"}
+        after = below(document, again)
+        out = left_out(document, phases)
+        again |= {node for node in after - set(decisions) if not out.get(node, set()) - again - after}
+        phases |= {node: "succeeded" if decision == "accept" else "skipped" for node, decision in decisions.items()}
+        results = {node: value for node, value in (old.results | values).items() if node not in again}
+        kept = {node: phase for node, phase in phases.items() if node not in again}
+        chosen = {node: side for node, side in old.chosen.items() if node not in again}
+        return self.run(name, old.inputs or {}, f"{path}'", Ending(old.inputs, "", kept, results, None, chosen))
 
     @staticmethod
     def put_out(document: dict[str, Any], ending: Ending) -> None:
@@ -115,13 +138,29 @@ class Walk:
                 return "" if failed else "not_taken"
             case "none_failed":
                 return "blocked" if failed else ""
+            case "any_succeeded" | "one_done" | "all_failed" as rule:
+                return self.of_any(
+                    rule, [parents[need] for need in parents if need not in branches] or list(parents.values())
+                )
         return "blocked" if failed else "" if taken else "not_taken"
+
+    @staticmethod
+    def of_any(rule: str, parents: list[str]) -> str:
+        """Rules that do not look at branches, unless there is nothing else."""
+        good = any(phase in ("succeeded", "skipped") for phase in parents)
+        bad = any(phase in BAD for phase in parents)
+        if rule == "all_failed":
+            return "" if bad and not good else "not_taken"
+        if rule == "one_done":
+            return "" if good or bad else "not_taken"
+        return "" if good else "blocked" if bad else "not_taken"
 
     # ---- conditions
 
     def holds(self, text: str, **more: Any) -> bool:
         if text in ("true", "false"):
             return text == "true"
+        text = re.sub(r'\["v" \+ "(\d+)"\]', r".v\1", text)
         pattern = r'(size\()?([a-z]+)((?:\.\w+)*)\)? (==|!=|>=|>) (null|\d+|"\w+")'
         found = re.fullmatch(pattern, text)
         assert found is not None, text
@@ -165,6 +204,7 @@ class Walk:
 
     def carry_out(self) -> Any:
         node = self.node
+        self.choose(node)
         if node["kind"] in WORK:
             return self.work(node, -1)
         doing: Any = getattr(self, node["kind"])
@@ -174,6 +214,19 @@ class Walk:
         inherited = self.document.get("defaults", {}).get("retry", {"attempts": 1})
         attempts: int = node.get("retry", inherited)["attempts"]
         return attempts
+
+    def choose(self, node: dict[str, Any]) -> None:
+        """Values that stand for constants: they fit, or the node fails before anything of it begins."""
+        work = node.get("body", node)
+        queue = self.resolve(work["queue_from"], {}) if "queue_from" in work else None
+        if queue not in (None, "default"):
+            raise NodeFailed("no such queue")
+        time = [self.resolve(node[name], {}) for name in ("timeout_from", "duration_from") if name in node]
+        if any(one not in ("30m", "PT30M") for one in time):
+            raise NodeFailed("no duration")
+        most = self.resolve(node["max_parallel_from"], {}) if "max_parallel_from" in node else None
+        if most is not None and (not isinstance(most, int) or most < 1):
+            raise NodeFailed("no number")
 
     def work(self, node: dict[str, Any], child: int, **more: Any) -> Any:
         for attempt in range(1, self.tries(node) + 1):
@@ -195,7 +248,8 @@ class Walk:
             if self.node["kind"] == "map":  # the run of this item fails before anything of it starts
                 phases = {one["id"]: "cancelled" for one in self.owner.documents[node["workflow"]]["nodes"]}
                 self.owner.endings[path] = Ending(None, "FAILED", phases)
-            raise
+                raise
+            raise NotMade("its inputs") from None
         ended = self.owner.run(node["workflow"], inputs, path)
         if ended.state != "COMPLETED":
             raise NodeFailed("its child failed")
@@ -254,14 +308,50 @@ class Walk:
         return gathered
 
     def repeat(self, node: dict[str, Any]) -> Any:
-        last = None
+        last, failed = None, 0
         for turn in range(node["max_iterations"]):
-            last = self.part(node["body"], turn, iteration=turn, previous=last)
+            try:
+                last = self.part(node["body"], turn, iteration=turn, previous=last)
+            except NotMade:
+                raise
+            except NodeFailed:
+                failed += 1
+                if failed > node.get("tolerate", 0):
+                    raise
+                continue
+            failed = 0
             if self.holds(node["until"], last=last, iteration=turn + 1):
                 return last
         if node["on_max"] == "fail":
             raise NodeFailed("not enough")
         return last
+
+
+def below(document: dict[str, Any], nodes: Iterable[str]) -> set[str]:
+    """Everything that needs one of these, directly or not."""
+    found: set[str] = set()
+    todo = list(nodes)
+    for node in todo:  # grows while it is walked
+        more = [one["id"] for one in document["nodes"] if node in one["needs"] and one["id"] not in found]
+        found.update(more)
+        todo += more
+    return found
+
+
+def left_out(document: dict[str, Any], phases: dict[str, str]) -> dict[str, set[str]]:
+    """The branches that left each node out. Where no node of any side was taken, the record does not say which side
+    was, and all of them count as left out."""
+    out: dict[str, set[str]] = {}
+    for branch in document["nodes"]:
+        if branch["kind"] == "branch" and phases[branch["id"]] == "succeeded":
+            sides = [*(case["to"] for case in branch["cases"]), branch["default"]]
+            named = {node for side in sides for node in side}
+            taken = {node for node in named if phases[node] != "not_taken"}
+            possible = [side for side in sides if taken <= set(side)]
+            for node in named:
+                if not all(node in side for side in possible):
+                    out.setdefault(node, set()).add(branch["id"])
+    return out
 
 
 def follow(value: Any, steps: list[str]) -> Any:

@@ -5,16 +5,21 @@ attempt, and on nothing else, so an interpreter and the machine meet the same wo
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 from zlib import crc32
 
-TRIGGERS = ("all_succeeded", "all_done", "any_failed", "none_failed")
+TRIGGERS = ("all_succeeded", "all_done", "any_failed", "none_failed", "all_failed")
+EARLY = ("any_succeeded", "one_done")  # for nodes that read no parent: it may not have ended
 FAR = True  # conditions and arguments read nodes that are not parents
+LIVES = 3  # of a run that fails and is resolved
 LARGE = "x" * 2_000  # in a value that is not inline
-INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value")}
+INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value", "time", "queue")}
 POLICIES = {"leave_out": ("false", "skip_with_log"), "refuse": ("false", "fail"), "let": ("true", "fail")}
+TIME = "inputs.time"
+PASSED_ON = {"time": {"from": TIME}, "queue": {"from": "inputs.queue"}}
 PAST = "2020-01-01T00:00:00Z"
 NOT_THERE = "nothing"  # what an event or approval answers that nobody answers
 
@@ -47,6 +52,17 @@ class Case:
 
     def approval(self, run: str, node: str) -> str:
         return ("approve", "approve", "reject", NOT_THERE)[self.answer("approval", run, node) % 4]
+
+    def decisions(self, run: str, phases: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """What a person decides about the nodes that failed, and the values of those that are accepted."""
+        if self.answer("all again", run) % 3 == 0:
+            return {}, {}
+        branches = [node["id"] for node in self.documents[-1]["nodes"] if node["kind"] == "branch"]
+        numbers = {node: self.answer("decision", run, node) for node, phase in phases.items() if phase == "failed"}
+        decisions = {node: ("retry", "retry", "skip", "accept")[number % 4] for node, number in numbers.items()}
+        decisions |= {node: "skip" for node in branches if decisions.get(node) == "accept"}
+        accepted = [node for node, decision in decisions.items() if decision == "accept"]
+        return decisions, {node: {"n": numbers[node] // 8 % 7} for node in accepted if numbers[node] // 4 % 2}
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}, inputs {json.dumps(self.inputs)}"]
@@ -88,6 +104,8 @@ def make(seed: int) -> Case:
         "n": rng.randint(0, 6),
         "items": [*rng.choice(([], [], [LARGE])), *range(rng.randint(0, 4))],
         "value": rng.choice((None, 3, {"n": rng.randint(0, 6)}, large)),
+        "time": rng.choice(("30m", "PT30M", "30m", 7, "soon")),
+        "queue": rng.choice(("default", None, "default", "nobody", 7)),
     }
     return case
 
@@ -139,6 +157,7 @@ class _Maker:
             found["args"] = self.arguments(found, ())
         elif found["kind"] == "wait" and rng.random() < 0.1:
             found.pop("duration", None)
+            found.pop("duration_from", None)
             found["until"] = "inputs.value"  # which is no instant
         self.decorate(found)
         return found["id"]
@@ -183,7 +202,9 @@ class _Maker:
     def decorate(self, found: dict[str, Any]) -> None:
         rng = self.rng
         if rng.random() < 0.35:
-            found["trigger"] = rng.choice(TRIGGERS)
+            text = json.dumps(found).replace('\\"', '"')
+            reads = any(re.search(rf'\.{need}\b|"v" \+ "{need[1:]}"', text) for need in found["needs"])
+            found["trigger"] = rng.choice(TRIGGERS if reads else (*TRIGGERS, *EARLY))
         if rng.random() < 0.3:
             found["when"] = self.condition(found)
         if rng.random() < 0.07:
@@ -195,19 +216,22 @@ class _Maker:
         if roll < 0.5:
             return self.work()
         if roll < 0.57:
-            return {"kind": "wait", **({"duration": "1h"} if rng.random() < 0.7 else {"until": PAST})}
+            return {"kind": "wait", **rng.choice((*[{"duration": "1h"}] * 2, {"until": PAST}, {"duration_from": TIME}))}
         if roll < 0.65:
-            ends = {"timeout": "30m", "on_timeout": rng.choice(("fail", "continue"))}
-            return {"kind": "event", "event": f"e{len(self.nodes)}", **ends}
+            return {"kind": "event", "event": f"e{len(self.nodes)}", **self.patience()}
         if roll < 0.73:
-            return {"kind": "approval", "timeout": "45m", "on_timeout": rng.choice(("fail", "continue"))}
+            return {"kind": "approval", **self.patience()}
         if roll < 0.85:
-            return {"kind": "map", "over": "", "body": self.body(), **rng.choice(({}, {"max_parallel": 1}))}
+            most = rng.choice(
+                ({}, {"max_parallel": 1}, {"max_parallel_from": rng.choice(("inputs.n", "inputs.value"))})
+            )
+            return {"kind": "map", "over": "", "body": self.body(), **most}
         if roll < 0.93 or not self.children:
             body = self.body()
             until = rng.choice(("last.n > 3", "iteration >= 2", "true", "false", "inputs.n > 2", "last == null"))
             extra = {"delay": "10s"} if rng.random() < 0.3 else {}
-            ends = {"max_iterations": rng.randint(1, 3), "on_max": rng.choice(("fail", "continue"))}
+            ends = {"max_iterations": rng.randint(1, 4), "on_max": rng.choice(("fail", "continue"))}
+            ends |= rng.choice(({}, {}, {"tolerate": 1}, {"tolerate": 2, "timeout": "9000h"}))
             return {"kind": "repeat", "until": until, "body": body, **ends, **extra}
         return {"kind": "workflow", "workflow": rng.choice(self.children), **self.retry()}
 
@@ -223,14 +247,23 @@ class _Maker:
                 )
             ),
             **self.retry(),
+            **({"queue_from": "inputs.queue"} if self.rng.random() < 0.1 else {}),
         }
 
     def body(self) -> dict[str, Any]:
         rng = self.rng
         if self.children and rng.random() < 0.3:
-            args = {"n": rng.choice(({"value": 2}, {"from": "inputs.n"})), "value": {"from": "inputs.value"}}
+            args = {
+                "n": rng.choice(({"value": 2}, {"from": "inputs.n"})),
+                "value": {"from": "inputs.value"},
+                **PASSED_ON,
+            }
             return {"kind": "workflow", "workflow": rng.choice(self.children), "args": args}
         return self.work()
+
+    def patience(self) -> dict[str, Any]:
+        limit = self.rng.choice(({"timeout": "45m"}, {"timeout": "45m"}, {"timeout_from": TIME}))
+        return {**limit, "on_timeout": self.rng.choice(("fail", "continue"))}
 
     def retry(self) -> dict[str, Any]:
         return {"retry": {"attempts": self.rng.randint(1, 3), "delay": "1s"}} if self.rng.random() < 0.4 else {}
@@ -251,13 +284,21 @@ class _Maker:
     def arguments(self, found: dict[str, Any], words: tuple[str, ...]) -> dict[str, Any]:
         sources = ["inputs.n", "inputs.value", *words, *(f"nodes.{name}" for name in self.values(found))]
         named = {name: {"from": self.rng.choice(sources)} for name in ("n", "value")}
-        return {**named, "items": {"value": [1, 2]}}
+        return {**named, **PASSED_ON, "items": {"value": [1, 2]}}
 
     def values(self, found: dict[str, Any]) -> list[str]:
         above = self.above[found["id"]] if FAR else found["needs"]
-        return sorted(name for name in above if name in self.plain)
+        running = found["needs"] if found.get("trigger") in EARLY else ()
+        return sorted(name for name in above if name in self.plain and name not in running)
 
     def condition(self, found: dict[str, Any]) -> str:
+        """Some are written so that only an evaluation can tell which node they read."""
+        text = self.plain_condition(found)
+        if self.rng.random() < 0.2:
+            return re.sub(r"(results|outcome)\.v(\d+)", r'\1["v" + "\2"]', text)
+        return text
+
+    def plain_condition(self, found: dict[str, Any]) -> str:
         rng = self.rng
         above = self.values(found)
         roll = rng.random()

@@ -4,7 +4,9 @@ import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import Ref, unpack
-from tickwork.core.decide.advance import NESTING_MAX
+from tickwork.core.decide.functions import NESTING_MAX
+from tickwork.core.machine import Machine
+from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import RunSpawned, TaskFailed
 
@@ -331,3 +333,55 @@ def test_a_pause_that_ends_by_itself_ends_for_all_of_them():
     assert states(driver, *family) == ["PAUSED"] * 3
     driver.advance(2_000)
     assert driver.is_running(family[2], "t")
+
+
+def abandoning(**fields):
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    driver.define("flow", calls(on_cancel="abandon"), task("clean", needs=["c"], trigger="all_done"), **fields)
+    run = driver.submit("flow")
+    return driver, run, driver.id_of_child(run, "c")
+
+
+@pytest.mark.parametrize("how", ["cancel", "time out"])
+def test_a_child_run_that_is_abandoned_goes_on_when_its_parent_ends(how):
+    driver, run, child = abandoning(timeout="5s")
+    if how == "cancel":
+        driver.expect(inp.Cancel(BY, T, run))
+        assert driver.state_of(run) == "CANCELLED"
+    else:
+        driver.advance(5_000)
+        driver.finish(run, "clean")
+        assert driver.state_of(run) == "FAILED"
+    restored = Machine(restore(*capture(driver.state)))
+    assert digest(restored.state) == digest(driver.state)
+
+    assert driver.state_of(child) == "ACTIVE"
+    driver.finish(child, "l")
+    assert driver.state_of(child) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_parent_that_is_tried_again_does_not_take_the_child_that_it_abandoned_for_its_own():
+    driver, run, child = abandoning(timeout="5s")
+    driver.advance(5_000)
+    driver.finish(run, "clean")
+    driver.expect(inp.Resolve(BY, T, run, "again", record=driver.records[run]))
+    driver.quiet()
+    again = driver.id_of_child(run, "c")
+    assert again != child
+    driver.fail(child, "l")
+    assert driver.phase(run, "c") == "WAITING"
+
+    driver.finish(again, "l", 7)
+    assert driver.result(run, "c") == 7 if driver.run(run) is None else driver.phase(run, "c") == "SUCCEEDED"
+    driver.finish_all()
+    driver.assert_empty()
+
+
+def test_an_abandoned_child_ends_with_its_own_cancel():
+    driver, run, child = abandoning()
+    driver.expect(inp.Cancel(BY, T, run), inp.Cancel(BY, T, child))
+
+    assert driver.state_of(child) == "CANCELLED"
+    driver.assert_empty()

@@ -1,12 +1,14 @@
 """Maps and repeats: one counter, and the children that were started."""
 
+import msgspec
 import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import Ref, pack
 from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
+from tickwork.core.explain.why_not import why_not
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import ChildDispatched, RunMoved, RunSpawned
+from tickwork.core.state.events import ChildDispatched, RunMoved, RunSpawned, TaskFailed
 from tickwork.core.state.lifecycle import RunTrigger
 
 LIST = {"items": {"type": "array"}}
@@ -485,3 +487,133 @@ def test_two_wide_maps_take_turns():
         driver.finish(item.run.id, "m", child=item.child)
 
     assert max(numbers.values()) - min(numbers.values()) <= CHILDREN_IN_TURN + 10
+
+
+def test_children_of_a_map_that_fail_alike_give_equal_alerts_of_the_run_and_its_node():
+    driver, run = mapped(items=3, tolerate=3)
+    for child, error in enumerate(["ValueError", "ValueError", "KeyError"]):
+        driver.fail(run, "m", error, child=child)
+
+    assert driver.state_of(run) == "COMPLETED"
+    assert [alert.subject for alert in driver.alerts] == [run] * 3
+    assert [alert.detail for alert in driver.alerts] == ["m: ValueError", "m: ValueError", "m: KeyError"]
+
+
+def test_what_fails_in_child_runs_is_alerted_with_the_run_at_the_top_and_the_way_there():
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    driver.define("flow", {**each(), "body": {"kind": "workflow", "workflow": "leaf"}}, inputs=LIST)
+    run = driver.submit("flow", inputs={"items": [1, 2]})
+    for child in (0, 1):
+        driver.fail(driver.id_of_child(run, "m", child), "l")
+
+    of_a_child = [("dead_letter", run, "m: l: ValueError"), ("run_failed", run, "m: failed: l")]
+    found = [(alert.kind, alert.subject, alert.detail) for alert in driver.alerts]
+    assert found == [*of_a_child, *of_a_child, ("run_failed", run, "failed: m")]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_run_that_failed_in_a_map_fails_once_whatever_its_clean_up_maps(fails):
+    clean_up = {**each(), "id": "c", "needs": ["m"], "trigger": "any_failed"}
+    driver, run = mapped(clean_up, items=2)
+    for child in (0, 1):
+        driver.fail(run, "m", child=child)
+    assert driver.state_of(run) == "ACTIVE"
+    for child in (0, 1):
+        (driver.fail if fails else driver.finish)(run, "c", child=child)
+
+    failed = [alert.detail for alert in driver.alerts if alert.kind == "run_failed"]
+    assert failed == ["failed: m, c" if fails else "failed: m"]
+    assert driver.state_of(run) == "FAILED"
+    driver.assert_empty()
+
+
+# ---- the time of a repeat, and turns that may fail
+
+
+def polled(**fields):
+    body = {"kind": "task", "handler": "one", **fields.pop("body", {})}
+    node = {
+        "kind": "repeat",
+        "id": "r",
+        "until": "last == 7",
+        "max_iterations": 1_000_000,
+        "delay": "10s",
+        "body": body,
+    }
+    driver = Driver()
+    driver.define("leaf", task("x"))
+    driver.define("flow", {**node, **fields}, inputs={"x": {"required": False}})
+    return driver, driver.submit("flow", inputs={"x": "25s"})
+
+
+@pytest.mark.parametrize("limit", [{"timeout": "25s"}, {"timeout_from": "inputs.x"}])
+@pytest.mark.parametrize(("on_max", "state"), [("fail", "FAILED"), ("continue", "COMPLETED")])
+@pytest.mark.parametrize(
+    "body", [{}, {"kind": "workflow", "handler": msgspec.UNSET, "workflow": "leaf"}], ids=["task", "run"]
+)
+def test_the_time_of_a_repeat_is_over_while_a_turn_runs_and_it_is_cancelled(limit, on_max, state, body):
+    fields = {
+        name: value for name, value in {"kind": "task", "handler": "one", **body}.items() if value is not msgspec.UNSET
+    }
+    node = {"kind": "repeat", "id": "r", "until": "last == 7", "max_iterations": 9, "delay": "10s", "body": fields}
+    driver = Driver()
+    driver.define("leaf", task("x"))
+    driver.define("flow", {**node, **limit, "on_max": on_max}, inputs={"x": {"required": False}})
+    run = driver.submit("flow", inputs={"x": "25s"})
+    for turn in range(2):
+        (attempt,) = driver.running.values()
+        driver.running.clear()
+        driver.send(inp.Succeeded(attempt.task, attempt.attempt, pack(turn)))
+        driver.quiet()
+        driver.advance(10_000)
+    assert len(driver.running) == 1  # the third turn
+    driver.advance(4_990)
+    assert driver.state_of(run) in ("ACTIVE", "WAITING")
+
+    driver.advance(20)
+    assert driver.state_of(run) == state
+    assert len(driver.stopped) == 1
+    if state == "COMPLETED":
+        assert driver.result(run, "r") == 1
+    driver.running.clear()
+    driver.assert_empty()
+
+
+def test_the_time_of_a_repeat_is_over_while_it_rests_and_why_says_until_when():
+    driver, run = polled(timeout="15s", on_max="continue")
+    driver.finish(run, "r", 3)
+    driver.advance(1)
+    assert "for which there is time until 2027-01-15T08:00:15" in str(why_not(driver.state, T, run))
+    driver.advance(10_000)
+    driver.finish(run, "r", 4)  # it rests until the 20th second
+    driver.advance(5_000)
+
+    assert driver.state_of(run) == "COMPLETED"
+    assert driver.result(run, "r") == 4
+    driver.assert_empty()
+
+
+def test_failed_turns_are_tolerated_in_a_row_and_one_good_turn_starts_the_count_anew():
+    driver, run = polled(tolerate=2)
+    for how in ("bad", "bad", 5, "bad", "bad"):
+        driver.fail(run, "r") if how == "bad" else driver.finish(run, "r", how)
+        assert driver.state_of(run) == "WAITING"
+        driver.advance(10_000)
+    driver.fail(run, "r")
+
+    assert driver.state_of(run) == "FAILED"
+    (ended,) = driver.events(TaskFailed)[-1:]
+    assert ended.message == "iteration 6 failed, number 3 in a row"
+
+
+def test_a_condition_is_not_asked_about_the_result_of_an_earlier_turn():
+    driver, run = polled(tolerate=9, until="iteration >= 2 && last == 5")
+    driver.finish(run, "r", 5)
+    driver.advance(10_000)
+    driver.fail(run, "r")
+    driver.advance(10_000)
+
+    assert driver.is_running(run, "r")
+    driver.finish(run, "r", 5)
+    assert driver.state_of(run) == "COMPLETED"

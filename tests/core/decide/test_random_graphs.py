@@ -1,6 +1,7 @@
 """Random workflows, run by the machine and by a naive interpreter: they agree about every node of every run."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 
 from campaign import LONG
 from core.decide.graph_interpreter import Interpreter
-from core.decide.random_graphs import NOT_THERE, POLICIES, Case, make
+from core.decide.random_graphs import LIVES, NOT_THERE, POLICIES, Case, make
 from driver import BY, Driver, T
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
 from tickwork.core.definition.plan import Kind, Plan
 from tickwork.core.state import inputs as inp
+from tickwork.core.state.effects import Dispatch
 from tickwork.core.state.events import RunSpawned
 from tickwork.core.state.lifecycle import Phase, RunState
 
@@ -35,6 +37,11 @@ class Player:
         self.nodes: dict[int, tuple[str, str]] = {}  # run and node of each number
         self.runs: dict[int, str] = {}  # the path of each run, by number
         self.times: dict[str, int] = {}  # how often a child was begun
+        self.records: dict[str, inp.RunRecord] = {}  # of each path, once it has ended
+        self.plans: dict[str, Plan] = {}
+        self.inputs: dict[str, Any] = {}  # and those of a child run that could not be made are not here
+        self.results: dict[str, dict[int, Any]] = {}
+        self.path = "r"  # of the run, with a mark for each time that it was resolved
         self.seen = len(driver.rows)
 
     def play(self) -> None:
@@ -50,14 +57,19 @@ class Player:
         for _ in range(STEPS_MAX):
             self.note_children()
             if run_id in driver.records:
-                return
+                self.note_ended()
+                if driver.records[run_id].state != RunState.FAILED or len(self.path) == LIVES:
+                    return
+                if not self.resolve(driver.records[run_id]):
+                    return
+                continue
             answers = self.answers()
             if answers:
                 self.rng.shuffle(answers)
                 count = self.rng.choice((1, len(answers)))
                 for running in (driver.running.pop(one.task, None) for one in answers[:count] if hasattr(one, "task")):
                     assert running is not None
-                    where = (*self.place(running.task), running.attempt)
+                    where = (*self.place(running.task), self.tried(running))
                     self.attempts.append(where)
                     self.arguments[where] = driver.arguments_of(running.task)
                 driver.send(*answers[:count])
@@ -67,6 +79,34 @@ class Player:
                 driver.send(at=due)
             driver.quiet()
         raise AssertionError("it never ends")
+
+    def resolve(self, record: inp.RunRecord) -> bool:
+        """Somebody decides about the nodes that failed. False: none did, the output could not be made."""
+        driver, plan = self.driver, self.driver.state.plans[record.definition]
+        if Phase.FAILED not in record.phases:
+            return False
+        phases = {step.id: Phase(record.phases[step.index]).name.lower() for step in plan.steps}
+        decisions, values = self.case.decisions(self.path, phases)
+        packed = {node: pack(value) for node, value in values.items()}
+        del driver.records[record.run_id]
+        resolve = inp.Resolve(BY, T, record.run_id, "again", decisions, packed, record)
+        if refused := driver.refusal(resolve):
+            assert refused == "bad_decision", "it reads what is tried again"
+            driver.records[record.run_id] = record
+            return False
+        self.path += "'"
+        self.note(record.number, self.path, plan)
+        driver.quiet()
+        return True
+
+    def note_ended(self) -> None:
+        for record in self.driver.records.values():
+            if record.number in self.runs:
+                path = self.runs.pop(record.number)
+                self.records[path], self.plans[path] = record, self.driver.state.plans[record.definition]
+                with suppress(LookupError):
+                    self.inputs[path] = self.driver.whole(record.inputs)
+                self.results[path] = {index: self.driver.whole(value) for index, value in record.results}
 
     def note(self, number: int, path: str, plan: Plan) -> None:
         self.runs[number] = path
@@ -88,6 +128,11 @@ class Player:
         path, node = self.nodes[task.run.number + task.step.index]
         return path, node, task.child if task.parent else -1
 
+    def tried(self, running: Dispatch) -> int:
+        """The number of an attempt in this life of its run."""
+        task = self.driver.state.tasks[running.task]
+        return running.attempt - (0 if task.parent else task.run.before)
+
     def answers(self) -> list[Any]:
         return [*self.reports(), *self.replies()]
 
@@ -100,7 +145,7 @@ class Player:
 
     def reports(self) -> Iterator[inp.Input]:
         for number, running in sorted(self.driver.running.items()):
-            how, value = self.case.attempt(*self.place(number), running.attempt)
+            how, value = self.case.attempt(*self.place(number), self.tried(running))
             if how == "ok":
                 yield inp.Succeeded(number, running.attempt, self.stored(value))
             else:
@@ -135,17 +180,19 @@ def compare(driver: Driver, case: Case) -> None:
     player, interpreter = Player(driver, case), Interpreter(case)
     player.play()
     interpreter.run(case.workflow, case.inputs, "r")
-    records = {record.number: record for record in driver.records.values() if record.number in player.runs}
-    assert sorted(player.runs.values()) == sorted(interpreter.endings), "other child runs"
-    for number, path in player.runs.items():
-        record, ending = records[number], interpreter.endings[path]
-        steps = driver.state.plans[record.definition].steps
+    for path in sorted(player.records, key=len):
+        if path.strip("'") == "r" and f"{path}'" in player.records:
+            interpreter.resolve(case.workflow, path, *case.decisions(path, interpreter.endings[path].phases))
+    assert sorted(player.records) == sorted(interpreter.endings), "other child runs"
+    for path, record in player.records.items():
+        ending = interpreter.endings[path]
+        steps = player.plans[path].steps
         phases = {step.id: Phase(record.phases[step.index]).name.lower() for step in steps}
         assert phases == ending.phases, path
         assert RunState(record.state).name == ending.state, path
         if ending.inputs is not None:
-            assert driver.whole(record.inputs) == ending.inputs, path
-        results = {steps[index].id: driver.whole(value) for index, value in record.results}
+            assert player.inputs[path] == ending.inputs, path
+        results = {steps[index].id: value for index, value in player.results[path].items()}
         assert results == ending.results, path
     assert sorted(player.attempts) == sorted(interpreter.attempts)
     assert player.arguments == interpreter.arguments

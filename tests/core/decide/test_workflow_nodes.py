@@ -40,6 +40,12 @@ def oracle(trigger, outcomes):
             return Phase.BLOCKED if bad else Phase.READY
         case "all_succeeded":
             return Phase.BLOCKED if bad else Phase.READY if good else Phase.NOT_TAKEN
+        case "any_succeeded":
+            return Phase.READY if good else Phase.BLOCKED if bad else Phase.NOT_TAKEN
+        case "one_done":
+            return Phase.READY if good or bad else Phase.NOT_TAKEN
+        case "all_failed":
+            return Phase.READY if bad and not good else Phase.NOT_TAKEN
     raise AssertionError(trigger)
 
 

@@ -140,7 +140,7 @@ def test_a_reference_names_something_that_is_known_by_then(source, code):
         (until_done(body(a="previous", b="iteration")), None),
         (until_done(body(a="item")), (".body.args.a.from", "reference_scope")),
         (until_done(body(), max_iterations=0), (".max_iterations", "out_of_range")),
-        (until_done(body(), max_iterations=10_001), (".max_iterations", "out_of_range")),
+        (until_done(body(), max_iterations=1_000_001), (".max_iterations", "out_of_range")),
         (until_done(body(), until="", max_iterations=1), (".until", "condition")),
         (until_done(body(), max_iterations=1, on_max="x"), (".on_max", "wrong_value")),
         ({"kind": "wait"}, ("", "wait_choice")),

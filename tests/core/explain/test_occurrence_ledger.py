@@ -1,6 +1,7 @@
 """The ledger: second books that find every occurrence with two fates, with none, or with another than was recorded."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -228,7 +229,12 @@ def test_histories_of_schedules_have_no_differences(seed):
 
 
 def test_a_history_with_a_planted_gap_is_noticed():
-    history = History(5)  # the first that is dropped has a time after it
+    """At the first seed whose dropped occurrence is followed by another one: without that, nobody can notice."""
+    assert any(_is_noticed(seed) for seed in range(10))
+
+
+def _is_noticed(seed):
+    history = History(seed)
     true, dropped = history.ledger.observe, []
 
     def forgetful(asked, events):
@@ -237,9 +243,11 @@ def test_a_history_with_a_planted_gap_is_noticed():
         true(asked, kept)
 
     history.ledger.observe = forgetful
-    with pytest.raises(AssertionError, match=r"[sb][01]:|schedule"):
+    try:
         history.run(150)
-    assert dropped
+    except AssertionError as error:
+        return bool(dropped) and re.search(r"[sb][01]:|schedule", str(error)) is not None
+    return False
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.evolve.schedules import occurrence_id
 from tickwork.core.explain.run_history import HistoryEntry, RunHistory, why
 from tickwork.core.explain.run_history_text import on_first_line, sentence
-from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import QueueHeld, TaskDispatched, Visited
@@ -428,7 +427,7 @@ def test_the_stories_of_a_random_history_add_up(seed):
 
     assert len(stories) >= len(driver.state.runs) > 0
     for story in stories:
-        assert story.entries[0].what in ("submitted", "scheduled", "spawned", "rerun")
+        assert story.entries[0].what in ("submitted", "scheduled", "spawned", "rerun", "follows")
         assert story.entries[0].tick == story.source.tick
         assert [entry.tick for entry in story.entries] == sorted(entry.tick for entry in story.entries)
         assert all(hold.ms >= 0 for hold in story.holds)
@@ -448,7 +447,7 @@ def test_a_story_from_a_snapshot_ends_like_the_one_from_the_beginning(seed):
     rows = journal_of(driver)
     for name in live[:10]:
         whole = why(rows, *name, settings=driver.settings)
-        later = why(rows[half:], *name, machine=Machine(restore(*snapshot)))
+        later = why(rows[half:], *name, state=restore(*snapshot))
 
         assert later.source == whole.source
         assert (later.state, later.ended) == (whole.state, whole.ended)
@@ -467,7 +466,7 @@ def test_a_story_that_begins_at_a_snapshot_does_not_claim_to_know_what_was_befor
     driver.send(*(inp.Submit(BY, T, f"r{number}", "flow") for number in range(2)))
     snapshot, half = capture(driver.state), len(driver.rows)
     driver.quiet()
-    story = why(journal_of(driver)[half:], T, "r1", machine=Machine(restore(*snapshot)))
+    story = why(journal_of(driver)[half:], T, "r1", state=restore(*snapshot))
 
     assert the(story, "started").detail == "nothing has held it back since the first of these rows"
 

@@ -75,7 +75,8 @@ def test_the_lower_bound_is_the_formula(retry, attempt):
 @pytest.mark.proves("S001-15", "S001-95")
 def test_tasks_that_failed_together_come_back_apart():
     retry = Retry(attempts=3, delay_ms=100_000, jitter_percent=10)
-    delays = [backoff_ms(retry, 1, seed=("run", number), error="E") for number in range(100)]
+    given = [backoff_ms(retry, 1, seed=("run", number), error="E") for number in range(100)]
+    delays = [delay for delay in given if delay is not None]
 
     assert len(set(delays)) > 90
     assert max(delays) - min(delays) > 8_000
@@ -101,3 +102,19 @@ def test_schedule_jitter_depends_on_nothing_else_and_stays_before_the_next_due_t
     assert jitter == jitter_ms(name, due_ms, sleep_ms, next_due_ms=due_ms + gap_ms)
     assert due_ms <= due_ms + jitter < due_ms + gap_ms
     assert due_ms + jitter_ms(name, due_ms, gap_ms) < due_ms + gap_ms  # an even rhythm needs no such help
+
+
+@pytest.mark.parametrize(
+    ("error", "bases", "delay_ms"),
+    [
+        ("ConnectionResetError", ("ConnectionError", "OSError"), 50),  # by a base, and the first rule counts
+        ("PermissionError", ("OSError",), None),
+        ("OSError", (), None),
+        ("ValueError", (), 1_000),
+    ],
+)
+def test_a_rule_counts_for_the_errors_derived_from_what_it_names(error, bases, delay_ms):
+    rules = (RetryRule(error="ConnectionError", delay_ms=50), RetryRule(error="OSError", attempts=1))
+    retry = Retry(attempts=6, delay_ms=1_000, jitter_percent=0, rules=rules)
+
+    assert backoff_ms(retry, 1, seed=(), error=error, bases=bases) == delay_ms

@@ -131,7 +131,7 @@ WheelIsASortedList.TestCase.settings = settings(max_examples=150, stateful_step_
 
 
 @pytest.mark.proves("P19", "S001-83", "I17")
-class TestWheelIsASortedList(WheelIsASortedList.TestCase):
+class TestWheelIsASortedList(WheelIsASortedList.TestCase):  # type: ignore[valid-type]  # Hypothesis makes it
     pass
 
 

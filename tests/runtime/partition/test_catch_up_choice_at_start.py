@@ -6,8 +6,9 @@ import pytest
 
 from runtime.engine_fixture import House, task
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import TENANT
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import PARTITION, TENANT
+from tickwork.runtime.context import PARTITION
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import recover
 from tickwork.runtime.views.schedules import catch_ups

@@ -10,7 +10,7 @@ from tickwork.core.base.errors import Unavailable
 from tickwork.core.state.state import Schedule
 from tickwork.executors.egress_client import EgressClient
 from tickwork.executors.egress_policy import LOOPBACK, EgressPolicy
-from tickwork.executors.http import HttpExecutor
+from tickwork.executors.http import http_executor
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.engine import Engine
@@ -92,7 +92,7 @@ class CallingHouse(House):
         return self.engine
 
     async def hire(self, name: str = "w1") -> None:
-        executor = HttpExecutor(outbound=EgressClient(EgressPolicy(networks=LOOPBACK)))
+        executor = http_executor(outbound=EgressClient(EgressPolicy(networks=LOOPBACK)))
         agent = Agent(HouseLink(self), [executor], clock=self.clock, ids=self.ids, name=name)
         self.agents[name] = asyncio.create_task(agent.run())
         async with asyncio.timeout(WAIT_S):

@@ -686,7 +686,7 @@ async def test_names_of_others_are_not_taken():
         await house.engine.schedules.put("nightly", schedule, by="alice")
         with pytest.raises(Refused, match="choose another name"):
             await house.put("nightly")
-        with pytest.raises(Refused, match="stands behind an endpoint"):
+        with pytest.raises(Refused, match="reserved for endpoints"):
             await house.define("endpoint.x", {"kind": "task", "id": "a", "handler": "a"})
         with pytest.raises(Refused, match="there is no endpoint"):
             await house.engine.endpoints.get("nightly")
@@ -721,7 +721,7 @@ async def test_an_archived_endpoint_rests_keeps_its_history_and_comes_back_when_
 
         assert len(house.server.asked_ms) == 1 and len(await house.runs()) == 1
         for test in (False, True):
-            with pytest.raises(Refused, match="bring it back first"):
+            with pytest.raises(Refused, match="restore it first"):
                 await house.engine.schedules.trigger("shop", by="bob", test=test)
         assert (await house.engine.endpoints.page()).endpoints == ()
         assert [one.name for one in (await house.engine.endpoints.page(archived=True)).endpoints] == ["shop"]

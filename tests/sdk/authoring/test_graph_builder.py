@@ -388,7 +388,30 @@ FLOW = SMALL + "@tw.workflow\ndef flow(n: int = 1):\n "
         ("one.map({'a': 1})", "not over a dict"),
         ("one.map('abc')", "not over a str"),
         ("one.map([1, 'x'])", "x is declared as int, but a str is no int"),
-        ("tw.wait(n)", r"compute its end in a task: tw\.wait\(until=\.\.\.\)"),
+        ("one.using(priority=n)(1)", "one: priority is fixed when the workflow is built, and the input n comes later; write"),
+        ("one.using(retries=one(1))(1)", "one: retries is fixed .* the result of one comes later"),
+        ("one.using(timeout=n)(1)", "one: timeout is fixed when the workflow is built"),
+        ("one.using(gpu=n > 3)(1)", "one: gpu is fixed .* a condition comes later"),
+        ("one.using(queue=n > 3)(1)", "one: queue is fixed .* a condition comes later"),
+        ("one.using(labels={'a': n > 3})(1)", "one: the label a is fixed .* a condition comes later"),
+        ("one.using(labels=n)(1)", "labels are names with values"),
+        ("one.map([1], tolerate=n)", "tolerate is fixed when the workflow is built"),
+        ("one.map([1], max_parallel=n > 3)", "a condition is asked by the server and is no value"),
+        ("tw.repeat(lambda: one(1), until='true', max_iterations=n)", "max_iterations is fixed when the workflow is built"),
+        ("tw.event('x', timeout=n > 3)", "a condition is asked by the server and is no value"),
+        ("tw.switch(3, {1: one})", "the value of a switch comes later, and 3 is known now"),
+        ("tw.switch(n, {})", "the cases of a switch are a dict"),
+        ("tw.switch(n, {(1, 2): one})", "a case is a text, a number"),
+        ("tw.switch(n, {1: 5})", "a side of a branch is a function or a node"),
+        ("tw.first(one(1))", "takes at least two"),
+        ("tw.first(one(1), n)", "takes whole results of nodes"),
+        ("x = one(1); tw.first(x, x)", "takes each node once"),
+        ("tw.text('{a}')", r"has \{a\}; the values given are: none"),
+        ("tw.text('{a:>9}', a=n)", "fills in names"),
+        ("tw.text('{}', a=n)", "fills in names"),
+        ("tw.text('{', a=n)", "cannot be read"),
+        ("tw.text('none', a=n)", "does not mention a"),
+        ("text(tw.text('{a}', a=n))", "is shown to people, as the message of an approval"),
         ("tw.repeat(lambda: one(1), until=lambda last: last and 1, max_iterations=3)", "the last result cannot be tested"),
         ("tw.wait()", "exactly one of them"),
         ("tw.wait('3 days')", "is not a duration"),
@@ -539,6 +562,42 @@ def test_classmethod_and_staticmethod_may_stand_above_the_workflow(app):
     assert [engine.output(engine.start(name, n=1)) for name in ("Loader.whole", "named")] == ["Loader1", "Loader1"]
 
 
+UNCHAINED = """
+import builtins, types
+class classmethod(builtins.classmethod):
+    def __get__(self, instance, owner=None): return types.MethodType(self.__func__, owner or type(instance))
+"""
+"""As class methods are since Python 3.13: they bind what they wrap without asking it."""
+
+
+@pytest.mark.parametrize("before", ["", UNCHAINED], ids=["this Python", "since 3.13"])
+def test_classmethod_may_stand_above_in_every_version_of_python(app, before):
+    text = """
+    @tw.workflow
+    def flow(self, n: int): return [self.made(n), self.made.map([1, 2]), Sub.made(n), Sub.whole(n)]
+class Sub(Loader): ...
+first = tw.instance("first", Loader())
+"""
+    found = app(before + ABOVE + text)
+    engine = Engine(found)
+
+    assert engine.output(engine.start("Loader.whole", n=1)) == "Loader1"
+    assert engine.output(engine.start("Loader.flow.first", n=3)) == ["Loader3", ["Loader1", "Loader2"], "Sub3", "Sub3"]
+    assert found.module.Loader.made(5) == "Loader5" and found.module.Sub().made(6) == "Sub6"
+
+
+@pytest.mark.parametrize("before", ["", UNCHAINED], ids=["this Python", "since 3.13"])
+def test_a_class_method_is_called_while_its_application_loads(app, before):
+    found = app(before + ABOVE + "early = Loader.made(1)\nclass Sub(Loader): ...\nothers = Sub.made(2)\n")
+
+    assert (found.module.early, found.module.others) == ("Loader1", "Sub2")
+
+
+def test_a_class_method_that_does_not_know_its_class_yet_is_not_mapped(app):
+    with pytest.raises(Refused, match=r"write @tw\.task above @classmethod"):
+        app(UNCHAINED + ABOVE + "early = Loader.made.map([1])\n")
+
+
 def test_a_class_method_whose_class_nobody_finds_is_refused_with_its_line(app):
     text = """
 def make():
@@ -572,3 +631,110 @@ def test_methods_can_be_tasks_and_workflows(app):
 def test_a_method_of_an_object_that_nobody_registered_is_refused(app):
     with pytest.raises(Refused, match=r"register it once: tw\.instance"):
         app(METHODS + "\n@tw.workflow\ndef bad(): Loader(1).add(2)\n")
+
+
+def test_values_stand_where_constants_may_and_are_references_in_the_document(app):
+    found = app("""
+@tw.task
+def host() -> str:
+    return "left"
+
+@tw.task
+def scan(x: int) -> int:
+    return x
+
+@tw.workflow
+def flow(grace: str, window: int, zone: str = "a"):
+    tw.wait(grace)
+    paid = tw.event("paid", timeout=grace, on_timeout="continue")
+    here = host()
+    one = scan.using(queue=here, labels={"zone": zone, "disk": "ssd"})(1)
+    many = scan.using(queue=here).map([1, 2], max_parallel=window)
+    tw.approval("ok", timeout=grace, message=tw.text("{{{n}}} rows of {name}", n=one, name=zone))
+""")
+    made = nodes(found, "flow")
+
+    assert made["wait"]["duration_from"] == "inputs.grace"
+    assert made["paid"]["timeout_from"] == made["ok"]["timeout_from"] == "inputs.grace"
+    assert made["scan"]["queue_from"] == "nodes.host" and "host" in made["scan"]["needs"]
+    assert (made["scan"]["labels"], made["scan"]["labels_from"]) == ({"disk": "ssd"}, {"zone": "inputs.zone"})
+    assert made["scan_2"]["body"]["queue_from"] == "nodes.host" and "host" in made["scan_2"]["needs"]
+    assert made["scan_2"]["max_parallel_from"] == "inputs.window"
+    assert made["ok"]["message"] == "{${nodes.scan}} rows of ${inputs.zone}"
+
+
+SWITCH = (
+    SMALL
+    + """
+class Kind(Enum):
+    GIFT = "gift"
+    BULK = "bulk"
+
+@tw.workflow
+def flow(kind: Any) -> str:
+    return tw.switch(kind, {Kind.GIFT: lambda: word("wrapped"), Kind.BULK: lambda: word("packed"), 3: lambda: word("three"),
+                            None: lambda: word("nothing")}, otherwise=lambda: word("shipped"))
+
+@tw.task
+def word(text: str) -> str:
+    return text
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "output"),
+    [
+        ("gift", "wrapped"),
+        ("bulk", "packed"),
+        (3, "three"),
+        (None, "nothing"),
+        ("other", "shipped"),
+        (["gift"], "shipped"),
+    ],
+)
+def test_a_switch_takes_the_case_that_equals_the_value(app, kind, output):
+    engine = Engine(app("from enum import Enum\nfrom typing import Any\n" + SWITCH))
+    run = engine.start("flow", kind=kind)
+
+    assert (engine.state(run), engine.output(run)) == ("COMPLETED", output)
+    assert len(engine.order) == 2  # one side, and the node that joins them
+
+
+RACE = (
+    SMALL
+    + """
+@tw.workflow
+def flow() -> object:
+    ready = one(1)
+    paid = tw.first(tw.event("paid"), tw.wait("3d"), one(tw.event("other")["n"]))
+    return one.using(id="after")(2)
+"""
+)
+
+
+def test_waits_of_a_race_stand_beside_each_other_and_what_follows_waits_for_the_race(app):
+    made = nodes(app(RACE), "flow")
+
+    assert made["paid"]["needs"] == made["wait"]["needs"] == made["other"]["needs"] == ["one"]
+    assert made["one_2"]["needs"] == ["other"]
+    assert (made["first"]["of"], made["first"]["needs"]) == (["paid", "wait", "one_2"],) * 2
+    assert made["after"]["needs"] == ["first"]
+
+
+def test_a_rule_about_any_parent_does_not_count_the_wait_that_stands_above(app):
+    made = nodes(
+        app(
+            SMALL
+            + """
+@tw.workflow
+def flow():
+    tw.wait("1h")
+    a, b = one(1), one(2)
+    one.using(after=[a, b], on="any_succeeded", id="early")(3)
+"""
+        ),
+        "flow",
+    )
+
+    assert made["early"]["needs"] == ["one", "one_2"]

@@ -159,7 +159,7 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(ask, server):
 def test_what_no_key_protects_is_not_repeated_where_it_may_have_been_done(ask, server):
     server.faults.extend([503, "late"])
     with pytest.raises(
-        tw.OutcomeUnknown, match=r"not known whether this was done.*look before you repeat it"
+        tw.OutcomeUnknown, match=r"the outcome is unknown.*read the state before you repeat it"
     ) as caught:
         ask.signal("paid", {"amount": 5}, key="A-17")
 
@@ -212,7 +212,7 @@ def test_waiting_ends_when_its_time_is_over(ask, server, stream):
     run = ask.submit(daily, n=1)
     server.runs[run.id] |= {"end": "never", "polls": 10_000}
     began = time.monotonic()
-    with pytest.raises(tw.StillRunning, match="is active and the time to wait"):
+    with pytest.raises(tw.StillRunning, match="is active and the time limit"):
         ask.wait(run, timeout=0.3)
 
     assert time.monotonic() - began < 10
@@ -348,7 +348,7 @@ def test_the_address_comes_from_arguments_then_the_environment(monkeypatch, tmp_
     assert "from-env" not in repr(Address.of(None, None))
     assert Address.of("http://a:1/, http://b:2", None).urls == ("http://a:1", "http://b:2")
     for wrong in ("localhost:8440", "http://a:1,b:2", ","):
-        with pytest.raises(Refused, match="no address"):
+        with pytest.raises(Refused, match="not a valid server address"):
             Address.of(wrong, None)
 
 
@@ -365,9 +365,9 @@ def test_of_several_addresses_the_next_is_asked_where_one_is_away(kind, server, 
 
 def test_patience_grows_and_ends():
     patience = Backoff(now_s=0, within_s=10)
-    pauses = [patience.pause_s(0) for _ in range(12)]
+    pauses = [pause for _ in range(12) if (pause := patience.pause_s(0)) is not None]
 
-    assert all(0 < pause <= 5 for pause in pauses)
+    assert len(pauses) == 12 and all(0 < pause <= 5 for pause in pauses)
     assert max(pauses[:3]) < min(pauses[6:])
     assert patience.pause_s(9.99) is None
     assert Backoff(now_s=0, within_s=None).left_s(1e9) is None

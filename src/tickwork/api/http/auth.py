@@ -29,7 +29,7 @@ HEADERS: tuple[Header, ...] = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
-# Two of one of these have two readings, and whoever stands between client and server may have taken the other one.
+# Duplicates of these headers are ambiguous: a proxy between client and server may have used the other one.
 ONCE = frozenset(
     (
         b"authorization",
@@ -98,9 +98,9 @@ class Authenticator:
         site = headers.get(b"sec-fetch-site")
         is_open = scope["path"] in self._open_paths
         if site == b"cross-site" and not (is_open and scope["method"] in SAFE_METHODS):
-            return problem(403, "cross_site", "a page of another site may not use this server")
+            return problem(403, "cross_site", "pages of other sites must not use this server")
         if PARTITION in headers and NODE not in headers:
-            return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
+            return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster only; leave it out")
         if self._token is not None:
             if scope["path"] == OPEN_PATH:
                 scope[SESSIONS] = self._sessions
@@ -115,16 +115,18 @@ class Authenticator:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if _name(host) not in self._hosts:
             return problem(
-                403, "bad_host", "without a token this server answers only to loopback names; use http://127.0.0.1"
+                403, "bad_host", "without a token, this server accepts only loopback host names; use http://127.0.0.1"
             )
         origin = headers.get(b"origin")
         if origin is not None and scope["method"] not in SAFE_METHODS and not _same(origin, host):
-            return problem(403, "bad_origin", "a request from another origin may change nothing here")
+            return problem(403, "bad_origin", "a request from another origin must not change anything")
         return None
 
     def _is_page(self, headers: dict[bytes, bytes], method: str, site: bytes | None) -> bool:
-        """Whether our own page asks, in a browser that was let in. Another port of the same host is the same site to a
-        browser, and so gets the cookie sent: it is told apart by its origin."""
+        """Return whether the request comes from our own page in a browser with a valid cookie.
+
+        A browser also sends the cookie to other ports of the same host, so the origin is compared.
+        """
         cookies = headers.get(b"cookie")
         if self._sessions is None or cookies is None or site not in (None, b"same-origin", b"none"):
             return False
@@ -151,7 +153,7 @@ def _twice(headers: list[Header]) -> str:
 
 
 def guarded(headers: list[Header]) -> list[Header]:
-    """With what every answer carries."""
+    """Return the headers with those that every response carries."""
     given = {name for name, _ in headers}
     return [*headers, *HEADERS, *(pair for pair in DEFAULTS if pair[0] not in given)]
 
@@ -162,7 +164,7 @@ def _bearer(headers: dict[bytes, bytes], token: bytes) -> bool:
 
 
 def _name(host: str) -> str:
-    """The host without its port."""
+    """Return the host without its port."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]

@@ -22,13 +22,13 @@ class BrowserSessions:
     def __init__(self, token: str, *, now_s: Callable[[], float] = time.time) -> None:
         self._token = token.encode()
         self._now_s = now_s
-        self._used: dict[str, float] = {}  # codes that gave a cookie, until they are out of date
+        self._used: dict[str, float] = {}  # used codes, until they expire
 
     def link(self, address: str) -> str:
         return f"{address}{PATH}?code={self._signed(_LINK, LINK_S)}"
 
     def exchange(self, code: str) -> str | None:
-        """A cookie's value for a code that nobody has used."""
+        """Return a cookie's value for a valid, unused code."""
         now_s = self._now_s()
         self._used = {used: until_s for used, until_s in self._used.items() if until_s > now_s}
         if code in self._used or not self._is_valid(_LINK, code):
@@ -37,7 +37,7 @@ class BrowserSessions:
         return self._signed(_SESSION, SESSION_S)
 
     def holds(self, cookies: bytes) -> bool:
-        """Whether one of the cookies of a request is ours."""
+        """Return whether a request has a valid cookie of this server."""
         for part in cookies.decode("latin-1").split(";"):
             name, _, value = part.strip().partition("=")
             if name.startswith(COOKIE) and self._is_valid(_SESSION, value):

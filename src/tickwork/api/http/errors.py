@@ -52,7 +52,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class HttpRefused(Refused):
-    """A request that is wrong as HTTP, before anybody looks at what it asks."""
+    """A request that is invalid as HTTP, independent of its meaning."""
 
     def __init__(
         self, status: int, code: str, message: str, *, path: str = "", headers: tuple[Header, ...] = ()
@@ -92,7 +92,7 @@ def problem(
 
 
 def answer_to(error: Exception, request_id: str) -> Response:
-    """The answer for whatever a handler raised."""
+    """Return the response for an exception of a handler."""
     match error:
         case HttpRefused():
             return problem(error.status, error.code, error.message, *error.headers, path=error.path)
@@ -124,7 +124,7 @@ def answer_to(error: Exception, request_id: str) -> Response:
 
 
 def refusal(code: str, message: str, *, path: str = "") -> Response:
-    """`run_id` is the core's word; requests have it in their path, as `run`."""
+    """Return the field of the request: the core's `run_id` is `run` in paths."""
     status, path = status_of(code), "run" if path == "run_id" else path
     headers = (retry_after(RETRY_AFTER_S * 1_000),) if status == 429 else ()
     return problem(status, code, message, *headers, path=path)
@@ -135,5 +135,5 @@ def retry_after(ms: int) -> Header:
 
 
 def _shown(text: str) -> str:
-    """Whatever a user wrote may come back in a message; half of a surrogate pair cannot be encoded."""
+    """Return text that UTF-8 can encode: messages may quote user text, with half of a surrogate pair."""
     return shortened(text, DETAIL_CHARACTERS_MAX).encode("utf-8", "replace").decode()

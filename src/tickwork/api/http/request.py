@@ -1,4 +1,4 @@
-"""One request, read strictly: what the table does not name, or names otherwise, is refused with its place.
+"""One request, read strictly: unknown or malformed input is refused with its location.
 
 Small bodies that people write go through the strict JSON reader, which knows duplicate keys and numbers that nobody
 can carry; batches are decoded by msgspec into their models at once.
@@ -19,29 +19,29 @@ from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import RUN_ID_CHARACTERS_MAX, check_line, check_name, is_run_id
 from tickwork.core.base.shortened import shortened
-from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
-KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run gets it with its index appended
-BODY_S = 60.0  # a body that takes longer is given up; a large one may take longer
+KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run's key has its index appended
+BODY_S = 60.0  # time limit for a body; a large one may take longer
 BYTES_PER_S_MIN = 1024 * 1024
-# What was not read cannot be told from the next request, so the connection ends with the answer.
+# Unread body bytes would be taken for the next request, so the connection closes after the response.
 _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
     from tickwork.cluster.node import Node
     from tickwork.runtime.context import EngineContext
+    from tickwork.runtime.engine import Engine
 
 T = TypeVar("T")
 NODE = HEADER.encode()  # the header by which a node proves that it is one
 PARTITION = b"x-tickwork-partition"  # the header in which a node names the partition
-INNER = "tickwork.inner"  # in the scope of a part of a request, which is answered here
+INNER = "tickwork.inner"  # in the scope of a part of a request, which this node handles
 KNOWN = "tickwork.known"  # in the scope of a request whose head came before: its headers, and the same by name
 
 
 class ShutdownSignal:
-    """Whether the server ends; long waits and streams end with it."""
+    """Whether the server is stopping; long waits and streams end then."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -57,7 +57,7 @@ class ShutdownSignal:
 
 
 class ClientDisconnected(Exception):
-    """The caller hung up: there is nobody to answer."""
+    """The client hung up, so no response is needed."""
 
 
 class Request:
@@ -68,14 +68,14 @@ class Request:
         scope: Scope,
         receive: Receive,
         route: Route,
-        engine: Engine | None,
+        engine: "Engine | None",
         shutdown: ShutdownSignal,
         whole: bytes | None = None,
     ) -> None:
         self.scope = scope
         self.route = route
-        self._engine = engine  # None: a node answers without a partition
-        self.ways: ClusterRouter | None = None  # of a cluster
+        self._engine = engine  # None: the request needs no partition
+        self.ways: ClusterRouter | None = None  # None: not a node of a cluster
         self.closing = shutdown
         self._receive = receive
         self._whole = whole
@@ -91,13 +91,13 @@ class Request:
         return self.ways.node if self.ways is not None else None
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> "Engine":
         assert self._engine is not None, "what a node answers by itself reads no partition"
         return self._engine
 
     @property
     def host(self) -> "EngineContext | Node":
-        """What serves requests that need no partition: artifacts, ids, zones."""
+        """Return what serves requests without a partition: artifacts, ids, zones."""
         return self.ways.node if self.ways is not None else self.engine.context
 
     # ---- who and where
@@ -107,19 +107,23 @@ class Request:
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError:
-            raise HttpRefused(400, "bad_header", "a header value is UTF-8", path=f"header.{name.decode()}") from None
+            raise HttpRefused(
+                400, "bad_header", "a header value must be UTF-8", path=f"header.{name.decode()}"
+            ) from None
 
     @property
     def by(self) -> str:
-        """Who asks, as the journal remembers it."""
+        """Author of the request, as recorded in the journal."""
         if b"x-tickwork-by" not in self._headers:
             return "api"
         name = self.header(b"x-tickwork-by")
-        return check_line(name, path="header.x-tickwork-by", kind="name of who asks", characters_max=BY_CHARACTERS_MAX)
+        return check_line(
+            name, path="header.x-tickwork-by", kind="name of the author", characters_max=BY_CHARACTERS_MAX
+        )
 
     @property
     def key(self) -> str:
-        """What a client repeats with a request, so that it is done once."""
+        """Idempotency key: a client repeats it when it retries a request."""
         key = self.header(b"idempotency-key")
         if len(key) > KEY_CHARACTERS_MAX:
             message = f"the header has at most {KEY_CHARACTERS_MAX} characters"
@@ -128,7 +132,7 @@ class Request:
 
     @property
     def inner(self) -> bool:
-        """Whether another node asks on somebody's behalf, or this one itself."""
+        """Whether the request was forwarded by a node, possibly by this one."""
         return INNER in self.scope or (PARTITION in self._headers and self.ways is not None)
 
     @property
@@ -161,18 +165,18 @@ class Request:
         return text
 
     def wants(self, kind: str) -> bool:
-        """Whether the caller names this kind of answer."""
+        """Return whether the client accepts this media type explicitly."""
         return kind.encode() in self._headers.get(b"accept", b"").lower()
 
     # ---- bodies
 
     async def data(self) -> bytes:
-        """The whole body as it came, within its limit."""
+        """Return the raw body, within its size limit."""
         body = self.route.body
         assert body is not None, "a route that reads a body says so in the table"
         if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise HttpRefused(
-                415, "content_encoding", "send the body as it is, without Content-Encoding", headers=_CLOSE
+                415, "content_encoding", "send the body uncompressed, without Content-Encoding", headers=_CLOSE
             )
         header = self._headers.get(b"content-length", b"")
         if header.isdigit() and (len(header) > 18 or int(header) > body.bytes_max):
@@ -183,7 +187,7 @@ class Request:
             async with asyncio.timeout(BODY_S + body.bytes_max / BYTES_PER_S_MIN):
                 return await self._read(body.bytes_max)
         except TimeoutError:
-            raise HttpRefused(408, "body_too_slow", "the body came too slowly", headers=_CLOSE) from None
+            raise HttpRefused(408, "body_too_slow", "the body arrived too slowly", headers=_CLOSE) from None
 
     async def _read(self, bytes_max: int) -> bytes:
         chunks: list[bytes] = []
@@ -201,7 +205,7 @@ class Request:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def kind(self) -> str:
-        """The body's content type, which must be one of those in the table."""
+        """Return the body's content type, which must be one of the route's."""
         body = self.route.body
         assert body is not None
         content_type = self._headers.get(b"content-type", b"").decode("latin-1").lower()
@@ -209,13 +213,13 @@ class Request:
         kind = kind.strip()
         if kind not in body.kinds:
             allowed = " or ".join(body.kinds)
-            raise HttpRefused(415, "content_type", f"send the body as {allowed}, and say so in Content-Type")
+            raise HttpRefused(415, "content_type", f"send the body as {allowed}, with this Content-Type")
         if kind == JSON and "charset" in rest and "utf-8" not in rest and "utf8" not in rest:
-            raise HttpRefused(415, "content_type", "JSON is sent in UTF-8")
+            raise HttpRefused(415, "content_type", "JSON must be encoded in UTF-8")
         return kind
 
     async def body(self, model: type[T]) -> T:
-        """A small body, read strictly. An absent one has every field's default, where the table allows it."""
+        """Decode a small body strictly. If the route allows it, a missing body has all defaults."""
         body = self.route.body
         assert body is not None and body.model is model, "the table names the model that is read"
         if body.optional and b"content-type" not in self._headers:
@@ -253,7 +257,7 @@ def decoded(data: bytes, kind: str, decoder: Any) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HttpRefused(400, "malformed", f"the body is not {kind}: {error}") from None
     except RecursionError:
-        raise HttpRefused(400, "malformed", "the body nests too deep; make it flatter") from None
+        raise HttpRefused(400, "malformed", "the body is nested too deeply; make it flatter") from None
 
 
 def invalid(error: msgspec.ValidationError) -> Refused:
@@ -266,7 +270,7 @@ def _too_large(bytes_max: int) -> HttpRefused:
     return HttpRefused(
         413,
         "body_too_large",
-        f"a body has at most {bytes_max} bytes here; send less, or store large values as artifacts",
+        f"the body of this request has at most {bytes_max} bytes; send less, or store large values as artifacts",
         headers=_CLOSE,
     )
 
@@ -287,7 +291,9 @@ def _read_query(params: tuple[QueryParam, ...], raw: bytes) -> dict[str, Any]:
         if name not in known:
             allowed = ", ".join(known) or "none"
             raise Refused(
-                "unknown_parameter", f"{shortened(name, 100)!a} is not a parameter here; known: {allowed}", path="query"
+                "unknown_parameter",
+                f"{shortened(name, 100)!a} is not a parameter of this route; known: {allowed}",
+                path="query",
             )
         if len(values) > 1:
             raise Refused("repeated_parameter", "give this parameter once", path=f"query.{name}")
@@ -298,7 +304,7 @@ def _text(raw: bytes) -> str:
     try:
         return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
     except UnicodeDecodeError:
-        raise Refused("bad_parameter", "a query is percent-encoded UTF-8", path="query") from None
+        raise Refused("bad_parameter", "a query must be percent-encoded UTF-8", path="query") from None
 
 
 def _value(param: QueryParam, texts: list[str] | None) -> Any:

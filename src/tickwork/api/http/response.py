@@ -1,4 +1,4 @@
-"""Answers as they leave: bytes made by msgspec, a status, a few headers; or a stream of pieces."""
+"""Responses: a status, headers, and bytes encoded by msgspec; or a stream of chunks."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,7 +22,7 @@ msgpack_encoder = msgspec.msgpack.Encoder()
 
 
 class Response:
-    """One whole body."""
+    """A response with one complete body."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -41,7 +41,7 @@ class Response:
 
 
 class StreamingResponse:
-    """Pieces as they come. What ends early is closed at once, so that no watcher is left behind."""
+    """A stream of chunks. If it ends early, its source is closed at once, so that no watcher leaks."""
 
     __slots__ = ("headers", "pieces", "status")
 
@@ -72,7 +72,7 @@ def as_msgpack(value: Any, status: int = 200, *headers: Header) -> Response:
 
 
 def nothing() -> Response:
-    """Done, and there is nothing to say."""
+    """Return 204 without a body."""
     answer = Response(204, b"")
     answer.headers = []
     return answer

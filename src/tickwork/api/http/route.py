@@ -1,4 +1,4 @@
-"""The route table: one entry per method and path says what it takes, what it answers, and who does it.
+"""The route table: each entry has a method, a path, its parameters, its responses, and its handler.
 
 Requests are read by it, the OpenAPI document is made from it, and a test walks through it, so none of the three can
 know a route that the others do not.
@@ -22,7 +22,7 @@ MANY_MAX = 20
 
 
 class LocalHandler(Protocol):
-    """Answers a request on this node, with the engine of one of its partitions."""
+    """Handles a request on this node, with the engine of one of its partitions."""
 
     async def local(
         self, route: "Route", scope: Scope, receive: Receive, whole: bytes | None, engine: "Engine | None"
@@ -34,7 +34,7 @@ class LocalHandler(Protocol):
 
 
 class QueryParam(msgspec.Struct, frozen=True):
-    """A query parameter. What is not in the table is refused."""
+    """A query parameter. Undeclared parameters are refused."""
 
     name: str
     summary: str
@@ -44,12 +44,12 @@ class QueryParam(msgspec.Struct, frozen=True):
     high: int = INTEGER_MAX
     characters_max: int = 255
     choices: tuple[str, ...] = ()
-    many: bool = False  # several values, with commas between them
+    many: bool = False  # several values, comma-separated
     required: bool = False
 
 
 class BodySpec(msgspec.Struct, frozen=True):
-    """What a route takes. Without a model it takes plain bytes."""
+    """The body that a route accepts: a model, or plain bytes."""
 
     model: Any = None
     kinds: tuple[str, ...] = (JSON,)
@@ -59,9 +59,9 @@ class BodySpec(msgspec.Struct, frozen=True):
 
 
 class ResponseSpec(msgspec.Struct, frozen=True):
-    """One way in which a route may answer."""
+    """One possible response of a route."""
 
-    model: Any = None  # None: no JSON body that has a schema
+    model: Any = None  # None: no JSON schema
     kinds: tuple[str, ...] = (JSON,)
     summary: str = ""
     headers: tuple[str, ...] = ()
@@ -74,17 +74,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     tag: str
     responses: dict[int, ResponseSpec]
-    refusals: tuple[int, ...] = ()  # beside what every route may answer
+    refusals: tuple[int, ...] = ()  # in addition to the statuses common to all routes
     query: tuple[QueryParam, ...] = ()
     body: BodySpec | None = None
-    headers: tuple[tuple[str, str], ...] = ()  # optional ones, and what they say
+    headers: tuple[tuple[str, str], ...] = ()  # optional headers with their descriptions
     open: bool = False  # needs no token
-    internal: bool = False  # for nodes alone: needs the proof that one asks
+    internal: bool = False  # for nodes only: needs a node's proof of identity
     # Which node of a cluster answers: the owner of the tenant's home, of the run, task or partition that the path
     # names, whichever is asked, or (`all`, `any`, `runs`) the owners of all its partitions; `every`: of all partitions.
     routed_to: Literal["home", "run", "task", "partition", "here", "all", "any", "runs", "every"] = "home"
-    split_body: Any = None  # of `all`: the body for one of so many partitions
-    gather: Any = None  # of `runs` and `every`: who puts the answers together
+    split_body: Any = None  # with `all`: returns the body for one of the partitions
+    gather: Any = None  # with `runs` and `every`: merges the responses
 
     @property
     def id(self) -> str:

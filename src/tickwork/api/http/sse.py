@@ -1,4 +1,4 @@
-"""Server-sent events: how one is written, and that a stream ends with its server or its reader."""
+"""Server-sent events: encode events, and end a stream when the server stops or the reader hangs up."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ COMMENT = b": still here\n\n"
 
 
 def event(name: str, data: bytes, *, place: str = "") -> bytes:
-    """`data` is JSON on one line, as msgspec writes it."""
+    """Return one event. `data` is JSON on one line, as msgspec writes it."""
     head = f"id: {place}\n" if place else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
 async def until_closing(request: Request, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, until the server ends or the reader hangs up, whichever is first."""
+    """Yield chunks until the server stops or the reader hangs up."""
     gone = asyncio.ensure_future(request.hung_up())
     ends = asyncio.ensure_future(request.closing.wait())
     following: asyncio.Future[bytes] | None = None

@@ -1,4 +1,4 @@
-"""Artifacts: large values under their own digest. What is stored under a name is what the name says."""
+"""Artifacts: large values, each stored under the digest of its content."""
 
 import re
 
@@ -18,7 +18,7 @@ async def get(request: Request) -> Response:
     data = await request.host.artifacts.get(digest)
     if data is None:
         raise Refused("unknown_artifact", f"there is no artifact {digest}", path="digest")
-    # A browser saves it and never shows it: what is in it is a user's, and could be a page.
+    # A browser saves it and never renders it: users write the content, and it could be a page.
     return Response(200, data, OCTETS, (b"content-disposition", b"attachment"))
 
 
@@ -34,7 +34,7 @@ async def put(request: Request) -> Response:
 
 
 def _digest(request: Request) -> str:
-    """Checked before it becomes part of a path on a disk."""
+    """Return the digest in the path, checked before it becomes part of a file name."""
     digest = request.text("digest")
     if not _DIGEST.fullmatch(digest):
         raise Refused("bad_digest", "a digest is 64 characters 0-9 and a-f: BLAKE2b with 32 bytes", path="digest")
@@ -47,7 +47,7 @@ ROUTES = (
         path=_PATH,
         routed_to="here",
         handler=get,
-        summary="The bytes of an artifact.",
+        summary="Return the bytes of an artifact.",
         tag="artifacts",
         responses={200: ResponseSpec(None, (OCTETS,), "Its bytes.")},
         refusals=(404,),

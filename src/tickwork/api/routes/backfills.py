@@ -3,7 +3,7 @@
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
-from tickwork.api.routes.runs import DONE, REASON
+from tickwork.api.routes.action_specs import DONE, REASON
 from tickwork.protocol import http_models as wire
 
 PAGE_MAX = 500
@@ -43,13 +43,15 @@ ROUTES = (
         method="POST",
         path="/v1/schedules/{schedule}/backfills",
         handler=begin,
-        summary="Run what a schedule had in a window of the past, from `start` up to `end`. What has run is not "
+        summary="Run the occurrences of a schedule in a past window, `start` up to `end`. What has already run is not "
         "repeated.",
         tag="backfills",
         body=BodySpec(wire.BackfillRequest, bytes_max=64 * 1024),
         responses={
-            200: ResponseSpec(wire.Backfill, summary="A preview: nothing has begun."),
-            202: ResponseSpec(wire.Backfill, summary="It has begun; the runs that it may begin are named."),
+            200: ResponseSpec(wire.Backfill, summary="A preview: nothing was started."),
+            202: ResponseSpec(
+                wire.Backfill, summary="The backfill has started; the response names the runs that it can start."
+            ),
         },
         refusals=(404, 409, 429),
     ),
@@ -57,12 +59,12 @@ ROUTES = (
         method="GET",
         path="/v1/backfills",
         handler=list_backfills,
-        summary="Backfills under way, then those that ended, newest first.",
+        summary="List active backfills, then those that ended, newest first.",
         tag="backfills",
-        query=(QueryParam("limit", "How many at most.", int, 50, 1, PAGE_MAX),),
+        query=(QueryParam("limit", "Maximum number of backfills.", int, 50, 1, PAGE_MAX),),
         responses={200: ResponseSpec(wire.Backfills)},
     ),
-    _steering("pause", "Begin no more of its runs."),
-    _steering("resume", "Go on with a paused backfill."),
-    _steering("cancel", "Begin no more of its runs, ever. Those that run go on."),
+    _steering("pause", "Pause a backfill: start no more of its runs until it is resumed."),
+    _steering("resume", "Resume a paused backfill."),
+    _steering("cancel", "Cancel a backfill: start no more of its runs. Active runs continue."),
 )

@@ -1,4 +1,4 @@
-"""The cluster: its nodes, and who owns which partition. Any node answers, also where nobody owns anything."""
+"""The cluster: its nodes, and the owner of each partition. Every node responds, even if no partition has an owner."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,28 +10,29 @@ import msgspec
 from tickwork.api.http.request import Request, decoded
 from tickwork.api.http.response import MSGPACK, Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
+from tickwork.api.routes.action_specs import DONE
 from tickwork.api.routes.queues import part_of, whole
-from tickwork.api.routes.runs import DONE
 from tickwork.cluster.placement import partitions_of
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
+from tickwork.core.base.names import TENANT
 from tickwork.core.calendar.durations import instant_text
 from tickwork.ports import store as ports
 from tickwork.protocol import http_models as wire
+from tickwork.protocol.partition_messages import CommandBatch, batch_decoder, encode
 from tickwork.protocol.worker_messages import Heartbeats, beats_decoder
-from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
     from tickwork.cluster.node import Node
 
-BEATS_BYTES_MAX = 32 * 1024 * 1024
+BEATS_BYTES_MAX = COMMANDS_BYTES_MAX = 32 * 1024 * 1024
 
 
 async def show(request: Request) -> Response:
     node = request.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
-    await node.refresh()
+    await node.owners.refresh()
     members, holdings = node.ownership.members, node.ownership.holdings
     partitions = []
     for number in range(node.partitions):
@@ -63,7 +64,7 @@ async def show(request: Request) -> Response:
         )
         for member in sorted(members, key=lambda entry: (entry.node, entry.session))
     ]
-    route = node.route(TENANT)
+    route = node.routes.of(TENANT)
     routes = (wire.ClusterRoute(tenant=TENANT, home=route.home, spread=route.spread),)
     return as_json(wire.Cluster(cluster=node.cluster, nodes=tuple(nodes), partitions=tuple(partitions), routes=routes))
 
@@ -72,14 +73,14 @@ async def owners(request: Request) -> Response:
     node = request.node
     if node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
-    await node.refresh()
+    await node.owners.refresh()
     holdings = node.ownership.holdings
     addresses = tuple(holdings[number].address if number in holdings else "" for number in range(node.partitions))
     return as_json(wire.Owners(partitions=addresses, nodes=len(node.ownership.members), store=node.cluster))
 
 
 async def announce(request: Request) -> Response:
-    """A node is about to hand this partition over to this one."""
+    """Another node is about to hand this partition over to this node."""
     assert request.by, "whoever calls itself by no name is refused"
     if request.node is not None:
         await request.node.read_ahead(request.query["partition"])
@@ -87,7 +88,7 @@ async def announce(request: Request) -> Response:
 
 
 async def give(request: Request) -> Response:
-    """It has: answered when the partition ticks here."""
+    """The other node has let the partition go. Respond when it ticks here."""
     assert request.by, "whoever calls itself by no name is refused"
     if request.node is not None:
         await request.node.ownership.take_up(request.query["partition"])
@@ -101,22 +102,22 @@ async def spread(request: Request) -> Response:
     if router is None:
         raise Refused(
             "no_cluster",
-            "this server is alone, so there is nothing to spread over; several nodes share a store: "
+            "this server is not part of a cluster, so runs cannot be spread; nodes of a cluster share a store: "
             "tickwork server --store postgresql://…",
             path="",
         )
     body = await request.body(wire.SpreadRequest)
     async with router.node.order:
-        await router.node.refresh_routes()
+        await router.node.routes.refresh()
         await _spread(request, router, body)
     return nothing()
 
 
 async def _spread(request: Request, router: "ClusterRouter", body: wire.SpreadRequest) -> None:
     node = router.node
-    route = ports.Route(TENANT, node.home(TENANT), body.spread)
-    node.check_route(route)
-    places, old = partitions_of(route, node.partitions), node.partitions_of(TENANT)
+    route = ports.Route(TENANT, node.routes.home(TENANT), body.spread)
+    node.routes.check(route)
+    places, old = partitions_of(route, node.partitions), node.routes.partitions_of(TENANT)
     crew = _PartitionActions(request, router)
     queues = whole([await crew.queues(partition) for partition in old])
     limits = [queue for queue in queues if queue.limit is not None or queue.rate is not None or queue.paused]
@@ -131,15 +132,15 @@ async def _spread(request: Request, router: "ClusterRouter", body: wire.SpreadRe
     try:
         for number, partition in enumerate(old):
             await crew.hold(partition, limits, parts, number)
-        await node.put_route(route)
+        await node.routes.put(route)
     except TickworkError as error:
         names = ", ".join(limit.name for limit in limits)
         if not names:
             raise
         message = f"it broke off ({error}); spread again, then put the limits of these queues again: {names}"
         raise Unavailable(message, retry_after_ms=1_000) from error
-    # Home may have had another owner meanwhile, to whom something was published. Whoever published it reads the route
-    # afterwards, and finds it as it was, or this finds what was published.
+    # Meanwhile the home partition may have had another owner that accepted a publication. The publishing client reads
+    # the route afterwards. Either it finds the old route, or this function finds what was published.
     if node.owned(route.home) is not request.engine:
         raise Unavailable("the home partition moved; spread again", retry_after_ms=1_000)
     if (later := request.engine.workflows.published()) != published:
@@ -158,7 +159,7 @@ def _part(queue: wire.Queue, number: int, count: int) -> wire.QueueRequest:
 
 
 class _PartitionActions:
-    """Deeds at one partition, whoever owns it."""
+    """Actions on one partition, local or at a remote owner."""
 
     def __init__(self, request: Request, router: "ClusterRouter") -> None:
         self._by, self._ways = request.by, router
@@ -220,7 +221,7 @@ def _already() -> Iterator[None]:
 
 
 async def published(request: Request) -> Response:
-    """What the tenant has at home: a partition that lacks some of it asks."""
+    """Return what the tenant has published at home, for a partition that lacks some of it."""
     if request.node is None:
         raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
     engine = request.node.owned(request.query["partition"])
@@ -231,11 +232,21 @@ async def published(request: Request) -> Response:
     )
 
 
+async def commands(request: Request) -> Response:
+    """Commands of tasks in a partition of another node, for a partition of this one."""
+    request.kind()
+    batch: CommandBatch = decoded(await request.data(), MSGPACK, batch_decoder)
+    engine = request.node.owned(request.query["partition"]) if request.node is not None else None
+    if engine is None:
+        raise Unavailable("this node does not own that partition", retry_after_ms=200)
+    return Response(200, encode(await engine.runs.take_commands(batch)), MSGPACK)
+
+
 async def inbox(request: Request) -> Response:
     """With `partition`, return what this node knows of it; otherwise ask the owner of each partition."""
     router = request.ways
     if router is None:
-        return as_json(wire.HeldRuns(runs=()))  # a server that is alone begins what it accepts at once
+        return as_json(wire.HeldRuns(runs=()))  # a single server starts accepted runs at once
     requested: int = request.query["partition"]
     if requested >= 0:
         return as_json(wire.HeldRuns(runs=_held(router.node, requested)))
@@ -259,26 +270,26 @@ def _held(node: "Node", partition: int) -> tuple[wire.HeldRun, ...]:
             code=run.refusal.code,
             detail=run.refusal.detail,
         )
-        for run in node.held.get(partition, {}).values()
+        for run in node.inbox.held.get(partition, {}).values()
     )
 
 
 async def remove_from_inbox(request: Request) -> Response:
-    if request.node is None or not await request.node.remove_from_inbox(request.run_id):
+    if request.node is None or not await request.node.inbox.remove(request.run_id):
         raise Refused("unknown_run", "nothing of this id waits in an inbox", path="run")
     return nothing()
 
 
 async def beats(request: Request) -> Response:
-    """Another node says which of its workers live."""
+    """Another node reports which of its workers are alive."""
     request.kind()
     heard: Heartbeats = decoded(await request.data(), MSGPACK, beats_decoder)
     if request.node is not None:
-        request.node.heartbeats(heard)
+        request.node.workers.heartbeats(heard)
     return nothing()
 
 
-_PARTITION = QueryParam("partition", "Which one.", int, 0, 0, 511, required=True)
+_PARTITION = QueryParam("partition", "Number of the partition.", int, 0, 0, 511, required=True)
 
 ROUTES = (
     Route(
@@ -286,7 +297,7 @@ ROUTES = (
         path="/v1/cluster",
         routed_to="here",
         handler=show,
-        summary="Nodes, partitions, owners, and how far rows are behind.",
+        summary="Show nodes, partitions, owners, and how far stored rows lag behind the journal.",
         tag="cluster",
         responses={200: ResponseSpec(wire.Cluster)},
         refusals=(404,),
@@ -296,7 +307,7 @@ ROUTES = (
         path="/v1/cluster/owners",
         routed_to="here",
         handler=owners,
-        summary="The address of the owner of each partition, for workers that speak to every owner by themselves.",
+        summary="List the address of each partition's owner, for workers that connect to every owner directly.",
         tag="cluster",
         responses={200: ResponseSpec(wire.Owners)},
         refusals=(404,),
@@ -307,7 +318,7 @@ ROUTES = (
         routed_to="here",
         internal=True,
         handler=announce,
-        summary="Read ahead: this partition is about to be handed over to you. Nodes say this to each other.",
+        summary="Internal, between nodes: load this partition in advance, because it is about to be handed over.",
         tag="cluster",
         query=(_PARTITION,),
         responses=DONE,
@@ -318,7 +329,7 @@ ROUTES = (
         routed_to="here",
         internal=True,
         handler=give,
-        summary="Take this partition now: its owner let it go. Nodes say this to each other.",
+        summary="Internal, between nodes: take over this partition now, because its owner released it.",
         tag="cluster",
         query=(_PARTITION,),
         responses=DONE,
@@ -329,21 +340,34 @@ ROUTES = (
         routed_to="here",
         internal=True,
         handler=published,
-        summary="What a tenant has published at its home. Nodes ask each other.",
+        summary="Internal, between nodes: return what a tenant has published at its home partition.",
         tag="cluster",
         query=(_PARTITION, QueryParam("tenant", "Whose.")),
         responses={200: ResponseSpec(wire.Publications)},
         refusals=(404,),
     ),
     Route(
+        method="POST",
+        path="/v1/cluster/commands",
+        routed_to="here",
+        internal=True,
+        handler=commands,
+        summary="Runs to start and events to give, which tasks in another partition asked for. Nodes say this to each "
+        "other.",
+        tag="cluster",
+        query=(_PARTITION,),
+        body=BodySpec(None, (MSGPACK,), COMMANDS_BYTES_MAX, summary="`CommandBatch`."),
+        responses={200: ResponseSpec(None, (MSGPACK,), summary="A `CommandOutcome` for each command.")},
+    ),
+    Route(
         method="GET",
         path="/v1/cluster/inbox",
         routed_to="here",
         handler=inbox,
-        summary="Runs that were accepted while their partition had no owner, and are refused by it: they are kept, and "
-        "tried again.",
+        summary="List runs that were accepted while their partition had no owner, and that the partition refuses. They "
+        "are kept and tried again.",
         tag="cluster",
-        query=(QueryParam("partition", "Of this one alone, as the node knows it that is asked.", int, -1, -1, 511),),
+        query=(QueryParam("partition", "Only this partition, as the responding node knows it.", int, -1, -1, 511),),
         responses={200: ResponseSpec(wire.HeldRuns)},
         refusals=(404,),
     ),
@@ -352,7 +376,7 @@ ROUTES = (
         path="/v1/cluster/inbox/{run}",
         routed_to="here",
         handler=remove_from_inbox,
-        summary="Give up on such a run: it is removed from the inbox for good.",
+        summary="Remove a refused run from the inbox for good.",
         tag="cluster",
         responses=DONE,
         refusals=(404,),
@@ -363,7 +387,7 @@ ROUTES = (
         routed_to="here",
         internal=True,
         handler=beats,
-        summary="Workers that live, as the node says that stands for them. MessagePack: protocol/worker_messages.py.",
+        summary="Internal, between nodes: report live workers of a gateway. MessagePack: protocol/worker_messages.py.",
         tag="cluster",
         body=BodySpec(None, (MSGPACK,), BEATS_BYTES_MAX, summary="`Beats`."),
         responses=DONE,
@@ -372,7 +396,7 @@ ROUTES = (
         method="PUT",
         path="/v1/cluster/spread",
         handler=spread,
-        summary="Spread new runs over so many partitions. It can only grow.",
+        summary="Spread new runs over this number of partitions. The number can only grow.",
         tag="cluster",
         body=BodySpec(wire.SpreadRequest),
         responses=DONE,

@@ -1,4 +1,4 @@
-"""Endpoints: URLs that are called by cron or at an interval, and what they answered."""
+"""Endpoints: URLs that are called by cron or at an interval, and their responses."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from tickwork.api.http.cursors import CURSOR, following, number_of, place_of
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
-from tickwork.api.routes.runs import DONE, KEY, said
+from tickwork.api.routes.action_specs import DONE, KEY, checked_text
 from tickwork.executors.egress_policy import AddressRefused, closed_by, plain_host
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.views.text import STATE_NUMBERS
@@ -71,7 +71,9 @@ async def _trigger(request: Request, *, test: bool) -> Response:
 
 async def pause(request: Request) -> Response:
     body, name = await request.body(wire.PauseRequest), _known(request)
-    await request.engine.admin.pause("schedule", name, by=request.by, reason=said(body.reason), until=body.until)
+    await request.engine.admin.pause(
+        "schedule", name, by=request.by, reason=checked_text(body.reason), until=body.until
+    )
     return nothing()
 
 
@@ -108,7 +110,7 @@ async def list_runs(request: Request) -> Response:
 
 
 def _known(request: Request) -> str:
-    """What is a schedule but no endpoint is not reached from here."""
+    """Refuse the name of a schedule that is not an endpoint."""
     name = request.name("endpoint")
     request.engine.endpoints.check(name)
     return name
@@ -120,8 +122,10 @@ def _warned(put: wire.EndpointPreview, request: wire.EndpointRequest) -> wire.En
 
 
 def refused_by_default(url: str) -> tuple[wire.ScheduleWarning, ...]:
-    """What a worker will say to a host that is an address, as far as it can be known without its settings. A name is
-    looked up by the worker alone, for each request."""
+    """Return a warning if a worker will refuse the address in the URL, as far as that is known without its settings.
+
+    Only the worker resolves a host name, for each request.
+    """
     host = urlsplit(url).hostname or ""
     try:
         address = ipaddress.ip_address(plain_host(host))
@@ -135,8 +139,8 @@ def refused_by_default(url: str) -> tuple[wire.ScheduleWarning, ...]:
 
 
 _REASON = BodySpec(wire.Reason, optional=True, bytes_max=64 * 1024)
-_TRIGGERED = {202: ResponseSpec(wire.Triggered, summary="A run has begun.")}
-_HINTED = {200: ResponseSpec(wire.Endpoint, summary="The endpoint as it stands.")}
+_TRIGGERED = {202: ResponseSpec(wire.Triggered, summary="The run has started.")}
+_HINTED = {200: ResponseSpec(wire.Endpoint, summary="The endpoint with its new hints.")}
 
 
 def _route(
@@ -163,13 +167,13 @@ ROUTES = (
         "GET",
         _ALL,
         list_endpoints,
-        "Endpoints by name, with the time at which each is called next, and why then.",
+        "List endpoints by name, with the time of the next call of each and its reason.",
         {200: ResponseSpec(wire.EndpointPage)},
         query=(
-            QueryParam("group", "Those of this group only."),
-            QueryParam("archived", "Those that are archived instead.", bool, False),
+            QueryParam("group", "Only endpoints of this group."),
+            QueryParam("archived", "List archived endpoints instead.", bool, False),
             CURSOR,
-            QueryParam("limit", "How many at most.", int, 100, 1, PAGE_MAX),
+            QueryParam("limit", "Maximum number of endpoints.", int, 100, 1, PAGE_MAX),
         ),
         refusals=(),
     ),
@@ -177,59 +181,59 @@ ROUTES = (
         "PUT",
         _ALL,
         put_all,
-        "Create or replace several endpoints, all or none. Others are left alone.",
+        "Create or replace several endpoints, all or none. Other endpoints do not change.",
         {200: ResponseSpec(wire.EndpointPreviews)},
         body=BodySpec(wire.EndpointSet),
     ),
-    _route("GET", _PATH, show, "One endpoint, with its last run.", {200: ResponseSpec(wire.Endpoint)}),
+    _route("GET", _PATH, show, "Show an endpoint with its last run.", {200: ResponseSpec(wire.Endpoint)}),
     _route(
         "PUT",
         _PATH,
         put,
-        "Create an endpoint, or replace it; one that is archived comes back. What is unchanged is left alone.",
-        {200: ResponseSpec(wire.EndpointPreview, summary="What it will do, in words, and what looks like a mistake.")},
+        "Create or replace an endpoint. An archived endpoint is restored; an identical request changes nothing.",
+        {200: ResponseSpec(wire.EndpointPreview, summary="A description of what it will do, and warnings.")},
         body=BodySpec(wire.EndpointRequest, bytes_max=1024 * 1024),
     ),
-    _route("DELETE", _PATH, archive, "Archive an endpoint: it is called no more, its runs are kept.", DONE),
+    _route("DELETE", _PATH, archive, "Archive an endpoint: it is no longer called, and its runs are kept.", DONE),
     _route(
-        "POST", f"{_PATH}/run", run, "Call it now, beside its times.", _TRIGGERED, body=_REASON, headers=(KEY,),
+        "POST", f"{_PATH}/run", run, "Call it now, in addition to its times.", _TRIGGERED, body=_REASON, headers=(KEY,),
         refusals=(404, 409, 429),
     ),
     _route(
-        "POST", f"{_PATH}/test", test, "Call it now as a test, which changes neither times nor failures.", _TRIGGERED,
+        "POST", f"{_PATH}/test", test, "Call it now as a test, without effect on times and failures.", _TRIGGERED,
         body=_REASON, headers=(KEY,), refusals=(404, 429),
     ),
     _route(
-        "POST", f"{_PATH}/pause", pause, "Do not call it, for good or until a time.", DONE,
+        "POST", f"{_PATH}/pause", pause, "Pause an endpoint until it is resumed, or until a time.", DONE,
         body=BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024), refusals=(404, 409),
     ),
     _route(
-        "POST", f"{_PATH}/resume", resume, "Let it be called again.", DONE, body=_REASON, refusals=(404, 409),
+        "POST", f"{_PATH}/resume", resume, "Resume a paused endpoint.", DONE, body=_REASON, refusals=(404, 409),
     ),
     _route(
-        "POST", f"{_PATH}/reset_failures", reset_failures, "Forget its failures, and so its backoff.", DONE,
+        "POST", f"{_PATH}/reset_failures", reset_failures, "Reset the failure count, and so the backoff.", DONE,
         body=_REASON,
     ),
     _route(
-        "PUT", f"{_PATH}/hints", hint, "Advise its Governor: an interval, one time, or both.", _HINTED,
+        "PUT", f"{_PATH}/hints", hint, "Give its Governor a hint: an interval, one time, or both.", _HINTED,
         body=BodySpec(wire.HintRequest, bytes_max=64 * 1024),
     ),
-    _route("DELETE", f"{_PATH}/hints", clear_hints, "Take its hints back.", _HINTED),
+    _route("DELETE", f"{_PATH}/hints", clear_hints, "Withdraw its hints.", _HINTED),
     _route(
         "GET",
         f"{_PATH}/runs",
         list_runs,
-        "Its calls, newest first, a page at a time: why then, and what came back.",
+        "List its calls, newest first, with the reason and the response of each; one page per request.",
         {200: ResponseSpec(wire.EndpointRuns)},
         query=(
             QueryParam(
                 "state",
-                "Calls in this state, or in one of several, with commas between them.",
+                "Only calls in this state, or in one of several, comma-separated.",
                 choices=tuple(STATE_NUMBERS),
                 many=True,
             ),
             CURSOR,
-            QueryParam("limit", "How many at most; fewer where bodies are large.", int, 20, 1, RUNS_MAX),
+            QueryParam("limit", "Maximum number of calls; fewer if bodies are large.", int, 20, 1, RUNS_MAX),
         ),
     ),
 )  # fmt: skip

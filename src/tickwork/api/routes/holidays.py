@@ -1,9 +1,9 @@
-"""Holidays: lists of dates by name, which schedules leave out."""
+"""Holidays: named lists of dates that schedules leave out."""
 
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, ResponseSpec, Route
-from tickwork.api.routes.runs import DONE
+from tickwork.api.routes.action_specs import DONE
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 
@@ -39,7 +39,7 @@ ROUTES = (
         method="GET",
         path="/v1/holidays",
         handler=list_holidays,
-        summary="All lists of holidays.",
+        summary="Show all lists of holidays.",
         tag="holidays",
         responses={200: ResponseSpec(wire.Holidays)},
     ),
@@ -47,7 +47,7 @@ ROUTES = (
         method="GET",
         path=_PATH,
         handler=show,
-        summary="One list.",
+        summary="Show one list.",
         tag="holidays",
         responses={200: ResponseSpec(wire.Holidays)},
         refusals=(404,),
@@ -56,7 +56,7 @@ ROUTES = (
         method="PUT",
         path=_PATH,
         handler=put,
-        summary="Upload a list, or replace it: dates as 2026-12-25. Schedules that name it follow at once.",
+        summary="Create or replace a list of dates such as 2026-12-25. Schedules that name it use it at once.",
         tag="holidays",
         body=BodySpec(wire.HolidaysRequest, bytes_max=1024 * 1024),
         responses=DONE,
@@ -66,7 +66,7 @@ ROUTES = (
         method="DELETE",
         path=_PATH,
         handler=remove,
-        summary="Remove a list that no schedule names.",
+        summary="Delete a list that no schedule names.",
         tag="holidays",
         responses=DONE,
         refusals=(404, 409),

@@ -1,4 +1,4 @@
-"""The journal as one stream: what happened, for `tickwork replay` and for whoever keeps it elsewhere."""
+"""The journal as one stream, for `tickwork replay` and for copies elsewhere."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ from tickwork.journal.export import ExportHead, write_head
 from tickwork.journal.record import GENESIS
 
 ROWS_PER_READ = 256
-AFTER = QueryParam("after", "Only rows behind this seq.", int, 0)
+AFTER = QueryParam("after", "Only rows after this seq.", int, 0)
 
 
 async def export(request: Request) -> StreamingResponse:
@@ -32,7 +32,7 @@ async def export(request: Request) -> StreamingResponse:
 
 
 async def _pieces(request: Request, head: ExportHead, last: int) -> AsyncIterator[bytes]:
-    """What was durable when it was asked for; so the stream has an end."""
+    """Stream the rows that were durable at the time of the request, so that the stream ends."""
     yield write_head(head)
     seq = head.after
     while seq < last and not request.closing:
@@ -48,7 +48,7 @@ ROUTES = (
         method="GET",
         path="/v1/journal",
         handler=export,
-        summary="The journal behind a seq: a head with the settings and the end of it, then the rows in their frames.",
+        summary="Export the journal after a seq: a head with the settings and the last seq, then framed rows.",
         tag="server",
         query=(AFTER,),
         responses={200: ResponseSpec(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},

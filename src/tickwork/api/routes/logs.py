@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -10,23 +11,30 @@ from tickwork.api.http.request import Request
 from tickwork.api.http.response import EVENTS, JSON, Response, StreamingResponse, as_json, json_encoder, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.http.sse import COMMENT, NO_BUFFERING, event, until_closing
-from tickwork.api.routes.runs import DONE
+from tickwork.api.routes.action_specs import DONE
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import LogPiece
-from tickwork.runtime.storage.logs import CHUNK_BYTES_MAX, Line
+from tickwork.runtime.storage.logs import CHUNK_BYTES_MAX, Line, Piece
 
 NDJSON = "application/x-ndjson"
-LINES_MAX = 10_000  # of one answer; a follower gets all
-ATTEMPTS_ASKED = 20  # of a task whose number leads to no run
+LINES_MAX = 10_000  # of one response; a follower gets all
+ATTEMPTS_TRIED = 20  # of a task whose number leads to no run
 ATTEMPT_MAX = 1_000_000
 CHUNK_MAX = 1_000_000_000  # stores keep it in 32 bits
 IDLE_S = 15.0
-NAME_CHARACTERS_MAX = 300  # of who sends; a longer one holds nothing
+NAME_CHARACTERS_MAX = 300  # of the sending worker; a longer name cannot hold an attempt
 POSITION_CHARACTERS_MAX = 4_000
+DEAD = frozenset(("failed", "lost", "handed_back", "returned", "timed_out", "cancelled"))  # states of attempts
 SETTLE_S = 0.5  # a worker sends its last lines beside its result
+
+
+class ReadLog(Protocol):
+    """`LogStore.read`, or `read_pieces`."""
+
+    def __call__(self, task: int, attempt: int, *, after: int = -1) -> AsyncIterator[tuple[int, Sequence[object]]]: ...
 
 
 class LogAddress(msgspec.Struct, frozen=True):
@@ -43,7 +51,7 @@ async def of_run(request: Request) -> Response | StreamingResponse:
         raise Refused("unknown_node", f"run {run.id!r} has no node {shortened(node, 128)!r}", path="query.node")
     if not request.query["follow"]:
         return as_json(await _page(request, list(_places(request, run))))
-    if run.ended_at is not None and await _has_seen_all(request, run):
+    if run.ended_at is not None and await _has_seen_all(request, run, request.engine.context.logs.read):
         return nothing()  # tells a browser not to come back
     return StreamingResponse(until_closing(request, _follow(request)), EVENTS, *NO_BUFFERING)
 
@@ -56,11 +64,11 @@ async def of_task(request: Request) -> Response:
 
 
 async def _attempts(request: Request, task: int) -> Sequence[int]:
-    """The number of an ended map child leads to no task; then the first few attempts are tried."""
+    """Return the attempts to read. The number of an ended map child leads to no task; then try the first few."""
     try:
         run = await request.engine.queries.run_of_task(task)
     except Refused:
-        return range(1, ATTEMPTS_ASKED + 1)
+        return range(1, ATTEMPTS_TRIED + 1)
     return list(
         dict.fromkeys(attempt.attempt for entry in run.tasks if entry.id == str(task) for attempt in entry.attempts)
     )
@@ -88,7 +96,7 @@ async def append(request: Request) -> Response:
 
 
 def _places(request: Request, run: wire.RunDetail) -> Iterator[LogAddress]:
-    """Each once, also where a run that failed was tried again and its attempts are counted anew."""
+    """Return each attempt once, even if a failed run was retried and its attempts are counted from 1 again."""
     node, attempt = request.query["node"], request.query["attempt"]
     for task in run.tasks:
         if node and task.node != node:
@@ -127,20 +135,21 @@ def _line(address: LogAddress, line: Line) -> wire.LogLine:
     )
 
 
-async def _has_seen_all(request: Request, run: wire.RunDetail) -> bool:
-    """Whether a returning follower has already seen the last lines of an ended run."""
+async def _has_seen_all(request: Request, run: wire.RunDetail, read: ReadLog) -> bool:
+    """Whether a returning follower has already seen the last lines, or pieces, of an ended run."""
     seen = _chunks_of(request.header(b"last-event-id"))
-    if not seen or await _any_behind(request, run, seen):
+    if not seen or await _any_behind(request, run, seen, read):
         return False
     await asyncio.sleep(SETTLE_S)
-    return not await _any_behind(request, run, seen)
+    return not await _any_behind(request, run, seen, read)
 
 
-async def _any_behind(request: Request, run: wire.RunDetail, seen: dict[tuple[int, int], int]) -> bool:
+async def _any_behind(request: Request, run: wire.RunDetail, seen: dict[tuple[int, int], int], read: ReadLog) -> bool:
     for index in _places(request, run):
         pair = (index.task, index.attempt)
-        async for _ in request.engine.context.logs.read(*pair, after=seen.get(pair, -1)):
-            return True
+        async for _, lines in read(*pair, after=seen.get(pair, -1)):
+            if lines:
+                return True
     return False
 
 
@@ -157,8 +166,9 @@ async def _follow(request: Request) -> AsyncIterator[bytes]:
             pair = (index.task, index.attempt)
             async for chunk, lines in engine.context.logs.read(*pair, after=seen.get(pair, -1)):
                 seen[pair] = chunk
-                spoke = loop.time()
-                yield _events(index, lines, _position(seen))
+                if lines:
+                    spoke = loop.time()
+                    yield _events(index, lines, _position(seen))
         if run.ended_at is not None:
             if settled:
                 return
@@ -171,8 +181,81 @@ async def _follow(request: Request) -> AsyncIterator[bytes]:
         await engine.context.logs.more(1.0)
 
 
+async def stream(request: Request) -> Response | StreamingResponse:
+    run = await request.engine.queries.run(request.run_id)
+    if run.ended_at is not None and await _has_seen_all(request, run, request.engine.context.logs.read_pieces):
+        return nothing()
+    return StreamingResponse(until_closing(request, _follow_pieces(request)), EVENTS, *NO_BUFFERING)
+
+
+async def _follow_pieces(request: Request) -> AsyncIterator[bytes]:
+    """Yield pieces as they become readable, and which attempts ended without a result, until the run has ended."""
+    engine, run_id, loop = request.engine, request.run_id, asyncio.get_running_loop()
+    seen = _chunks_of(request.header(b"last-event-id"))
+    streamed = dict.fromkeys(seen)  # attempts of which the reader has a piece
+    told: dict[tuple[int, int], None] = {}  # those of them that the reader knows to be dead
+    spoke = loop.time()
+    settled = False
+    while True:
+        run = await engine.queries.run(run_id)
+        dead = _dead_attempts(run)
+        for address in _places(request, run):
+            pair = (address.task, address.attempt)
+            async for chunk, pieces in engine.context.logs.read_pieces(*pair, after=seen.get(pair, -1)):
+                seen[pair] = chunk
+                if pieces:
+                    streamed[pair] = None
+                    spoke = loop.time()
+                    position = _position({known: seen[known] for known in streamed})
+                    yield _piece_events(address, pieces, position, dead=pair in dead)
+            if pair in streamed and pair in dead and pair not in told:
+                told[pair] = None
+                at = instant_text(engine.context.now_ms())
+                mark = wire.StreamPiece(
+                    at=at, task=str(address.task), node=address.node, attempt=address.attempt, dead=True
+                )
+                yield event("piece", json_encoder.encode(mark))
+        if run.ended_at is not None:
+            if settled:
+                return
+            settled = True
+            await asyncio.sleep(SETTLE_S)
+            continue
+        if loop.time() - spoke > IDLE_S:
+            spoke = loop.time()
+            yield COMMENT
+        await engine.context.logs.more(1.0)
+
+
+def _dead_attempts(run: wire.RunDetail) -> set[tuple[int, int]]:
+    """Those that ended without a result. Where a resolved run has two of one number, the last counts."""
+    states = {(int(task.id), attempt.attempt): attempt.state for task in run.tasks for attempt in task.attempts}
+    return {pair for pair, state in states.items() if state in DEAD}
+
+
+def _piece_events(address: LogAddress, pieces: list[Piece], position: str, *, dead: bool) -> bytes:
+    last = len(pieces) - 1
+    return b"".join(
+        event("piece", json_encoder.encode(_piece(address, piece, dead=dead)), place=position if index == last else "")
+        for index, piece in enumerate(pieces)
+    )
+
+
+def _piece(address: LogAddress, piece: Piece, *, dead: bool) -> wire.StreamPiece:
+    at_ms, number, text = piece
+    return wire.StreamPiece(
+        at=instant_text(min(max(at_ms, INSTANT_MS_MIN), INSTANT_MS_MAX)),
+        task=str(address.task),
+        node=address.node,
+        attempt=address.attempt,
+        number=number,
+        text=text,
+        dead=dead,
+    )
+
+
 def _events(address: LogAddress, lines: list[Line], position: str) -> bytes:
-    """The position is that behind the chunk, so only its last line has it."""
+    """Return events for a chunk. The position is after the chunk, so only its last line carries it."""
     last = len(lines) - 1
     return b"".join(
         event("log", json_encoder.encode(_line(address, line)), place=position if number == last else "")
@@ -202,19 +285,20 @@ ROUTES = (
         path="/v1/tasks/{task}/attempts/{attempt}/logs",
         routed_to="task",
         handler=append,
-        summary="One chunk of an attempt's log, from the worker that holds the attempt or held it until it ended; "
-        "others "
-        "are refused. Sending a chunk again changes nothing; a log that begins anew goes on behind what is there.",
+        summary="Store one chunk of an attempt's log. Only the worker that holds the attempt, or held it until it "
+        "ended, may send it. Sending a chunk again changes nothing; a restarted log continues after the stored lines.",
         tag="tasks",
         query=(
-            QueryParam("chunk", "Its number, counted from 0 by its worker.", int, 0, high=CHUNK_MAX, required=True),
-            QueryParam("first", "The number of its first line.", int, 0, high=2**53, required=True),
-            QueryParam("run", "The id of its run, by which a child of a map is found that has ended."),
+            QueryParam(
+                "chunk", "Number of the chunk; the worker counts from 0.", int, 0, high=CHUNK_MAX, required=True
+            ),
+            QueryParam("first", "Number of its first line.", int, 0, high=2**53, required=True),
+            QueryParam("run", "Id of its run; needed to find the ended child of a map."),
         ),
         headers=(
             ("X-Tickwork-Worker", "The name of the worker, percent-encoded. Required."),
             ("X-Tickwork-Session", "The session of the worker. Required."),
-            ("X-Tickwork-Store", "Identity of the store that the attempt belongs to, as the exchange names it."),
+            ("X-Tickwork-Store", "Identity of the store that the attempt belongs to, from the exchange."),
         ),
         body=BodySpec(
             None, (NDJSON, JSON), CHUNK_BYTES_MAX, summary='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'
@@ -229,9 +313,9 @@ ROUTES = (
         handler=of_task,
         summary="The log of a task: of one attempt, or of all. Of a child of a map that has ended it is that of the "
         "first "
-        f"{ATTEMPTS_ASKED}.",
+        f"{ATTEMPTS_TRIED}.",
         tag="tasks",
-        query=(QueryParam("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),),
+        query=(QueryParam("attempt", "Only this attempt.", int, 0, 1, ATTEMPT_MAX),),
         responses={200: ResponseSpec(wire.Logs)},
         refusals=(404,),
     ),
@@ -240,17 +324,36 @@ ROUTES = (
         path="/v1/runs/{run}/logs",
         routed_to="run",
         handler=of_run,
-        summary="The log lines of a run, in the order of their times; followed as server-sent events while it goes on.",
+        summary="Return the log lines of a run by time, or follow them as server-sent events until the run ends.",
         tag="runs",
         query=(
             QueryParam("follow", "Stream lines until the run has ended.", bool, False),
+            QueryParam("node", "Only this node."),
+            QueryParam("attempt", "Only this attempt.", int, 0, 1, ATTEMPT_MAX),
+        ),
+        headers=(("Last-Event-ID", "Continue after this event."),),
+        responses={
+            200: ResponseSpec(wire.Logs, (JSON, EVENTS), "The lines, or `log` events with a `LogLine` as data."),
+            204: ResponseSpec(None, (), "The run has ended, and the follower has seen its last event."),
+        },
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run}/stream",
+        routed_to="run",
+        handler=stream,
+        summary="What the tasks of a run stream, from its beginning and as it comes, as server-sent events until the "
+        "run has ended.",
+        tag="runs",
+        query=(
             QueryParam("node", "Of this node only."),
             QueryParam("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),
         ),
         headers=(("Last-Event-ID", "Follow from behind this event."),),
         responses={
-            200: ResponseSpec(wire.Logs, (JSON, EVENTS), "The lines, or events `log` whose data is a `LogLine`."),
-            204: ResponseSpec(None, (), "It is followed, has ended, and its last event was seen."),
+            200: ResponseSpec(wire.StreamPiece, (EVENTS,), "Events `piece` whose data is a `StreamPiece`."),
+            204: ResponseSpec(None, (), "The run has ended, and its last event was seen."),
         },
         refusals=(404,),
     ),

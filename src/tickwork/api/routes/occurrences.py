@@ -1,4 +1,4 @@
-"""Occurrences: what is expected, what became of it, and what is late."""
+"""Occurrences: upcoming ones, the fates of past ones, and late ones."""
 
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json
@@ -23,7 +23,7 @@ async def fates(request: Request) -> Response:
 async def expected(request: Request) -> Response:
     query = request.query
     if query["schedule"]:
-        request.engine.schedules.get(query["schedule"])  # an unknown one is an error, not an empty answer
+        request.engine.schedules.get(query["schedule"])  # an unknown name is an error, not an empty list
     return as_json(
         request.engine.schedules.next_occurrences(
             days=query["days"], name=query["schedule"], after=query["cursor"], limit=query["limit"]
@@ -45,12 +45,12 @@ ROUTES = (
         method="GET",
         path="/v1/schedules/{schedule}/occurrences",
         handler=fates,
-        summary="What became of a schedule's occurrences, oldest first; also of a schedule that is no more.",
+        summary="List the fates of a schedule's occurrences, oldest first; also those of a deleted schedule.",
         tag="occurrences",
         query=(
-            QueryParam("start", "From this instant on, RFC 3339; or `next` of the page before."),
-            QueryParam("end", "Before this instant; now unless given."),
-            QueryParam("limit", "How many ranges at most.", int, FATES_MAX, 1, FATES_MAX),
+            QueryParam("start", "From this instant on (RFC 3339), or `next` of the previous page."),
+            QueryParam("end", "Before this instant; default: now."),
+            QueryParam("limit", "Maximum number of ranges.", int, FATES_MAX, 1, FATES_MAX),
         ),
         responses={200: ResponseSpec(wire.Occurrences)},
     ),
@@ -58,13 +58,13 @@ ROUTES = (
         method="GET",
         path="/v1/occurrences",
         handler=expected,
-        summary="What is expected in the days to come, by time.",
+        summary="List the occurrences expected in the next days, by time.",
         tag="occurrences",
         query=(
-            QueryParam("days", "How far to look.", int, 30, 1, DAYS_MAX),
-            QueryParam("schedule", "Of this schedule only.", characters_max=128),
-            QueryParam("cursor", "`next` of the page before.", characters_max=CURSOR_CHARACTERS_MAX),
-            QueryParam("limit", "How many at most.", int, DUE_MAX, 1, DUE_MAX),
+            QueryParam("days", "Number of days to look ahead.", int, 30, 1, DAYS_MAX),
+            QueryParam("schedule", "Only this schedule.", characters_max=128),
+            QueryParam("cursor", "`next` of the previous page.", characters_max=CURSOR_CHARACTERS_MAX),
+            QueryParam("limit", "Maximum number of occurrences.", int, DUE_MAX, 1, DUE_MAX),
         ),
         responses={200: ResponseSpec(wire.Upcoming)},
         refusals=(404,),
@@ -73,11 +73,13 @@ ROUTES = (
         method="GET",
         path="/v1/catchup",
         handler=late,
-        summary="What is late, and what would run: under each schedule's own policy, or under another.",
+        summary="List late occurrences and what would run, under each schedule's own policy or under another one.",
         tag="occurrences",
         query=(
             QueryParam(
-                "policy", "As if all had this policy; a length goes with window:6h and spread:30m.", characters_max=64
+                "policy",
+                "Assume this policy for all schedules; window:6h and spread:30m take a duration.",
+                characters_max=64,
             ),
         ),
         responses={200: ResponseSpec(wire.CatchUps)},
@@ -87,7 +89,7 @@ ROUTES = (
         path="/v1/zones",
         routed_to="here",
         handler=zones,
-        summary="The time zones that a schedule may name.",
+        summary="List the time zones that a schedule can use.",
         tag="occurrences",
         responses={200: ResponseSpec(wire.ZoneNames)},
     ),

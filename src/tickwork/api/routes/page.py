@@ -1,4 +1,4 @@
-"""The status page: one file of ours, nothing from elsewhere, and a policy that lets nothing else run."""
+"""The status page: one file without external resources, and a content policy that lets nothing else run."""
 
 import base64
 import re
@@ -17,15 +17,15 @@ _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(rb"<style>(.*?)</style>", re.DOTALL)
 
 
-async def show(request: Request) -> Response:  # noqa: ARG001 - the page is the same for all; it asks for what it shows
+async def show(request: Request) -> Response:  # noqa: ARG001 - the page is the same for all; its script fetches the data
     page, policy = _page()
     return Response(200, page, HTML, (b"content-security-policy", policy), (b"cache-control", b"no-cache"))
 
 
 async def open_page(request: Request) -> Response:
-    """Takes a code that was made for this browser, and leaves it a cookie."""
+    """Exchange a single-use code for a cookie."""
     sessions: BrowserSessions | None = request.scope.get(SESSIONS)
-    if sessions is None:  # everybody is let in
+    if sessions is None:  # the server needs no token
         return _to_page()
     session = sessions.exchange(request.query["code"])
     if session is None:
@@ -43,7 +43,7 @@ def _to_page(*headers: Header) -> Response:
 
 @cache
 def _page() -> tuple[bytes, bytes]:
-    """The file, and the policy that names its script and style by their digests: nothing else can run or be loaded."""
+    """Return the file and its content policy. The policy names script and style by digest, so nothing else can run."""
     page = files("tickwork.api").joinpath("page.html").read_bytes()
     policy = (
         f"default-src 'none'; script-src {_digests(_SCRIPT, page)}; style-src {_digests(_STYLE, page)}; "
@@ -62,7 +62,7 @@ ROUTES = (
         path="/",
         routed_to="here",
         handler=show,
-        summary="The status page. It holds no data; its script asks for the token and then for everything else.",
+        summary="Return the status page. It contains no data; its script asks for the token, then fetches the data.",
         tag="server",
         responses={200: ResponseSpec(None, (HTML,), "HTML.")},
         open=True,
@@ -72,10 +72,10 @@ ROUTES = (
         path=PATH,
         routed_to="here",
         handler=open_page,
-        summary="Let a browser in, by a link that works once: it gets a cookie and is led to the page.",
+        summary="Log a browser in by a single-use link: set a cookie and redirect to the page.",
         tag="server",
         query=(QueryParam("code", "From the link that the server or `tickwork page` printed."),),
-        responses={303: ResponseSpec(None, (HTML,), "To the page.", ("Location", "Set-Cookie"))},
+        responses={303: ResponseSpec(None, (HTML,), "Redirect to the page.", ("Location", "Set-Cookie"))},
         open=True,
     ),
 )

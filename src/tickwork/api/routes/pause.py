@@ -1,4 +1,4 @@
-"""What can be paused by its name, and resumed: the same two routes for each kind."""
+"""Routes to pause and resume resources by name: the same two for each kind."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, nothing
 from tickwork.api.http.route import BodySpec, Route
-from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.routes.action_specs import DONE, REASON, checked_text
 from tickwork.protocol import http_models as wire
 
 _LIVES: dict[str, Literal["home", "partition"]] = {
@@ -16,13 +16,13 @@ UNTIL = BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
 
 
 def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tuple[Route, Route]:
-    """`scope` as the engine calls it; what each route says of itself; whether a pause may end by itself."""
+    """Return the two routes of a scope, with their summaries. `until`: whether a pause may end at a given time."""
 
     async def do_pause(request: Request) -> Response:
         given = await request.body(wire.PauseRequest) if until else await request.body(wire.Reason)
         ends = given.until if isinstance(given, wire.PauseRequest) else ""
         await request.engine.admin.pause(
-            scope, request.name(scope), by=request.by, reason=said(given.reason), until=ends
+            scope, request.name(scope), by=request.by, reason=checked_text(given.reason), until=ends
         )
         return nothing()
 

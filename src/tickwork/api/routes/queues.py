@@ -1,4 +1,4 @@
-"""Queues: what nodes name and workers serve, with their limits."""
+"""Queues: nodes name them, workers serve them, and limits apply to them."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -8,12 +8,12 @@ import msgspec
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, StreamingResponse, as_json, nothing
 from tickwork.api.http.route import BodySpec, ResponseSpec, Route
+from tickwork.api.routes.action_specs import DONE
 from tickwork.api.routes.pause import pausing
-from tickwork.api.routes.runs import DONE
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import TENANT
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
@@ -29,8 +29,8 @@ async def list_queues(request: Request) -> Response:
 async def spread_queues(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
-    """Parts of limits and rates are one again."""
-    answers = await router.collect(handler, request, router.node.partitions_of(TENANT))
+    """List the queues of all partitions; limits and rates are added up."""
+    answers = await router.collect(handler, request, router.node.routes.partitions_of(TENANT))
     return as_json(wire.Queues(queues=tuple(whole(answers)))) if isinstance(answers, list) else answers
 
 
@@ -98,7 +98,7 @@ ROUTES = (
         routed_to="runs",
         gather=spread_queues,
         handler=list_queues,
-        summary="All queues, with what waits and runs in each.",
+        summary="List all queues with their waiting and running tasks.",
         tag="queues",
         responses={200: ResponseSpec(wire.Queues)},
     ),
@@ -113,5 +113,5 @@ ROUTES = (
         body=BodySpec(wire.QueueRequest, optional=True, bytes_max=64 * 1024),
         responses=DONE,
     ),
-    *pausing("queue", pause="Let no task of this queue start.", resume="Let its tasks start again."),
+    *pausing("queue", pause="Pause a queue: start none of its tasks.", resume="Resume a paused queue."),
 )

@@ -1,4 +1,4 @@
-"""Watching a run: each change as it happens, and why it went as it did or does not go on."""
+"""Watch a run: each change as it happens, its history, and what it waits for."""
 
 from collections.abc import AsyncIterator
 from hashlib import blake2b
@@ -91,12 +91,12 @@ ROUTES = (
         path="/v1/runs/{run}/events",
         routed_to="run",
         handler=events,
-        summary="A run as server-sent events `run`, one whenever it changed, until it has ended.",
+        summary="Stream a run as `run` server-sent events, one for each change, until it has ended.",
         tag="runs",
-        headers=(("Last-Event-ID", "The last event that was seen; it is not sent again."),),
+        headers=(("Last-Event-ID", "The last event that the reader has seen; it is not sent again."),),
         responses={
-            200: ResponseSpec(None, (EVENTS,), "Events whose data is a `Run`."),
-            204: ResponseSpec(None, (), "It has ended, and its last event was seen."),
+            200: ResponseSpec(None, (EVENTS,), "Events with a `Run` as data."),
+            204: ResponseSpec(None, (), "The run has ended, and the reader has seen its last event."),
         },
         refusals=(404,),
     ),
@@ -105,7 +105,7 @@ ROUTES = (
         path="/v1/runs/{run}/why",
         routed_to="run",
         handler=why,
-        summary="The decisions about a run, from the journal, and what it waits for now.",
+        summary="Explain a run: the decisions about it, from the journal, and what it waits for now.",
         tag="runs",
         responses={200: ResponseSpec(wire.Why)},
         refusals=(404,),

@@ -1,4 +1,4 @@
-"""Runs: finding them, and deciding what becomes of them."""
+"""Runs: list and show them, and act on them."""
 
 from heapq import merge
 from typing import TYPE_CHECKING
@@ -11,9 +11,9 @@ from tickwork.api.http.errors import HttpRefused
 from tickwork.api.http.request import INNER, Request
 from tickwork.api.http.response import JSON, MSGPACK, Response, StreamingResponse, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
-from tickwork.core.base.errors import Refused
+from tickwork.api.routes.action_specs import DONE, KEY, REASON, checked_text
+from tickwork.core.base.names import TENANT
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT
 from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tickwork.api.http.route import LocalHandler
 
 PAGE_MAX = 500
-REASON_CHARACTERS_MAX = 1_000
 
 _values = msgspec.msgpack.Decoder()
 
@@ -43,8 +42,8 @@ async def spread_list(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
     """Merge the pages of all partitions, newest first. The cursor holds the position in each partition."""
-    partitions = router.node.partitions_of(TENANT)
-    if len(partitions) == 1:  # the cursor is that of its owner, whichever node is asked
+    partitions = router.node.routes.partitions_of(TENANT)
+    if len(partitions) == 1:  # the cursor is the owner's, on every node
         return await router.at(partitions[0], handler, request.route, request.scope, b"")
     limit, behind = request.query["limit"], place_of(request)
     places = _places(behind) if behind else dict.fromkeys(partitions, "")
@@ -57,7 +56,7 @@ async def spread_list(
         if not isinstance(answer, Response) or answer.status != 200:
             return answer
         pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
-    # Each page keeps its own order, by number: the cursor points behind the last that was taken of it.
+    # Each page keeps its own order, by number: the cursor points after the last run taken from it.
     entries = list(
         merge(
             *([(run, partition) for run in page.runs] for partition, page in pages.items()),
@@ -87,8 +86,15 @@ async def show(request: Request) -> Response:
     return as_json(await request.engine.queries.run(request.run_id))
 
 
+async def history(request: Request) -> Response:
+    """JSON for people; MessagePack is what a worker gets, for `tickwork check`."""
+    if request.wants(MSGPACK):
+        return Response(200, await request.engine.queries.history_bytes(request.run_id), MSGPACK)
+    return as_json(await request.engine.queries.history(request.run_id))
+
+
 async def output(request: Request) -> Response:
-    """The whole value; it is kept as MessagePack, so asking for that costs nothing."""
+    """Return the whole value. It is stored as MessagePack, so that form needs no conversion."""
     data = await request.engine.queries.value_bytes(request.run_id, request.query["node"])
     if request.wants(MSGPACK):
         return Response(200, data, MSGPACK)
@@ -100,13 +106,15 @@ async def output(request: Request) -> Response:
 
 async def cancel(request: Request) -> Response:
     reason = await request.body(wire.Reason)
-    await request.engine.runs.cancel(request.run_id, by=request.by, reason=said(reason.reason))
+    await request.engine.runs.cancel(request.run_id, by=request.by, reason=checked_text(reason.reason))
     return nothing()
 
 
 async def pause(request: Request) -> Response:
     body = await request.body(wire.PauseRequest)
-    await request.engine.admin.pause("run", request.run_id, by=request.by, reason=said(body.reason), until=body.until)
+    await request.engine.admin.pause(
+        "run", request.run_id, by=request.by, reason=checked_text(body.reason), until=body.until
+    )
     return nothing()
 
 
@@ -118,14 +126,14 @@ async def resume(request: Request) -> Response:
 
 async def retry(request: Request) -> Response:
     reason = await request.body(wire.Reason)
-    await request.engine.runs.resolve(request.run_id, by=request.by, reason=said(reason.reason))
+    await request.engine.runs.resolve(request.run_id, by=request.by, reason=checked_text(reason.reason))
     return nothing()
 
 
 async def resolve(request: Request) -> Response:
     body = await request.body(wire.ResolveRequest)
     await request.engine.runs.resolve(
-        request.run_id, by=request.by, reason=said(body.reason), decisions=body.decisions, values=body.values
+        request.run_id, by=request.by, reason=checked_text(body.reason), decisions=body.decisions, values=body.values
     )
     return nothing()
 
@@ -146,21 +154,9 @@ async def decide(request: Request) -> Response:
         request.name("node"),
         approve=decision.approve,
         by=request.by,
-        comment=said(decision.comment, path="comment"),
+        comment=checked_text(decision.comment, path="comment"),
     )
     return nothing()
-
-
-def said(text: str, *, path: str = "reason") -> str:
-    """Free text of people goes into the journal: not too much of it."""
-    if len(text) > REASON_CHARACTERS_MAX:
-        raise Refused("text_too_long", f"at most {REASON_CHARACTERS_MAX} characters", path=path)
-    return text
-
-
-KEY = ("Idempotency-Key", "The same key gives the same run, for at least 24 hours.")
-DONE = {204: ResponseSpec(None, (), "Done, and durable.")}
-REASON = BodySpec(wire.Reason, optional=True, bytes_max=64 * 1024)
 
 
 def _action_route(word: str, handler: object, summary: str, body: BodySpec = REASON) -> Route:
@@ -184,19 +180,19 @@ ROUTES = (
         routed_to="runs",
         gather=spread_list,
         handler=list_runs,
-        summary="Runs, newest first, a page at a time.",
+        summary="List runs, newest first, one page per request.",
         tag="runs",
         query=(
-            QueryParam("workflow", "Runs of this workflow only."),
+            QueryParam("workflow", "Only runs of this workflow."),
             QueryParam(
                 "state",
-                "Runs in this state, or in one of several, with commas between them.",
+                "Only runs in this state, or in one of several, comma-separated.",
                 choices=tuple(STATE_NUMBERS),
                 many=True,
             ),
-            QueryParam("schedule", "Runs that this schedule began."),
+            QueryParam("schedule", "Only runs that this schedule started."),
             CURSOR,
-            QueryParam("limit", "How many at most.", int, 50, 1, PAGE_MAX),
+            QueryParam("limit", "Maximum number of runs.", int, 50, 1, PAGE_MAX),
         ),
         responses={200: ResponseSpec(wire.Page)},
     ),
@@ -205,9 +201,19 @@ ROUTES = (
         path="/v1/runs/{run}",
         routed_to="run",
         handler=show,
-        summary="One run with its tasks and their attempts.",
+        summary="Show a run with its tasks and their attempts.",
         tag="runs",
         responses={200: ResponseSpec(wire.RunDetail)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run}/history",
+        routed_to="run",
+        handler=history,
+        summary="What the durable function of a run has recorded, and what it waits for.",
+        tag="runs",
+        responses={200: ResponseSpec(wire.FunctionHistory, (JSON, MSGPACK))},
         refusals=(404,),
     ),
     Route(
@@ -215,22 +221,25 @@ ROUTES = (
         path="/v1/runs/{run}/output",
         routed_to="run",
         handler=output,
-        summary="The whole output of a run, or the result of one of its nodes.",
+        summary="Return the whole output of a run, or the result of one of its nodes.",
         tag="runs",
-        query=(QueryParam("node", "The result of this node instead."),),
+        query=(QueryParam("node", "Return the result of this node instead."),),
         responses={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
         refusals=(404, 406),
     ),
-    _action_route("cancel", cancel, "End a run. Its attempts are told to stop."),
+    _action_route("cancel", cancel, "Cancel a run and stop its attempts."),
     _action_route(
-        "pause", pause, "Let a run begin nothing new.", BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
+        "pause",
+        pause,
+        "Pause a run: start none of its tasks.",
+        BodySpec(wire.PauseRequest, optional=True, bytes_max=64 * 1024),
     ),
-    _action_route("resume", resume, "Let a paused run go on."),
-    _action_route("retry", retry, "Try everything that failed in a failed run again."),
+    _action_route("resume", resume, "Resume a paused run."),
+    _action_route("retry", retry, "Retry everything that failed in a failed run."),
     _action_route(
         "resolve",
         resolve,
-        "Decide for each failed node of a failed run: retry, accept (with a value) or skip.",
+        "Resolve each failed node of a failed run: retry, accept (with a value) or skip.",
         BodySpec(wire.ResolveRequest, optional=True),
     ),
     Route(
@@ -238,7 +247,7 @@ ROUTES = (
         path="/v1/runs/{run}/rerun",
         routed_to="run",
         handler=rerun,
-        summary="A new run like an ended one: from the start, from one node on, or of what did not end well.",
+        summary="Run an ended run again, as a new run: from the start, from a node on, or only what did not succeed.",
         tag="runs",
         body=BodySpec(wire.RerunRequest, optional=True),
         headers=(KEY,),
@@ -253,7 +262,7 @@ ROUTES = (
         path="/v1/runs/{run}/approvals/{node}",
         routed_to="run",
         handler=decide,
-        summary="Answer an approval that a run waits for.",
+        summary="Approve or reject an approval that a run waits for.",
         tag="runs",
         body=BodySpec(wire.Decision, bytes_max=64 * 1024),
         responses=DONE,

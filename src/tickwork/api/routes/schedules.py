@@ -1,4 +1,4 @@
-"""Schedules: what starts by itself, when next, and by hand."""
+"""Schedules: list, put, pause, trigger and remove them, and give hints."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,8 +9,8 @@ from tickwork.api.http.errors import HttpRefused
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
+from tickwork.api.routes.action_specs import DONE, KEY, REASON, checked_text
 from tickwork.api.routes.pause import pausing
-from tickwork.api.routes.runs import DONE, KEY, REASON, said
 from tickwork.core.base.names import check_name
 from tickwork.protocol import http_models as wire
 
@@ -18,9 +18,11 @@ PAGE_MAX = 1_000
 NAME_CHARACTERS_MAX = 128
 
 _PATH = "/v1/schedules/{schedule}"
-_BEGUN = {202: ResponseSpec(wire.Triggered, summary="The run has begun; its id.")}
+_STARTED = {202: ResponseSpec(wire.Triggered, summary="The run has started; its id.")}
 _SHOWN = {200: ResponseSpec(wire.Schedule)}
-_TOLD = {200: ResponseSpec(wire.SchedulePreview, summary="What it will do: in words, its next times, and warnings.")}
+_PREVIEWED = {
+    200: ResponseSpec(wire.SchedulePreview, summary="What it will do: a description, its next times, and warnings.")
+}
 
 
 # ---- one and all
@@ -41,7 +43,9 @@ async def show(request: Request) -> Response:
 async def put(request: Request) -> Response:
     name, match = request.name("schedule"), request.header(b"if-none-match")
     if match not in ("", "*"):
-        raise HttpRefused(400, "bad_header", "If-None-Match is * here: only create it", path="header.if-none-match")
+        raise HttpRefused(
+            400, "bad_header", "If-None-Match supports only *, which means: create only", path="header.if-none-match"
+        )
     body = await request.body(wire.ScheduleRequest)
     return as_json(await request.engine.schedules.put(name, body, by=request.by, new=bool(match)))
 
@@ -82,7 +86,7 @@ def _beginning(action: str, summary: str, *, test: bool) -> Route:
         )
         return as_json(wire.Triggered(run_id=run_id), 202)
 
-    return _action_route(action, handler, summary, responses=_BEGUN, headers=(KEY,))
+    return _action_route(action, handler, summary, responses=_STARTED, headers=(KEY,))
 
 
 def _action_route(
@@ -108,7 +112,7 @@ def _action_route(
 
 async def advise(request: Request) -> Response:
     body = await request.body(wire.HintRequest)
-    said(body.reason)
+    checked_text(body.reason)
     return as_json(await request.engine.schedules.advise(request.name("schedule"), body, by=request.by))
 
 
@@ -121,13 +125,13 @@ ROUTES = (
         method="GET",
         path="/v1/schedules",
         handler=list_schedules,
-        summary="Schedules by name, with the time at which each fires next.",
+        summary="List schedules by name, with the next time of each.",
         tag="schedules",
         query=(
-            QueryParam("group", "Only those of this group.", characters_max=NAME_CHARACTERS_MAX),
-            QueryParam("archived", "Those that are archived, instead of those that are not.", bool, False),
+            QueryParam("group", "Only schedules of this group.", characters_max=NAME_CHARACTERS_MAX),
+            QueryParam("archived", "List archived schedules instead.", bool, False),
             CURSOR,
-            QueryParam("limit", "How many at most.", int, PAGE_MAX, 1, PAGE_MAX),
+            QueryParam("limit", "Maximum number of schedules.", int, PAGE_MAX, 1, PAGE_MAX),
         ),
         responses={200: ResponseSpec(wire.Schedules)},
     ),
@@ -135,7 +139,7 @@ ROUTES = (
         method="PUT",
         path="/v1/schedules",
         handler=apply,
-        summary="Apply all schedules of an owner, all or none. Those that it had and the set lacks are removed.",
+        summary="Replace all schedules of an owner, all or none. Schedules that are missing in the set are removed.",
         tag="schedules",
         body=BodySpec(wire.ScheduleSet),
         responses={200: ResponseSpec(wire.Schedules)},
@@ -145,17 +149,17 @@ ROUTES = (
         method="POST",
         path="/v1/schedules/preview",
         handler=preview,
-        summary="What a schedule would do. Nothing is put.",
+        summary="Preview what a schedule would do. Nothing is stored.",
         tag="schedules",
         body=BodySpec(wire.PreviewRequest, bytes_max=1024 * 1024),
-        responses=_TOLD,
+        responses=_PREVIEWED,
         refusals=(404,),
     ),
     Route(
         method="GET",
         path=_PATH,
         handler=show,
-        summary="One schedule: its terms, its times, and how its occurrences ended.",
+        summary="Show a schedule: its policies, its times, and the fates of its occurrences.",
         tag="schedules",
         responses=_SHOWN,
         refusals=(404,),
@@ -164,39 +168,39 @@ ROUTES = (
         method="PUT",
         path=_PATH,
         handler=put,
-        summary="Create a schedule, or replace it.",
+        summary="Create or replace a schedule.",
         tag="schedules",
         body=BodySpec(wire.ScheduleRequest, bytes_max=1024 * 1024),
-        headers=(("If-None-Match", "`*`: only create it; refused where there is one of this name."),),
-        responses=_TOLD,
+        headers=(("If-None-Match", "`*`: create only; refused if a schedule of this name exists."),),
+        responses=_PREVIEWED,
         refusals=(404, 409),
     ),
     Route(
         method="DELETE",
         path=_PATH,
         handler=remove,
-        summary="Remove a schedule. Runs that it began go on; the fates of its occurrences are kept.",
+        summary="Delete a schedule. Its runs continue; the fates of its occurrences are kept.",
         tag="schedules",
         responses=DONE,
         refusals=(404,),
     ),
     *pausing(
         "schedule",
-        pause="Let a schedule begin nothing, until it is resumed or `until` has come.",
-        resume="Let a paused schedule go on, from now.",
+        pause="Pause a schedule until it is resumed, or until `until`.",
+        resume="Resume a paused schedule, from now on.",
         until=True,
     ),
-    *pausing("group", pause="Let no schedule of this group begin anything.", resume="Let them go on, from now."),
-    _steering("archive", "Put a schedule away: it begins nothing and is not listed, and keeps its history."),
-    _steering("restore", "Take a schedule back from the archive."),
-    _steering("reset_failures", "Count its failures from zero."),
-    _beginning("trigger", "Begin one run now, beside its times.", test=False),
-    _beginning("test", "Begin one run now that leaves the schedule as it is: nothing counts it.", test=True),
+    *pausing("group", pause="Pause all schedules of a group.", resume="Resume the schedules of a group, from now on."),
+    _steering("archive", "Archive a schedule: it no longer fires, is not listed, and keeps its history."),
+    _steering("restore", "Restore a schedule from the archive."),
+    _steering("reset_failures", "Reset its failure count."),
+    _beginning("trigger", "Start a run now, in addition to its times.", test=False),
+    _beginning("test", "Start a run now as a test, without any effect on the schedule.", test=True),
     Route(
         method="PUT",
         path=f"{_PATH}/hints",
         handler=advise,
-        summary="Advise the Governor of an endpoint: an interval, one time, or both, for a while.",
+        summary="Give the Governor of a schedule a hint: an interval, one time, or both, with an expiry.",
         tag="schedules",
         body=BodySpec(wire.HintRequest, bytes_max=64 * 1024),
         responses=_SHOWN,
@@ -206,7 +210,7 @@ ROUTES = (
         method="DELETE",
         path=f"{_PATH}/hints",
         handler=clear_hints,
-        summary="Take all advice back.",
+        summary="Withdraw all hints.",
         tag="schedules",
         responses=_SHOWN,
         refusals=(404, 409),

@@ -1,4 +1,4 @@
-"""How the server is: for people, for what keeps it running, and for what measures it."""
+"""The state of the server: status, health probes, metrics, and the held clock step."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,17 +11,24 @@ from tickwork.api.http.response import METRICS, Response, StreamingResponse, as_
 from tickwork.api.http.route import ResponseSpec, Route
 from tickwork.api.metrics import exposition
 from tickwork.core.base.errors import TickworkError
+from tickwork.core.base.names import TENANT
 from tickwork.ports.store import HasHorizon
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
     from tickwork.api.http.route import LocalHandler
+    from tickwork.cluster.node import Node
 
 
 async def status(request: Request) -> Response:
-    return as_json(await request.engine.queries.status())
+    status = await request.engine.queries.status()
+    return as_json(msgspec.structs.replace(status, alerts=(*_node_alerts(request.node), *status.alerts)))
+
+
+def _node_alerts(node: "Node | None") -> list[str]:
+    """Those that belong to no partition."""
+    return [alarm.line() for alarm in node.alarms.recent] if node is not None else []
 
 
 async def spread_status(
@@ -29,7 +36,7 @@ async def spread_status(
 ) -> Response | StreamingResponse | None:
     """Return the status of the home, with the counts of all partitions."""
     statuses: list[wire.Status] = []
-    for partition in router.node.partitions_of(TENANT):
+    for partition in router.node.routes.partitions_of(TENANT):
         answer = await router.at(partition, handler, request.route, request.scope, b"")
         if not isinstance(answer, Response) or answer.status != 200:
             return answer
@@ -47,14 +54,16 @@ async def spread_status(
             ready=sum(part.ready for part in statuses),
             running=sum(part.running for part in statuses),
             runs=runs,
-            alerts=tuple(dict.fromkeys(alert for part in statuses for alert in part.alerts)),
+            alerts=tuple(
+                dict.fromkeys((*_node_alerts(router.node), *(alert for part in statuses for alert in part.alerts)))
+            ),
             accepting=all(part.accepting for part in statuses),
             clock=next((clock for clock in clocks if clock.state != "steady"), statuses[0].clock),
         )
     )
 
 
-async def alive(request: Request) -> Response:  # noqa: ARG001 - to answer is the answer
+async def alive(request: Request) -> Response:  # noqa: ARG001 - responding is all that a liveness probe needs
     return as_json(wire.Health(status="alive"))
 
 
@@ -81,7 +90,7 @@ async def metrics(request: Request) -> Response:
 
 
 async def _horizon_ms(request: Request) -> int | None:
-    """Of a database that nodes share; None where it is another kind, or does not answer."""
+    """Return the status of a database shared by nodes. None for another kind, or if it does not respond."""
     store = request.node.store if request.node is not None else None
     with suppress(TickworkError):
         return await store.horizon_age_ms() if isinstance(store, HasHorizon) else None
@@ -95,7 +104,7 @@ ROUTES = (
         routed_to="runs",
         gather=spread_status,
         handler=status,
-        summary="How the engine is.",
+        summary="Show the status of the engine.",
         tag="server",
         responses={200: ResponseSpec(wire.Status)},
     ),
@@ -104,8 +113,7 @@ ROUTES = (
         path="/v1/clock/confirm",
         routed_to="all",
         handler=confirm_clock,
-        summary="Believe the wall clock: a step of it that is held is adopted now. Without such a step nothing "
-        "happens.",
+        summary="Confirm the wall clock: adopt a clock step that is held back. Without such a step, nothing happens.",
         tag="server",
         responses={204: ResponseSpec(None, (), "Done, and durable.")},
     ),
@@ -114,7 +122,7 @@ ROUTES = (
         path="/healthz",
         routed_to="here",
         handler=alive,
-        summary="Whether the process answers.",
+        summary="Liveness probe: the process responds.",
         tag="server",
         responses={200: ResponseSpec(wire.Health)},
         open=True,
@@ -124,7 +132,7 @@ ROUTES = (
         path="/readyz",
         routed_to="here",
         handler=ready,
-        summary="Whether new work is accepted; if not, why.",
+        summary="Readiness probe: whether new work is accepted; if not, the reason.",
         tag="server",
         responses={200: ResponseSpec(wire.Health)},
         open=True,
@@ -134,8 +142,8 @@ ROUTES = (
         path="/metrics",
         routed_to="here",
         handler=metrics,
-        summary="Figures for Prometheus.",
+        summary="Metrics for Prometheus.",
         tag="server",
-        responses={200: ResponseSpec(None, (METRICS,), "Prometheus' text form.")},
+        responses={200: ResponseSpec(None, (METRICS,), "The Prometheus text format.")},
     ),
 )

@@ -1,4 +1,4 @@
-"""Events from outside, for whoever waits for them."""
+"""Events from outside, for the runs that wait for them."""
 
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json
@@ -17,7 +17,7 @@ ROUTES = (
         path="/v1/events",
         routed_to="any",
         handler=signal,
-        summary="Tell one run, or whoever waits for this name and key. A run that does not wait yet keeps its event.",
+        summary="Send an event to one run, which keeps it until it waits, or to all that wait for its name and key.",
         tag="events",
         body=BodySpec(wire.Signal),
         responses={200: ResponseSpec(wire.Heard)},

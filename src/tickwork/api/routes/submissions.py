@@ -1,4 +1,4 @@
-"""Submitting runs: one, or up to a thousand in one call. Answered when their tick is durable."""
+"""Submit runs: one, or up to a thousand in one call. The response is sent when their tick is durable."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,19 +20,20 @@ from tickwork.api.http.response import (
     msgpack_encoder,
 )
 from tickwork.api.http.route import BodySpec, ResponseSpec, Route
-from tickwork.cluster.node import Node
+from tickwork.cluster.placement import ids_in
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
+from tickwork.core.base.names import TENANT
 from tickwork.ports.store import StoreFull
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
     from tickwork.api.http.route import LocalHandler
+    from tickwork.cluster.node import Node
 
 BATCH_MAX = 1_000
-_AWAY = (503, OUTCOME_UNKNOWN)  # where an owner did not take a part: under the same id it is taken once
+_AWAY = (503, OUTCOME_UNKNOWN)  # if an owner did not accept a part: with the same id, a retry is accepted once
 
 _decoders: dict[str, Any] = {
     JSON: msgspec.json.Decoder(wire.Batch),
@@ -48,7 +49,7 @@ async def submit(request: Request) -> Response:
 async def _submitted(request: Request, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
     if request.node is None:
         return await request.engine.runs.submit(runs, by=request.by)
-    return await request.node.submit(request.engine, runs, by=request.by, tenant=TENANT)
+    return await request.node.definitions.submit(request.engine, runs, by=request.by, tenant=TENANT)
 
 
 def _outcome_response(request: Request, outcome: wire.Submitted | wire.Rejected) -> Response:
@@ -83,14 +84,15 @@ async def _runs_of(request: Request) -> tuple[wire.Submission, ...]:
 
 
 def _whole(data: bytes, batch: wire.Batch) -> bool:
-    """Whether nothing was given that is not in the batch. A name that is given twice is read once, and each text has
-    two quotes: where none is missing, none was given twice."""
+    """Return whether the body contains only known fields, and no field twice.
+
+    A decoder reads a repeated name once. Each text has two quotes: if none is missing, no name was repeated.
+    """
     return b"\\" not in data and data.count(b'"') == json_encoder.encode(batch).count(b'"')
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
-    """A client may send the header with each request, to be safe when it asks again; a key or id of the user goes
-    first."""
+    """Return the submission with the key of the header, unless the body has a key or id, which takes precedence."""
     named = submission.key or submission.id
     return submission if named or not key else msgspec.structs.replace(submission, key=key)
 
@@ -111,7 +113,7 @@ async def spread_one(
     scope = {**request.scope, "headers": _as(request.scope["headers"], JSON)}
     answer = await router.at(partition, handler, request.route, scope, sent)
     if answer is not None and answer.status in _AWAY and _may_wait(given):
-        kept = (await router.node.to_inbox([submission], by=request.by, tenant=TENANT))[0]
+        kept = (await router.node.inbox.add([submission], by=request.by, tenant=TENANT))[0]
         return as_json(kept, 201, (b"location", f"/v1/runs/{kept.id}".encode()))
     return answer
 
@@ -149,10 +151,10 @@ async def spread_batch(
             if not all(_may_wait(runs[number]) for number in numbers):
                 kind = Unavailable if alone and answer.status == 503 else OutcomeUnknown
                 raise kind("an owner cannot be reached; send the batch again with the same key", retry_after_ms=500)
-            replies = await router.node.to_inbox(some, by=request.by, tenant=TENANT)
+            replies = await router.node.inbox.add(some, by=request.by, tenant=TENANT)
         else:
             problem = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Response) else None
-            if problem is not None and problem.status >= 500:  # nothing of it is refused: it is to be sent again
+            if problem is not None and problem.status >= 500:  # nothing was refused: the client must send it again
                 trouble = (StoreFull if problem.status == 507 else Unavailable) if alone else OutcomeUnknown
                 raise trouble(
                     f"{problem.detail or problem.title}; send it again with the same key", retry_after_ms=1_000
@@ -167,36 +169,39 @@ async def spread_batch(
     return _batch_response(request, [outcomes[number] for number in range(len(named))])
 
 
-async def _here(node: Node, runs: Sequence[wire.Submission], *, by: str) -> list[wire.Submitted | wire.Rejected] | None:
-    """Accepted in a partition of this node's own, under ids that belong there. None: it has none for them."""
+async def _here(
+    node: "Node", runs: Sequence[wire.Submission], *, by: str
+) -> list[wire.Submitted | wire.Rejected] | None:
+    """Accept the runs in a partition of this node, under ids that belong there. None: the node owns none."""
     partition = node.own_partition(TENANT)
     engine = node.owned(partition) if partition is not None else None
     if partition is None or engine is None:
         return None
-    return await node.submit(engine, runs, by=by, tenant=TENANT, new_id=node.new_id_in(TENANT, partition))
+    new_id = ids_in(node.ids.new, node.routes.of(TENANT), partition, node.partitions)
+    return await node.definitions.submit(engine, runs, by=by, tenant=TENANT, new_id=new_id)
 
 
-def _named(submission: wire.Submission, node: Node) -> wire.Submission:
-    """Its id says where it lives, so it has one before it goes there."""
+def _named(submission: wire.Submission, node: "Node") -> wire.Submission:
+    """Return the run with an id. The id determines the partition, so it is chosen before the run is sent there."""
     if submission.id or submission.key:
         return submission
     return msgspec.structs.replace(submission, id=node.ids.new())
 
 
 def _may_wait(submission: wire.Submission) -> bool:
-    """Whether it can be accepted without its owner: where only that could know whether it is there already, or what
-    came before it, it cannot."""
+    """Return whether a run can be accepted without its owner. It cannot if only the owner knows whether the run exists
+    already, or what came before it."""
     return not (submission.id or submission.key or submission.debounce)
 
 
 async def _places(router: "ClusterRouter", runs: Sequence[wire.Submission]) -> list[int]:
-    """Where each lives, or is to live. An id that is not new may have been placed otherwise, before the tenant was
-    spread or because it had a key then: whoever owns such a place is asked first, so that one id is one run."""
+    """Return the partition of each run. An existing id may have been placed differently, before the tenant was spread
+    or because it had a key: the owner of that partition is queried first, so that one id is one run."""
     node = router.node
     places = [_partition(node, run) for run in runs]
     doubted: dict[int, list[int]] = {}
     for number, run in enumerate(runs):
-        for other in node.places_of_run(TENANT, run.id) if run.id else ():
+        for other in node.routes.earlier_partitions_of_run(TENANT, run.id) if run.id else ():
             if other != places[number]:
                 doubted.setdefault(other, []).append(number)
 
@@ -210,10 +215,10 @@ async def _places(router: "ClusterRouter", runs: Sequence[wire.Submission]) -> l
     return places
 
 
-def _partition(node: Node, submission: wire.Submission) -> int:
-    """Keys are known at home only."""
+def _partition(node: "Node", submission: wire.Submission) -> int:
+    """Only the home partition knows the keys."""
     at_home = submission.key or submission.debounce or not submission.id
-    return node.home(TENANT) if at_home else node.partition_of_run(TENANT, submission.id)
+    return node.routes.home(TENANT) if at_home else node.routes.partition_of_run(TENANT, submission.id)
 
 
 def _as(headers: list[Header], kind: str, accept: str = "") -> list[Header]:
@@ -234,8 +239,8 @@ ROUTES = (
         summary="Submit up to 1,000 runs at once. Each is accepted or refused on its own, in the order of the request.",
         tag="runs",
         body=BodySpec(wire.Batch, (JSON, MSGPACK)),
-        headers=((_KEY, "A batch sent again under the same key makes no run twice, for 24 hours."),),
-        responses={200: ResponseSpec(wire.BatchAnswer, (JSON, MSGPACK), "What became of each.")},
+        headers=((_KEY, "A batch sent again with the same key creates no run twice, for 24 hours."),),
+        responses={200: ResponseSpec(wire.BatchAnswer, (JSON, MSGPACK), "The outcome of each submission.")},
     ),
     Route(
         method="POST",
@@ -243,13 +248,13 @@ ROUTES = (
         routed_to="runs",
         gather=spread_one,
         handler=submit,
-        summary="Submit one run. Answered when it is durable, so that whoever asked finds it at once.",
+        summary="Submit one run. The response is sent when the run is durable, so that it can be read at once.",
         tag="runs",
         body=BodySpec(wire.Submission, (JSON, MSGPACK)),
         headers=(
             (
                 _KEY,
-                "The same key gives the same run for 24 hours. A `key` or `id` in the body counts instead.",
+                "The same key returns the same run for 24 hours. A `key` or `id` in the body takes precedence.",
             ),
         ),
         responses={

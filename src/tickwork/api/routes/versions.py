@@ -6,7 +6,7 @@ from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.protocol import http_models as wire
 
 _PATH = "/v1/versions/latest"
-_APPLICATION = QueryParam("application", "Of this application alone.", characters_max=128)
+_APPLICATION = QueryParam("application", "Only this application.", characters_max=128)
 
 
 async def list_versions(request: Request) -> Response:
@@ -27,7 +27,7 @@ ROUTES = (
         method="GET",
         path="/v1/versions",
         handler=list_versions,
-        summary="The versions of all applications or of one, newest first.",
+        summary="List the versions of all applications or of one, newest first.",
         tag="versions",
         query=(_APPLICATION,),
         responses={200: ResponseSpec(wire.AppVersions)},
@@ -37,7 +37,7 @@ ROUTES = (
         method="GET",
         path=_PATH,
         handler=latest,
-        summary="The latest version: the one whose definitions scheduled and new runs get.",
+        summary="Show the latest version: scheduled and new runs use its definitions.",
         tag="versions",
         query=(_APPLICATION,),
         responses={200: ResponseSpec(wire.AppVersion)},
@@ -48,7 +48,7 @@ ROUTES = (
         path=_PATH,
         routed_to="all",
         handler=set_latest,
-        summary="Make a version the latest: its definitions and schedules are those of the application from now on.",
+        summary="Make a version the latest: from now on the application uses its definitions and schedules.",
         tag="versions",
         body=BodySpec(wire.LatestRequest),
         responses={200: ResponseSpec(wire.AppVersion)},

@@ -1,4 +1,4 @@
-"""Workers: the exchange by which they get work and report it, and who is here."""
+"""Workers: the exchange in which they get work and report results, and their list."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -11,9 +11,9 @@ from tickwork.api.http.response import MSGPACK, Response, StreamingResponse, as_
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.cluster.node_credentials import CODE
 from tickwork.core.base.errors import Refused, Unavailable
+from tickwork.core.base.names import TENANT
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Reply, call_decoder, encoder
-from tickwork.runtime.context import TENANT
 from tickwork.runtime.supervision import is_cancelled
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the siz
 
 
 async def exchange(request: Request) -> Response:
-    """It may be kept waiting. That its worker hung up, the server's protocol tells the engine."""
+    """Handle a worker's call, which may wait for work. The HTTP protocol tells the engine if the worker hangs up."""
     request.kind()
     call: Call = decoded(await request.data(), MSGPACK, call_decoder)
     if call.worker != request.name("worker"):
@@ -35,14 +35,14 @@ async def exchange(request: Request) -> Response:
 
 async def _reply(request: Request, call: Call) -> Reply:
     node = request.node
-    if call.via and (node is None or not await node.is_node(request.header(NODE))):
-        raise HttpRefused(403, CODE, "only a node stands for a worker: a worker speaks for itself")
+    if call.via and (node is None or not await node.authentication.is_node(request.header(NODE))):
+        raise HttpRefused(403, CODE, "only a node may call on behalf of a worker")
     try:
         if node is None:
             return await request.engine.workers.exchange(call, request.peer)
         if request.query["partition"] >= 0:
-            return await node.exchange_at(request.query["partition"], call, request.peer)
-        return await node.exchange(call, request.peer)
+            return await node.workers.exchange_at(request.query["partition"], call, request.peer)
+        return await node.workers.exchange(call, request.peer)
     except asyncio.CancelledError:
         if is_cancelled():
             raise
@@ -57,8 +57,8 @@ async def list_workers(request: Request) -> Response:
 async def all_workers(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
-    """Each has a share of its credit in every partition. What cannot be asked now is left out, but for the home."""
-    home, *others = router.node.partitions_of(TENANT)
+    """Merge the workers of all partitions: each has a share of its credit in each. Only the home must respond."""
+    home, *others = router.node.routes.partitions_of(TENANT)
     rest = [
         *others,
         *(partition for partition in range(router.node.partitions) if partition != home and partition not in others),
@@ -93,10 +93,10 @@ ROUTES = (
         path="/v1/workers/{worker}/exchange",
         routed_to="here",
         handler=exchange,
-        summary="A worker's call: reports in, work out. MessagePack arrays, as protocol/worker_messages.py has them.",
+        summary="Exchange: a worker sends reports and receives work. MessagePack arrays: protocol/worker_messages.py.",
         tag="workers",
         query=(
-            QueryParam("partition", "Of a node that stands for a worker: which partition is meant.", int, -1, -1, 511),
+            QueryParam("partition", "From a node that proxies a worker: the partition of the call.", int, -1, -1, 511),
         ),
         body=BodySpec(None, (MSGPACK,), CALL_BYTES_MAX, summary="A `Call`."),
         responses={200: ResponseSpec(None, (MSGPACK,), "A `Reply`.")},
@@ -107,7 +107,7 @@ ROUTES = (
         routed_to="every",
         gather=all_workers,
         handler=list_workers,
-        summary="The workers that are here.",
+        summary="List the registered workers.",
         tag="workers",
         responses={200: ResponseSpec(wire.Workers)},
     ),

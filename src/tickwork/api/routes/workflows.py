@@ -1,11 +1,11 @@
-"""Workflows: publishing an application, and what is published."""
+"""Workflows: publish an application, and list what is published."""
 
 import msgspec
 
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, ResponseSpec, Route
-from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.routes.action_specs import DONE, REASON, checked_text
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
@@ -30,7 +30,7 @@ async def show(request: Request) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    reason = said((await request.body(wire.Reason)).reason)
+    reason = checked_text((await request.body(wire.Reason)).reason)
     await request.engine.admin.pause("workflow", request.name("workflow"), by=request.by, reason=reason)
     return nothing()
 
@@ -42,13 +42,13 @@ async def resume(request: Request) -> Response:
 
 
 def _elsewhere(body: bytes, number: int, _count: int) -> bytes:
-    """Definitions are known wherever runs may live; schedules live at home."""
+    """Return the publication for another partition: definitions everywhere, schedules only at home."""
     if number == 0:
         return body
     try:
         publication = strictjson.loads(body)
     except Refused:
-        return body  # whoever reads it says what is wrong, before any other has heard of it
+        return body  # the first reader reports the error, before another partition receives it
     if isinstance(publication, dict):
         publication.pop("schedules", None)
     return msgspec.json.encode(publication)
@@ -59,7 +59,7 @@ ROUTES = (
         method="GET",
         path="/v1/workflows",
         handler=list_workflows,
-        summary="The latest version of each workflow.",
+        summary="List the latest version of each workflow.",
         tag="workflows",
         responses={200: ResponseSpec(wire.Workflows)},
     ),
@@ -69,17 +69,17 @@ ROUTES = (
         routed_to="all",
         split_body=_elsewhere,
         handler=publish,
-        summary="Publish definitions and schedules, all or none. What is unchanged is left alone.",
+        summary="Publish definitions and schedules, all or none. Identical definitions change nothing.",
         tag="workflows",
         body=BodySpec(wire.Publication),
-        responses={200: ResponseSpec(wire.Workflows, summary="All workflows as they are now.")},
+        responses={200: ResponseSpec(wire.Workflows, summary="All workflows after the publication.")},
         refusals=(404, 409),
     ),
     Route(
         method="GET",
         path="/v1/workflows/{workflow}",
         handler=show,
-        summary="One workflow with its document.",
+        summary="Show a workflow with its document.",
         tag="workflows",
         responses={200: ResponseSpec(wire.WorkflowDetail)},
         refusals=(404,),
@@ -89,7 +89,7 @@ ROUTES = (
         path="/v1/workflows/{workflow}/pause",
         routed_to="all",
         handler=pause,
-        summary="Let no task of this workflow start.",
+        summary="Pause a workflow: start none of its tasks.",
         tag="workflows",
         body=REASON,
         responses=DONE,
@@ -100,7 +100,7 @@ ROUTES = (
         path="/v1/workflows/{workflow}/resume",
         routed_to="all",
         handler=resume,
-        summary="Let its tasks start again.",
+        summary="Resume a paused workflow.",
         tag="workflows",
         body=REASON,
         responses=DONE,

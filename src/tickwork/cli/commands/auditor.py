@@ -1,7 +1,7 @@
-"""`tickwork auditor`: a second opinion on a partition's decisions, beside the server that takes them.
+"""`tickwork auditor`: decide a partition's journal again, independently of the server.
 
-It follows the journal of a server, or goes through that of a data folder which no server uses. What it finds equal
-costs nobody anything; the first difference has dispatch held at the server and leaves a reproduction here.
+It follows the journal of a server, or reads that of a data folder that no server uses. At the first difference, the
+server stops dispatching for that partition, and a reproduction file is written here.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def auditor(
 ) -> int:
     """Decide a journal again as it grows, and compare the hash of each tick. In a cluster, all journals are audited.
 
-    The first difference raises an alarm: the partition dispatches nothing until somebody releases it with `tickwork
+    The first difference raises an alarm: the partition dispatches nothing until it is resumed with `tickwork
     release`. A file is written, from which `tickwork replay --from` decides that row again. Exit code 1.
 
     Parameters
@@ -67,7 +67,7 @@ def release(partition: int = 0, /, *, to: ClientOptions = TO) -> int:
     if to.json:
         print_json({"partition": partition, "held": False})
     else:
-        print(f"partition {partition} goes on")
+        print(f"partition {partition} continues")
     return Exit.OK
 
 
@@ -148,7 +148,7 @@ async def _of_folder(folder: Path, into: Path, to: ClientOptions) -> int:
         raise CommandExit(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
 
     async def hold(partition: int, reason: str) -> None:
-        """Nobody dispatches from a folder that no server uses."""
+        """Do nothing: no server dispatches from this folder."""
 
     store = SqliteStore(folder / DATABASE, upgrade=False)
     await store.open()
@@ -201,7 +201,9 @@ def _verdict(judge: "Auditor", to: ClientOptions, *, several: bool = False) -> i
     else:
         difference = view.difference
         release = f"tickwork release {view.partition}" if several else "tickwork release"
-        held = f"dispatch is held; {release} lets it go on" if difference.held else "dispatch could not be held"
+        held = (
+            f"dispatching is stopped; {release} resumes it" if difference.held else "dispatching could not be stopped"
+        )
         left = (
             f"; to decide it again: tickwork replay --from {difference.reproduction}" if difference.reproduction else ""
         )

@@ -177,10 +177,10 @@ def _say(fill: "wire.Backfill", *, preview: bool) -> None:
     count = f"more than {fill.count}" if fill.more else str(fill.count)
     window = f"{count} occurrences of {safe(fill.schedule)} from {fill.start} up to {fill.end}"
     if not preview:
-        screen.print(f"backfill {fill.number}: {window}; tickwork backfills tells how far it is", soft_wrap=True)
+        screen.print(f"backfill {fill.number}: {window}; tickwork backfills shows its progress", soft_wrap=True)
         return
     known = f"; {fill.known} of them have run and are left out" if fill.known else ""
-    again = "; each runs again, under an id of its own" if fill.forced else ""
+    again = "; each runs again, under its own new id" if fill.forced else ""
     rest = f"; the first {IDS_SHOWN} are shown (--json has more)" if len(fill.run_ids) > IDS_SHOWN else ""
     screen.print(f"{window}{known}{again}{rest}", soft_wrap=True)
 
@@ -194,7 +194,7 @@ def _follow(client: "Client", begun: "wire.Backfill", to: ClientOptions) -> int:
     except KeyboardInterrupt:
         raise CommandExit(
             Exit.INTERRUPTED,
-            f"interrupted; backfill {begun.number} goes on: tickwork backfills, "
+            f"interrupted; backfill {begun.number} continues: tickwork backfills, "
             f"tickwork backfills cancel {begun.number}",
         ) from None
     if to.json:

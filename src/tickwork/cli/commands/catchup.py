@@ -1,7 +1,7 @@
-"""`tickwork catchup`: what is late, and what a policy would make of it.
+"""`tickwork catchup`: list late occurrences, and what a policy would do with them.
 
-A server that runs is asked. Where none does, its data folder, or the store that nodes share, is read as a start would
-read it, and nothing is decided: so one can look after an outage, and then choose with `tickwork server --catch-up`.
+The command queries a running server. Without one, it reads the data folder, or the store that nodes share, without
+changing anything. After an outage, look here first, then choose a policy with `tickwork server --catch-up`.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def _of_server(to: ClientOptions, policy: str) -> "list[wire.CatchUp] | None":
             return list(client.catch_ups(policy=policy))
     except Unavailable as unavailable:
         if explicit:
-            hint = "to look at the data of a server that does not run, name its folder or store with --data"
+            hint = "to read the data of a stopped server, name its folder or store with --data"
             raise CommandExit(Exit.UNREACHABLE, f"{unavailable}; {hint}") from None
         return None
 
@@ -86,12 +86,12 @@ def _of_data(to: ClientOptions, policy: str, data: str | None) -> "list[wire.Cat
     store = data if data is not None and is_address(data) else known.store if data is None else ""
     if not store and not (known.folder / DATABASE).is_file():
         where = f"and {known.folder} has no {DATABASE}" if data is None else f"{known.folder} has no {DATABASE}"
-        no_server = f"no server answers at {to.settings().address}, " if data is None else ""
+        no_server = f"no server responds at {to.settings().address}, " if data is None else ""
         code = Exit.UNREACHABLE if data is None else Exit.NOT_FOUND
         raise CommandExit(code, f"{no_server}{where}; name a server's data folder with --data")
     if not to.json:
         source = shown(store) if store else known.folder
-        tell(f"no server runs: this is read from {source}" if data is None else f"this is read from {source}")
+        tell(f"no server is running; reading from {source}" if data is None else f"this is read from {source}")
     return asyncio.run(_of_store(store, policy) if store else _of_folder(known.folder / DATABASE, policy))
 
 
@@ -109,7 +109,7 @@ async def _of_folder(database: Path, policy: str) -> "list[wire.CatchUp]":
 
 async def _of_store(address: str, policy: str) -> "list[wire.CatchUp]":
     from tickwork.cluster.placement import home_of
-    from tickwork.runtime.context import TENANT
+    from tickwork.core.base.names import TENANT
     from tickwork.stores.postgres.store import PostgresStore
 
     store = PostgresStore(address, upgrade=False)
@@ -125,7 +125,7 @@ async def _of_store(address: str, policy: str) -> "list[wire.CatchUp]":
 
 
 async def _late(store: "Store", partition: int, policy: str) -> "list[wire.CatchUp]":
-    from tickwork.runtime.context import TENANT
+    from tickwork.core.base.names import TENANT
     from tickwork.runtime.partition.recovery import recover
     from tickwork.runtime.views.schedules import catch_ups
     from tickwork.system.clock import SystemClock

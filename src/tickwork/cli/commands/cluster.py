@@ -57,7 +57,7 @@ def cluster(
     places = [
         (
             str(partition.partition),
-            safe(partition.node) or "[red]nobody[/]",
+            safe(partition.node) or "[red]none[/]",
             str(partition.epoch),
             str(partition.seq),
             str(partition.rows_behind),
@@ -91,9 +91,9 @@ def _alone(client: "Client", to: ClientOptions) -> int:
         print_json(wire.Cluster(cluster="", partitions=(only,)))
         return Exit.OK
     print(
-        f"{only.address} is alone: it has a store of its own and owns everything (partition 0, epoch {only.epoch}, "
-        f"seq {only.seq}, {only.rows_behind} rows behind)\n"
-        "several nodes share a store: tickwork server --store postgresql://…"
+        f"{only.address} is not part of a cluster: it has its own store and owns everything (partition 0, "
+        f"epoch {only.epoch}, seq {only.seq}, {only.rows_behind} rows behind)\n"
+        "nodes of a cluster share a store: tickwork server --store postgresql://…"
     )
     return Exit.OK
 
@@ -113,7 +113,7 @@ def _inbox(remove: str, to: ClientOptions) -> int:
         for run in held.runs
     ]
     if not rows:
-        print("nothing waits in the inbox")
+        print("the inbox is empty")
         return Exit.OK
     console().print(table(("run", ">partition", "workflow", "by", "refused because"), rows))
     return Exit.OK

@@ -1,7 +1,7 @@
-"""`tickwork db`: the store as a whole. Nothing here is needed every day.
+"""`tickwork db`: operations on a whole store: upgrade, check, backup, restore, copy.
 
-A store is a data folder (SQLite) or an address (postgresql://…). What is restored or copied is fenced: it is another
-cluster, and owners of the original can never write into it, nor its owners into the original.
+A store is a data folder (SQLite) or an address (postgresql://…). A restored or copied store is fenced: it is a new
+cluster. Owners of the original can never write into it, and its owners can never write into the original.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ At = Annotated[str | None, Parameter(name="--store")]
 
 
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was copied, backed up or restored."""
+    """Result of a copy, backup or restore."""
 
     target: str
     rows: dict[str, int]
@@ -130,7 +130,7 @@ def copy(source: str, target: str, /, *, json: Json = False) -> int:
     return asyncio.run(_copy(source, target, json=json))
 
 
-# ---- the deeds
+# ---- the commands
 
 
 async def _upgrade(address: str, *, json: bool) -> int:
@@ -154,9 +154,9 @@ async def _check(address: str, *, json: bool) -> int:
     else:
         for partition in report.partitions:
             how = (
-                "rows are what it makes of them"
+                "rows match the journal"
                 if partition.folded
-                else "rows could not be compared: its beginning is gone"
+                else "rows could not be compared: the beginning of the journal was removed"
             )
             print(
                 f"partition {partition.partition}: {partition.verified} rows of the journal verified, through "
@@ -174,7 +174,7 @@ async def _backup(address: str, file: Path, *, json: bool) -> int:
 
     draft = file.with_name(f".{file.name}.part")
     if file.exists():
-        raise CommandExit(Exit.REFUSED, f"{file} is there already: name a new file")
+        raise CommandExit(Exit.REFUSED, f"{file} already exists: name a new file")
     try:
         draft.unlink(missing_ok=True)
         with _progress("backup", quiet=json) as say:
@@ -231,7 +231,7 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
                 for digest, data in _beside(source):
                     await queue.put(TableBatch(ARTIFACTS, [(digest, data)]))
             except Exception:
-                await queue.put(None)  # whoever receives asks what became of this
+                await queue.put(None)  # the receiver reports the result
                 raise
             await queue.put(None)
 
@@ -295,10 +295,8 @@ async def _opened(
         await store.open()
     except StoreInUse as used:
         who = str(used).partition(": stop")[0]
-        message = f"{who}: stop it first; only `tickwork db backup FILE` may run beside a server"
-        raise CommandExit(
-            Exit.REFUSED, f"{message}, and what it wrote can be restored elsewhere and looked at"
-        ) from None
+        message = f"{who}: stop it first; only `tickwork db backup FILE` may run while a server is running"
+        raise CommandExit(Exit.REFUSED, f"{message}, and its file can be restored elsewhere and inspected") from None
     try:
         yield store, artifacts
     finally:
@@ -309,8 +307,8 @@ async def _opened(
 
 @contextlib.asynccontextmanager
 async def _arriving(address: str) -> "AsyncIterator[tuple[Store, Artifacts]]":
-    """An empty store to bring everything into. A folder is filled beside its place and moved there when all has
-    arrived: what is refused or broken off leaves nothing behind. A database does the same by itself."""
+    """Open an empty target store. A folder is filled under a temporary name and renamed at the end, so that a refusal
+    or an interruption leaves nothing behind. A database achieves the same with a transaction."""
     if is_address(address):
         async with _opened(address, exists=False) as opened:
             yield opened
@@ -335,7 +333,7 @@ async def _must_be_empty(folder: Path) -> None:
 
     if not (folder / DATABASE).is_file():
         return
-    async with _opened(str(folder), exists=True) as (store, _):  # nobody else may be using it
+    async with _opened(str(folder), exists=True) as (store, _):  # it must not be in use
 
         async def take(_: "TableBatch") -> None:
             raise StoreNotEmpty(str(folder))
@@ -344,7 +342,7 @@ async def _must_be_empty(folder: Path) -> None:
 
 
 def _move(draft: Path, folder: Path) -> None:
-    """Artifacts first: whatever the database names is there."""
+    """Copy artifacts first, so that everything that the database refers to exists."""
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.system.private_files import private_folder
 
@@ -374,7 +372,7 @@ async def _must_be_unused(address: str) -> None:
         raise CommandExit(
             Exit.REFUSED,
             f"{shown(address)} is in use by {', '.join(names)}: stop them first, or use `tickwork db backup`, which "
-            "may run beside them",
+            "may run while they are running",
         )
 
 
@@ -414,7 +412,7 @@ async def _source(
     copied = SqliteStore(scratch, network_allowed=True)
     await copied.open()
     try:
-        yield copied, _beside(address)  # artifacts after the database: whatever it names is there
+        yield copied, _beside(address)  # artifacts after the database: everything that it refers to exists
     finally:
         await copied.close()
         for left in _traces(scratch):

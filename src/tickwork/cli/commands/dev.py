@@ -51,15 +51,15 @@ class NotePrinter:
         match note:
             case notes.Serving(address, link):
                 self._address = address
-                self._line(f"[bold]tickwork[/] is at [link={link}]{address}[/link]")
+                self._line(f"[bold]tickwork[/] is running at [link={link}]{address}[/link]")
                 if link != address:
-                    self._line(f"[dim]for a browser, once (tickwork page prints another):[/] {link}")
+                    self._line(f"[dim]single-use link for a browser (tickwork page prints another):[/] {link}")
             case notes.WorkerServes(seconds, files, workflows, starts):
                 what = f"new code ({safe(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
                 self._line(f"{what} ready after {seconds:.1f} s")
                 self._hint(workflows, starts)
             case notes.WorkerBroken(message, old_goes_on):
-                rest = "the code before the change goes on" if old_goes_on else "waiting for a change"
+                rest = "the previous code keeps running" if old_goes_on else "waiting for a change"
                 self._line(f"[red]{safe(message)}[/]\n           {rest}")
             case notes.WorkerDied(code, message):
                 self._line(f"[red]the worker ended with {code}[/]; starting it again\n{safe(message)}".rstrip())

@@ -21,10 +21,15 @@ from tickwork.version import BUILT_MS
 
 if TYPE_CHECKING:
     from tickwork.compose.settings import Settings
+    from tickwork.protocol.http_models import Status
     from tickwork.sdk.client.client import Client
 
 FREE_MB_MIN = 200
 PYTHON_MIN = (3, 11)
+_ADVICE = {  # by kind of alarm: what somebody has to correct
+    "other_store": "correct TICKWORK_ADVERTISE of that node, or the network between the nodes",
+    "stranded": "tickwork versions",
+}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,7 +107,7 @@ def _clock() -> Check:
     shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ms / 1000))
     if now_ms < BUILT_MS:
         advice = "set the clock; schedules and tokens depend on it"
-        return Check(name="clock", result="fail", detail=f"{shown} is before this program was made", advice=advice)
+        return Check(name="clock", result="fail", detail=f"{shown} is before this program was built", advice=advice)
     return Check(name="clock", result="ok", detail=shown)
 
 
@@ -110,7 +115,7 @@ def _exposure(chosen: "Settings") -> Check:
     from tickwork.api.server import check_exposure
 
     token = chosen.token or None
-    own = "open to every user of this machine" if chosen.unprotected else "the server makes a token of its own"
+    own = "accessible to every user of this machine" if chosen.unprotected else "the server creates its own token"
     shown = f"{chosen.host}, {'with a token' if token else own}"
     return _tried("token", lambda: check_exposure(chosen.host, token=token), shown, "set TICKWORK_TOKEN_FILE")
 
@@ -130,17 +135,17 @@ def _folder(chosen: "Settings") -> Check:
 
 
 def _rights(chosen: "Settings") -> Check:
-    """Who else may read what users gave and got."""
+    """Check whether other users can read inputs and results."""
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.system.private_files import open_to_others
 
     folder = chosen.folder
     there = [path for path in (folder, folder / DATABASE, folder / ARTIFACTS) if path.exists()]
     wide = [path for path in there if open_to_others(path)]
-    # Within a folder that nobody else may enter, the rights of what lies in it do not matter.
+    # If other users cannot enter the folder, the permissions of its files do not matter.
     if not wide or folder not in wide:
-        return Check(name="rights", result="ok", detail="only its owner" if there else "nothing is there yet")
-    detail = f"others may look into {', '.join(map(str, wide))}"
+        return Check(name="rights", result="ok", detail="only its owner" if there else "the folder does not exist yet")
+    detail = f"other users can read {', '.join(map(str, wide))}"
     return Check(name="rights", result="warn", detail=detail, advice=f"chmod -R go= {folder}")
 
 
@@ -164,7 +169,7 @@ def _schema(chosen: "Settings") -> Check:
 
     path = chosen.folder / DATABASE
     if not path.exists():
-        return Check(name="schema", result="ok", detail="no database yet; the first start makes it")
+        return Check(name="schema", result="ok", detail="no database yet; the first start creates it")
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -172,7 +177,7 @@ def _schema(chosen: "Settings") -> Check:
         finally:
             connection.close()
     except apsw.Error as error:
-        advice = "bring back a backup; keep this file for a closer look"
+        advice = "restore a backup; keep this file for analysis"
         return Check(name="schema", result="fail", detail=f"{path} cannot be read: {error}", advice=advice)
     known = len(migrations())
     if application != APPLICATION_ID:
@@ -180,7 +185,7 @@ def _schema(chosen: "Settings") -> Check:
     if version > known:
         advice = "run the newer program that wrote it"
         return Check(name="schema", result="fail", detail=f"schema {version}, known are {known}", advice=advice)
-    later = f"; the next start brings it to {known}" if version < known else ""
+    later = f"; the next start migrates it to {known}" if version < known else ""
     return Check(name="schema", result="ok", detail=f"schema {version}{later}")
 
 
@@ -197,8 +202,8 @@ def _store(chosen: "Settings") -> Iterator[Check]:
             name="store", result="fail", detail=str(error), advice="correct TICKWORK_STORE; see docs/cluster.md"
         )
         return
-    later = f"; the next start brings it to {seen.known}" if seen.schema < seen.known else ""
-    shown = f"schema {seen.schema}{later}" if seen.schema else "no store yet; the first start makes it"
+    later = f"; the next start migrates it to {seen.known}" if seen.schema < seen.known else ""
+    shown = f"schema {seen.schema}{later}" if seen.schema else "no store yet; the first start creates it"
     yield Check(name="store", result="ok", detail=f"PostgreSQL {seen.server} at {seen.where}, {shown}")
     for note in seen.notes:
         yield Check(name="store", result="warn", detail=note, advice="switch it on in postgresql.conf")
@@ -222,15 +227,19 @@ def _server(chosen: "Settings") -> Iterator[Check]:
             yield Check(name="server", result="fail", detail=f"{detail} accepts nothing", advice="tickwork status")
         else:
             yield Check(name="server", result="ok", detail=detail)
-        if status.clock is not None and status.clock.description:
-            advice = "correct the clock, or: tickwork clock confirm"
-            yield Check(name="server's clock", result="warn", detail=status.clock.description, advice=advice)
         yield _workers(client)
-        yield from (
-            Check(name="stranded", result="warn", detail=alert.removeprefix("stranded: "), advice="tickwork versions")
-            for alert in dict.fromkeys(status.alerts)
-            if alert.startswith("stranded: ")
-        )
+        yield from _known(status)
+
+
+def _known(status: "Status") -> Iterator[Check]:
+    """What the server itself has noticed, with what to do about it."""
+    if status.clock is not None and status.clock.description:
+        advice = "correct the clock, or: tickwork clock confirm"
+        yield Check(name="server's clock", result="warn", detail=status.clock.description, advice=advice)
+    for alert in dict.fromkeys(status.alerts):
+        kind, _, detail = alert.partition(": ")
+        if kind in _ADVICE:
+            yield Check(name=kind, result="warn", detail=detail, advice=_ADVICE[kind])
 
 
 def _workers(client: "Client") -> Check:
@@ -243,17 +252,19 @@ def _workers(client: "Client") -> Check:
 def _port(chosen: "Settings") -> Check:
     if chosen.url:
         advice = "start it, or correct TICKWORK_URL"
-        return Check(name="server", result="fail", detail=f"nobody answers at {chosen.url}", advice=advice)
+        return Check(name="server", result="fail", detail=f"no server responds at {chosen.url}", advice=advice)
     family = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((chosen.host, chosen.port))
         except OSError as error:
-            detail = f"port {chosen.port} cannot be used: {error.strerror}, and no tickwork answers there"
+            detail = f"port {chosen.port} cannot be used: {error.strerror}, and no tickwork server responds there"
             return Check(name="port", result="fail", detail=detail, advice="choose another: --port, TICKWORK_PORT")
     advice = "tickwork dev app.py"
-    return Check(name="server", result="warn", detail=f"none runs; port {chosen.port} is free", advice=advice)
+    return Check(
+        name="server", result="warn", detail=f"no server is running; port {chosen.port} is free", advice=advice
+    )
 
 
 def _tried(name: str, check: Callable[[], None], detail: str, advice: str) -> Check:

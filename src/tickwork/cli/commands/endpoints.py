@@ -1,13 +1,14 @@
-"""`tickwork endpoints`: URLs that are called when they are due, when next and why, and what they answered.
+"""`tickwork endpoints`: list URLs that are called when they are due, with their next times and their responses.
 
-The command by itself lists them; every deed is a command under it (`endpoints_actions`).
+The command by itself lists them; each action is a command under it, from `endpoints_put` and `named_actions`.
 """
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from tickwork.cli.commands import endpoints_actions as deeds
+from tickwork.cli.commands import endpoints_put as puts
+from tickwork.cli.commands.named_actions import ResourceKind, add_actions
 from tickwork.cli.exit_codes import Exit
 from tickwork.cli.options import TO, ClientOptions, Count
 
@@ -15,16 +16,47 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from tickwork.protocol import http_models as wire
+    from tickwork.sdk.client.client import Client
 
 State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
 
 endpoints = App(name="endpoints", help_format="plaintext")
-for _deed in (
-    deeds.put, deeds.apply, deeds.run, deeds.pause, deeds.resume, deeds.reset_failures, deeds.hint,
-    deeds.clear_hints, deeds.archive,
-):  # fmt: skip
-    endpoints.command(_deed)
-endpoints.command(deeds.try_out, name="test")
+endpoints.command(puts.put)
+endpoints.command(puts.apply)
+
+
+def _print_state(client: "Client", name: str, what: str, to: ClientOptions) -> int:
+    from tickwork.cli.output import console, print_json, safe
+
+    endpoint = client.endpoint(name)
+    if to.json:
+        print_json(endpoint)
+        return Exit.OK
+    console().print(f"{safe(name)}: {safe(what)}; {puts.next_time(endpoint)}", soft_wrap=True)
+    return Exit.OK
+
+
+add_actions(
+    endpoints,
+    ResourceKind(
+        noun="endpoint",
+        run_command="run",
+        summaries={
+            "run": "Call an endpoint now, in addition to its times, and print the run's id.",
+            "test": "Call an endpoint now as a test, without effect on its times and failures, and print the run's id.",
+            "pause": "Pause an endpoint, or a group of endpoints, until it is resumed.",
+            "resume": "Resume a paused endpoint or group, from now on.",
+            "reset-failures": "Reset the failure count of an endpoint, and so its backoff.",
+            "hint": "Give the Governor of an endpoint a hint: call it at this interval, or once at this time.",
+            "clear-hints": "Withdraw all hints for an endpoint; its own times apply again.",
+            "archive": ("Archive an endpoint with its history; it is no longer called. `endpoints put` restores it."),
+        },
+        check=lambda client, name: client.endpoint(name),
+        archive=lambda client, name: client.archive_endpoint(name),
+        run=lambda client, name, test: client.test_endpoint(name) if test else client.run_endpoint(name),
+        print_state=_print_state,
+    ),
+)
 
 
 @endpoints.default
@@ -52,7 +84,7 @@ def listed(
         print_json(wire.EndpointPage(endpoints=page))
         return Exit.OK
     if not page:
-        console(stderr=True).print("no endpoints here; tickwork endpoints put makes one")
+        console(stderr=True).print("no endpoints here; tickwork endpoints put creates one")
         return Exit.OK
     rows = [
         (safe(item.name), safe(f"{item.method} {item.url}"), safe(_times(item)), when(item.next_at), safe(item.source),

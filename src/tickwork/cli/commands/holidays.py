@@ -24,7 +24,7 @@ def listed(*, to: ClientOptions = TO) -> int:
         print_json(wire.Holidays(lists=lists))
         return Exit.OK
     if not lists:
-        console(stderr=True).print("no lists of holidays; tickwork holidays put makes one")
+        console(stderr=True).print("no lists of holidays; tickwork holidays put creates one")
         return Exit.OK
     rows = [
         (

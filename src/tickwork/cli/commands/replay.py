@@ -75,7 +75,7 @@ def replay(
     with to.client() as client:
         places = partitions(client) if partition is None else [partition]
         if save is not None and len(places) > 1:
-            raise CommandExit(Exit.USAGE, "--save keeps one journal: say which with --partition")
+            raise CommandExit(Exit.USAGE, "--save writes one journal: choose it with --partition")
         alone = partition is None and len(places) == 1
         return max(_print_result(_of_server(client, save, None if alone else index, to), to) for index in places)
 
@@ -111,7 +111,7 @@ def _print_result(replayed: Replayed, to: ClientOptions) -> int:
 
 
 class Replayer:
-    """A machine that decides again what it is given, a portion at a time."""
+    """Decides journal rows again, in batches."""
 
     def __init__(self, settings: "Settings", *, total: int | None, quiet: bool) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -167,11 +167,11 @@ def _judged(source: Iterable[bytes], *, total: int | None, quiet: bool) -> Repla
 
     head, rows = read(source)
     if head.after:
-        raise Refused("partial_journal", f"this export begins behind seq {head.after}; a replay needs all of it")
+        raise Refused("partial_journal", f"this export begins after seq {head.after}; a replay needs the whole journal")
     if not head.last_hash:
         raise Refused(
             "endless_journal",
-            "this export does not name its end, so that nobody can tell whether it is whole: export it again",
+            "this export does not name its last seq, so it may be incomplete: export it again",
         )
     replayer = Replayer(head.settings, total=total, quiet=quiet)
     with replayer.progress:
@@ -257,7 +257,9 @@ def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -
                 return
         except httpx2.TransportError as error:
             if begun or number == len(address.urls):
-                raise Unavailable(f"the server at {url} went away: {error}", retry_after_ms=1_000) from None
+                raise Unavailable(
+                    f"the connection to the server at {url} broke: {error}", retry_after_ms=1_000
+                ) from None
 
 
 def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
-"""`tickwork run`: one run, from the command line to its output.
+"""`tickwork run`: start a run, follow it, and print its output.
 
-Where a server answers, the run is its. Where none does, a private one is started on the data folder for as long
-as the run takes. The run's id is chosen here, so that after Ctrl-C everybody knows what to look for.
+If a server responds, it executes the run. Otherwise a private server is started on the data folder for the duration
+of the run. The run's id is chosen here, so that it is known after Ctrl-C.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,7 +43,7 @@ def run(
     Parameters
     ----------
     what
-        app.py:workflow, module:workflow, or the name of a workflow that the server knows.
+        app.py:workflow, app.py:task, module:workflow, or the name of a workflow that the server knows.
     input
         An input as name=value; repeat for each input. The value is JSON, or text if it is not valid JSON.
     inputs_json
@@ -78,21 +78,21 @@ def run(
         with to.client() as client:
             return _on_server(client, command, app, wait=wait and not detach, as_json=to.json)
     if to.settings().url:
-        raise CommandExit(Exit.UNREACHABLE, f"no server answers at {client.address.url}")
+        raise CommandExit(Exit.UNREACHABLE, f"no server responds at {client.address.url}")
     if not app:
         raise CommandExit(
             Exit.UNREACHABLE,
-            f"no server answers at {client.address.url}; start one (tickwork dev app.py), or name the file: "
+            f"no server responds at {client.address.url}; start one (tickwork dev app.py), or name the file: "
             f"tickwork run app.py:{name}",
         )
     if detach or not wait:
-        raise CommandExit(Exit.UNREACHABLE, f"no server answers at {client.address.url}, "
-                    "so nobody would run it; leave out --detach, or start one: tickwork dev " + app)  # fmt: skip
+        raise CommandExit(Exit.UNREACHABLE, f"no server responds at {client.address.url}, "
+                    "so the run would not start; leave out --detach, or start one: tickwork dev " + app)  # fmt: skip
     return _in_private(app, command, settings({"data": data, "pass_env": pass_env}), as_json=to.json)
 
 
 class SubmitCommand:
-    """What is to be submitted."""
+    """The run to submit."""
 
     def __init__(
         self,
@@ -126,10 +126,10 @@ class SubmitCommand:
             )  # fmt: skip
         except KeyboardInterrupt:
             raise CommandExit(
-                Exit.INTERRUPTED, f"interrupted while it was submitted; tickwork show {self.id} tells if it is there"
+                Exit.INTERRUPTED, f"interrupted while submitting; tickwork show {self.id} tells whether the run exists"
             ) from None
         if handle.duplicate:
-            tell(f"the key was used before: this is the run of that time, {handle.id}")
+            tell(f"the key was used before: this is the earlier run, {handle.id}")
         return handle.id
 
 
@@ -139,19 +139,26 @@ def _resolve(what: str) -> "tuple[str, Workflow[..., Any] | None, str]":
     if not is_file and ":" not in what:
         return "", None, what
     from tickwork.sdk.authoring.app_loader import load_app
+    from tickwork.sdk.authoring.durable import as_workflow
+    from tickwork.sdk.authoring.tasks import BoundTask, Task
     from tickwork.sdk.authoring.workflows import Workflow
 
     app = load_app(what)
     target, chosen = what, app.chosen
     if chosen is None:
-        if len(app.workflows) != 1:
-            names = ", ".join(sorted(app.workflows)) or "none"
+        written = [workflow for workflow in app.workflows.values() if not workflow.follows]
+        if len(written) != 1:
+            names = ", ".join(sorted(workflow.name for workflow in written)) or "none"
             raise CommandExit(Exit.USAGE, f"name one of the workflows in {what} ({names}): {what}:workflow")
-        chosen = next(iter(app.workflows.values()))
+        chosen = written[0]
     else:
         target = what.rpartition(":")[0]
+    if isinstance(chosen, Task | BoundTask):
+        chosen = as_workflow(chosen)
     if not isinstance(chosen, Workflow):
-        raise CommandExit(Exit.USAGE, f"{what} is no workflow; it has {', '.join(sorted(app.workflows)) or 'none'}")
+        raise CommandExit(
+            Exit.USAGE, f"{what} is not a workflow; the file has {', '.join(sorted(app.workflows)) or 'none'}"
+        )
     return target, chosen, chosen.name
 
 
@@ -202,7 +209,7 @@ def _in_private(app: str, command: SubmitCommand, chosen: "Settings", *, as_json
         except CommandExit as ended:
             if ended.code != Exit.INTERRUPTED:
                 raise
-            tell(f"interrupted; the run {run_id} stays in {chosen.folder} and goes on with: tickwork dev {app}")
+            tell(f"interrupted; the run {run_id} stays in {chosen.folder}; to continue it: tickwork dev {app}")
             tell(f"running tasks have {chosen.grace_s:g} s to end (Ctrl-C again: at once)")
             raise CommandExit(Exit.INTERRUPTED) from None
 
@@ -216,7 +223,8 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False
         detail = client.wait(run_id) if as_json else follow(client, run_id)
     except KeyboardInterrupt:
         raise CommandExit(
-            Exit.INTERRUPTED, f"interrupted; the run {run_id} goes on: tickwork show {run_id}, tickwork cancel {run_id}"
+            Exit.INTERRUPTED,
+            f"interrupted; the run {run_id} continues: tickwork show {run_id}, tickwork cancel {run_id}",
         ) from None
     if as_json:
         print_json(detail)
@@ -232,5 +240,5 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False
         if not alone:  # what did not fail has nothing to try again
             failed = detail.state == "failed"
             again = f"; tickwork {f'retry {run_id} tries' if failed else f'rerun {run_id} runs it'} again"
-        screen.print(f"tickwork why {run_id} tells the story{again}", soft_wrap=True)
+        screen.print(f"tickwork why {run_id} explains it{again}", soft_wrap=True)
     return Exit.OK if detail.state == "completed" else Exit.FAILED

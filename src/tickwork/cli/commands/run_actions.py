@@ -1,4 +1,4 @@
-"""Deciding about runs. Each is durable when the command returns, and recorded with who asked."""
+"""Actions on runs. Each is durable when the command returns, and the journal names its author."""
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -163,13 +163,15 @@ def signal(
     if to.json:
         print_json({"event": event, "waiting": waiting})
     elif run:
-        console().print(f"event {safe(event)} told to {safe(run)}", soft_wrap=True)
+        console().print(f"event {safe(event)} sent to {safe(run)}", soft_wrap=True)
     elif waiting:
-        console().print(f"event {safe(event)} told: {waiting} waited for it", soft_wrap=True)
+        console().print(f"event {safe(event)} sent: {waiting} waited for it", soft_wrap=True)
     else:
         what = f"{safe(event)} with the key {safe(key)}" if key else safe(event)
-        advice = "with --run RUN, a run keeps it until it waits"
-        console(stderr=True).print(f"[yellow]nobody waits for {what}[/], so it is gone; {advice}", soft_wrap=True)
+        advice = "with --run RUN, the run keeps it until it waits for it"
+        console(stderr=True).print(
+            f"[yellow]no run waits for {what}[/], so the event is lost; {advice}", soft_wrap=True
+        )
     return Exit.OK
 
 
@@ -187,7 +189,7 @@ def _in_words(client: "Client", run: str, participle: str) -> "Iterator[None]":
         if refused.code == "illegal_move":
             raise CommandExit(Exit.REFUSED, f"{run} is {detail.state}: it cannot be {participle}") from None
         waiting = [task.node for task in detail.tasks if task.kind == "approval" and task.state == "waiting"]
-        names = f"those that do: {', '.join(waiting)}" if waiting else "no approval of this run does"
+        names = f"these do: {', '.join(waiting)}" if waiting else "no approval of this run does"
         raise CommandExit(Exit.REFUSED, f"{refused}; {names}") from None
 
 

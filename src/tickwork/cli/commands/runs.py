@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
 TASKS_SHOWN = 500
-WIDE = 100  # columns; a narrower screen has no room for everything beside an id
+WIDE = 100  # columns; on a narrower screen not all columns fit
 
 
 def runs(
@@ -83,6 +83,43 @@ def show(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int
         print_json(detail)
     else:
         console().print(_tree(detail), soft_wrap=True)
+    return Exit.OK
+
+
+def stream(run: str, /, *, node: str = "", to: ClientOptions = TO) -> int:
+    """Show what the tasks of a run stream, while it goes on.
+
+    From the beginning, and until the run has ended.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    node
+        Only what this node streams.
+    """
+    import msgspec
+
+    from tickwork.cli.output import console, safe
+
+    screen, before = console(), ("", 0)
+    with to.client() as client:
+        for piece in client.stream(run, node=node):
+            if to.json:
+                print(msgspec.json.encode(piece).decode(), flush=True)
+                continue
+            if piece.dead and piece.number is None:
+                screen.print(f"\n[red]{safe(piece.node)}#{piece.attempt} ended without a result[/]", soft_wrap=True)
+                before = ("", 0)
+                continue
+            if (piece.task, piece.attempt) != before:
+                dead = " [red]without a result[/]" if piece.dead else ""
+                lead = "\n" if before[0] else ""
+                screen.print(f"{lead}[dim]{safe(piece.node)}#{piece.attempt}[/]{dead}", soft_wrap=True)
+                before = (piece.task, piece.attempt)
+            screen.print(safe(piece.text), end="", soft_wrap=True)
+    if before[0] and not to.json:
+        screen.print()
     return Exit.OK
 
 
@@ -155,7 +192,7 @@ def why(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
         text = in_words(step.text).replace("\n", "\n" + 24 * " ")
         screen.print(f"  [dim]{when(step.at)} seq {step.seq:<6}[/] {safe(text)}", soft_wrap=True)
     for reason in story.waiting_for:
-        screen.print(f"  [yellow]now waits:[/] {safe(in_words(reason))}", soft_wrap=True)
+        screen.print(f"  [yellow]waiting for:[/] {safe(in_words(reason))}", soft_wrap=True)
     return Exit.OK
 
 
@@ -181,6 +218,7 @@ def _tree(detail: "wire.RunDetail") -> "Tree":
     tasks = tree.add(f"tasks {detail.tasks_ended}/{detail.tasks_total}")
     for task in detail.tasks[:TASKS_SHOWN]:
         _add_task(tasks, task)
+    _add_function(tasks, detail)
     if len(detail.tasks) > TASKS_SHOWN:
         tasks.add(f"… and {len(detail.tasks) - TASKS_SHOWN} more (--json has all)")
     if detail.error or detail.reason:
@@ -190,6 +228,36 @@ def _tree(detail: "wire.RunDetail") -> "Tree":
     elif detail.output_size:
         tree.add(f"output of {detail.output_size} bytes, too large to show")
     return tree
+
+
+def _add_function(tree: "Tree", detail: "wire.RunDetail") -> None:
+    """The steps of a durable function in the order in which it got their outcomes, and what it waits for."""
+    from tickwork.cli.output import safe, tinted, value, when
+
+    if not detail.steps_total and not detail.awaits:
+        return
+    branch = tree.add(f"steps {detail.steps_total}")
+    if len(detail.steps) < detail.steps_total:
+        branch.add(f"… {detail.steps_total - len(detail.steps)} earlier ones (GET /v1/runs/{safe(detail.id)}/history)")
+    for step in detail.steps:
+        time = f" {step.took_ms} ms" if step.took_ms else ""
+        tries = f" try {step.tries}" if step.tries > 1 else ""
+        name = f" {safe(step.name)}" if step.name else ""
+        line = branch.add(f"{step.position} {step.kind}{name}  {tinted(step.state)}{time}{tries}")
+        if step.error and step.state != "timed_out":
+            line.add(f"[red]{safe(step.error)}[/]: {safe(step.message)}")
+        elif step.value is not None:
+            line.add(value(step.value))
+        elif step.value_size:
+            line.add(f"{step.value_size} bytes, too large to show")
+    for pending in detail.awaits:
+        name = f" {safe(pending.name)}" if pending.name else ""
+        key = f" key {safe(pending.key)}" if pending.key else ""
+        due = f", until {when(pending.due_at)}" if pending.due_at else ""
+        line = branch.add(f"{pending.position} {pending.kind}{name}{key}  {tinted('waiting')}{due}")
+        for words in (pending.message, pending.run, f"[dim]{safe(pending.line)}[/]" if pending.line else ""):
+            if words:
+                line.add(words if words.startswith("[dim]") else safe(words))
 
 
 def _add_task(tree: "Tree", task: "wire.Task") -> None:

@@ -1,7 +1,7 @@
-"""A set of schedules in a file, as YAML or JSON.
+"""Read a set of schedules from a YAML or JSON file.
 
-The file is a mapping from name to what `tickwork schedules put` takes, or an object with `schedules` and, beside it,
-`owner` and `holidays`. Dates and times stay the texts that they are; a name that stands twice is refused.
+The file is a mapping from names to the options of `tickwork schedules put`, or an object with `schedules` and,
+optionally, `owner` and `holidays`. Dates and times remain text. Duplicate names are refused.
 """
 
 import json
@@ -23,7 +23,7 @@ BYTES_MAX = 16 * 1024 * 1024
 class ScheduleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     owner: str = ""
     schedules: dict[str, ScheduleRequest] = {}
-    holidays: dict[str, tuple[str, ...]] = {}  # lists that the schedules name, for those who only look
+    holidays: dict[str, tuple[str, ...]] = {}  # lists that the schedules name, for commands that only compare
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package ships no types
@@ -47,7 +47,7 @@ _Loader.yaml_implicit_resolvers = {
 def read_schedules(path: Path) -> ScheduleFile:
     document = read_document(path)
     if not isinstance(document, dict):
-        raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from a schedule's name to its terms")
+        raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from names to the fields of a schedule")
     whole = document if isinstance(document.get("schedules", None), dict) else {"schedules": document}
     if "workflow" in whole["schedules"]:
         raise CommandExit(
@@ -68,7 +68,7 @@ def read_document(path: Path) -> Any:
     except OSError as error:
         raise CommandExit(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise CommandExit(Exit.REFUSED, f"{path} is not a text in UTF-8") from None
+        raise CommandExit(Exit.REFUSED, f"{path} is not UTF-8 text") from None
     try:
         if path.suffix == ".json":
             return json.loads(text, object_pairs_hook=_once)
@@ -111,16 +111,16 @@ def _named(path_in_file: str, whole: dict[str, Any]) -> str:
 def read_endpoints(path: Path) -> dict[str, EndpointRequest]:
     document = read_document(path)
     try:
-        check(document)  # YAML has names that are no text, and values that hold themselves
+        check(document)  # YAML allows keys that are not text, and values that contain themselves
     except Refused as refused:
         raise CommandExit(Exit.REFUSED, f"{path}: {refused}") from None
     if isinstance(document, dict) and isinstance(document.get("endpoints"), dict):
         unknown = sorted(str(name) for name in document if name != "endpoints")
         if unknown:
-            raise CommandExit(Exit.REFUSED, f"{path}: {unknown[0]!r} stands beside `endpoints`; put it under it")
+            raise CommandExit(Exit.REFUSED, f"{path}: {unknown[0]!r} is next to `endpoints`; move it into that mapping")
         document = document["endpoints"]
     if not isinstance(document, dict) or not document:
-        raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from an endpoint's name to what it has")
+        raise CommandExit(Exit.REFUSED, f"{path}: it must be a mapping from names to the fields of an endpoint")
     return {name: _endpoint_request(path, name, fields) for name, fields in document.items()}
 
 

@@ -1,14 +1,14 @@
-"""`tickwork schedules`: what is due when, what became of it, and why.
+"""`tickwork schedules`: list schedules, with their next times, their occurrences and the reasons.
 
-The command by itself lists them; every deed is a command under it.
+The command by itself lists them; each action is a command under it, from `schedules_put` and `named_actions`.
 """
 
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from tickwork.cli.commands import schedules_actions as deeds
 from tickwork.cli.commands import schedules_put as puts
+from tickwork.cli.commands.named_actions import ResourceKind, add_actions
 from tickwork.cli.commands.schedules_diff import diff
 from tickwork.cli.exit_codes import Exit
 from tickwork.cli.options import TO, ClientOptions
@@ -17,29 +17,87 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from tickwork.protocol import http_models as wire
+    from tickwork.sdk.client.client import Client
 
 TIMES_SHOWN = 10
 DAYS_MAX = 3_660
-ROWS_MAX = 5_000  # nobody reads more, and drawing them takes its time
+ROWS_MAX = 5_000  # more rows take long to draw, and are not read
 
 schedules = App(name="schedules", help_format="plaintext")
-for _deed in (
-    puts.put,
-    puts.preview,
-    puts.apply,
-    deeds.delete,
-    deeds.pause,
-    deeds.resume,
-    deeds.archive,
-    deeds.restore,
-    deeds.reset_failures,
-    deeds.trigger,
-    deeds.hint,
-    deeds.clear_hints,
-    diff,
-):
-    schedules.command(_deed)
-schedules.command(deeds.try_, name="test")
+for command in (puts.put, puts.preview, puts.apply, diff):
+    schedules.command(command)
+
+
+def _print_state(client: "Client", name: str, what: str, to: ClientOptions) -> int:
+    from tickwork.cli.output import console, print_json, safe, until
+
+    schedule = client.schedule(name)
+    if to.json:
+        print_json(schedule)
+        return Exit.OK
+    by = f" ({schedule.governed.source})" if schedule.governed is not None and schedule.governed.source else ""
+    rest = f"next {until(schedule.next_at)}{safe(by)}" if schedule.next_at else "nothing is due"
+    if schedule.paused_until and not schedule.next_at:
+        rest = f"goes on {until(schedule.paused_until)}"
+    console().print(f"{safe(name)}: {safe(what)}; {rest}", soft_wrap=True)
+    return Exit.OK
+
+
+add_actions(
+    schedules,
+    ResourceKind(
+        noun="schedule",
+        run_command="trigger",
+        summaries={
+            "trigger": "Start a run of a schedule now, in addition to its times, and print the run's id.",
+            "test": "Start a run as the schedule would, without any effect on the schedule.",
+            "pause": "Pause a schedule, or a group of schedules, until it is resumed.",
+            "resume": "Resume a paused schedule or group, from now on.",
+            "reset-failures": "Reset the failure count of a schedule.",
+            "hint": "Give the Governor of a schedule a hint: run at this interval, or once at this time.",
+            "clear-hints": "Withdraw all hints for a schedule; its own times apply again.",
+            "archive": "Archive a schedule with its history; it no longer fires.",
+        },
+        check=lambda _client, _name: None,  # the server refuses an unknown name
+        archive=lambda client, name: client.archive_schedule(name),
+        run=lambda client, name, test: client.trigger_schedule(name, test=test),
+        print_state=_print_state,
+    ),
+)
+
+
+@schedules.command
+def restore(name: str, /, *, to: ClientOptions = TO) -> int:
+    """Restore a schedule from the archive.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.restore_schedule(name)
+        return _print_state(client, name, "restored", to)
+
+
+@schedules.command
+def delete(name: str, /, *, to: ClientOptions = TO) -> int:
+    """Remove a schedule. Its runs continue, and the fates of its occurrences are kept.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    from tickwork.cli.output import console, print_json, safe
+
+    with to.client() as client:
+        client.delete_schedule(name)
+    if to.json:
+        print_json({"schedule": name})
+    else:
+        console().print(f"{safe(name)}: deleted", soft_wrap=True)
+    return Exit.OK
 
 
 @schedules.default
@@ -68,7 +126,7 @@ def listed(
         return Exit.OK
     if not page:
         where = " in the archive" if archived else f" in the group {safe(group)}" if group else ""
-        console(stderr=True).print(f"no schedules{where}; tickwork schedules put makes one")
+        console(stderr=True).print(f"no schedules{where}; tickwork schedules put creates one")
         return Exit.OK
     rows = [
         (safe(item.name), safe(item.workflow), safe(_times(item)), until(item.next_at), ago(item.last_fired_at),

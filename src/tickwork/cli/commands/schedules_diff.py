@@ -1,6 +1,6 @@
 """`tickwork schedules diff`: every occurrence that differs between two sets of schedules, or two versions of tzdata.
 
-Pure arithmetic on this machine; a server is asked only for its own schedules, where no file is named.
+It is computed locally. A server is queried only for its schedules, if no file is given.
 """
 
 import heapq
@@ -80,10 +80,10 @@ def diff(
 
 def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> Iterator[tuple[str, int]]:
     """What a set expects in a window, by (time, name)."""
+    from tickwork.core.base.names import TENANT
     from tickwork.core.calendar.schedule_spec import compile_when
     from tickwork.core.evolve.schedules import anchored
     from tickwork.protocol.schedule_requests import in_words, when_of
-    from tickwork.runtime.context import TENANT
 
     holidays = {name: frozenset(dates) for name, dates in side.holidays.items()}
     streams = []

@@ -1,4 +1,4 @@
-"""Making schedules: one by its flags, or a whole set from a file. What it will do is said every time."""
+"""Create schedules: one from flags, or a set from a file. Each command prints what the schedule will do."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """Everything that a schedule may be told; the server has the defaults."""
+    """The options of a schedule; the server has the defaults."""
 
     cron: str | None = None
     "Five fields, or six with seconds first; macros such as @daily."
@@ -93,7 +93,7 @@ class ScheduleOptions:
     "With the Governor: maximum time between runs."
 
     def given(self) -> dict[str, Any]:
-        """As the client takes them; what was not given is left to the server."""
+        """Return the options as arguments of the client. Omitted options use the server's defaults."""
         from tickwork.cli.input_values import read_inputs, read_value
         from tickwork.protocol.http_models import GovernorRequest
 
@@ -186,7 +186,7 @@ def apply(
     owner = owner or document.owner
     if not owner:
         raise CommandExit(
-            Exit.USAGE, "say whose schedules these are, with --owner; what that owner has beside them is removed"
+            Exit.USAGE, "name the owner of these schedules with --owner; other schedules of this owner are removed"
         )
     with to.client() as client:
         _check_holidays(client, document.holidays)
@@ -259,7 +259,7 @@ def _changes(client: "Client", owner: str, requests: "dict[str, wire.ScheduleReq
 
 
 def _differing(live: "wire.Schedule", request: "wire.ScheduleRequest", owner: str) -> dict[str, tuple[Any, Any]]:
-    """By field, what is and what is wanted, both written in one way."""
+    """Return the changed fields with their old and new values, in the same notation."""
     assert live.request is not None
     before, after = live.request, _in_one_way(request)
     differing = {

@@ -8,6 +8,7 @@ import re
 
 from tickwork.core.base.errors import Refused
 
+TENANT = "default"  # of a request that names none
 NAME_CHARACTERS_MAX = 128
 RESERVED_NODE_IDS = frozenset(
     ("inputs", "nodes", "item", "index", "iteration", "previous", "run", "clock", "events", "results", "outcome")

@@ -14,6 +14,7 @@ from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
 
 INLINE_BYTES_MAX = 1_024
+TASK_COMMANDS_MAX = 1_000  # runs and events that one task may ask for
 
 
 class Ref(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):

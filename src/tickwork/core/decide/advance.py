@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.values import Ref, Value
+from tickwork.core.base.values import Ref, Value, unpack
 from tickwork.core.calendar.durations import instant_ms
+from tickwork.core.decide.chosen_values import chosen_count, chosen_duration_ms, chosen_queue
+from tickwork.core.decide.functions import called_runs, check_nesting, tend_function
 from tickwork.core.decide.policy import ask
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.trigger_rules import verdict
@@ -18,6 +20,7 @@ from tickwork.core.definition.input_fields import require_child_inputs
 from tickwork.core.definition.model import (
     ApprovalNode,
     EventNode,
+    FollowUp,
     MapNode,
     RepeatNode,
     WaitNode,
@@ -27,6 +30,8 @@ from tickwork.core.definition.model import (
 from tickwork.core.definition.plan import IN_DEFINITION, INPUTS, Kind, Plan, Step
 from tickwork.core.definition.references import is_reference
 from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
+from tickwork.core.evolve.follow_ups import CAUSES, follow_up_of, report_inputs
+from tickwork.core.evolve.races import losers_of, winner_of
 from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.tasks import CHILDREN_IN_TURN, made_ready
 from tickwork.core.evolve.worker_pools import handler_of, others_may_have
@@ -47,10 +52,15 @@ from tickwork.core.state.evaluation_context import (
 from tickwork.core.state.events import (
     ExtractRequested,
     FanOutEnded,
+    FirstEnded,
+    FollowUpStarted,
     GateTaken,
     IterationDelayed,
     IterationStarted,
     PolicyDecided,
+    QueueChosen,
+    RepeatTimedOut,
+    RunDetached,
     RunGated,
     RunMoved,
     RunOverdue,
@@ -69,7 +79,6 @@ from tickwork.core.state.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
 from tickwork.core.state.state import Run, State, Task, tries_of
 
 MAP_ITEMS_MAX = 1_000_000
-NESTING_MAX = 32  # workflows inside workflows
 CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-up of a run that timed out
 
 PENDING, ACTIVE = int(RunState.PENDING), int(RunState.ACTIVE)
@@ -202,11 +211,14 @@ def _settle(turn: TickContext, run: Run) -> None:
     if not run.unfinished:
         if run.state == WAITING:
             _wake(turn, run)
-        if run.overdue:
+        if run.history is not None and run.history.cancelled and not run.failures:
+            end_run(turn, run, RunTrigger.CANCEL, run.history.cancelled)
+        elif run.overdue:
             end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
         elif run.failures:
             end_run(turn, run, RunTrigger.FAIL, _failed_nodes(run))
         elif run.plan.output != IN_DEFINITION or _has_output(turn, run):
+            _follow_up(turn, run, RunTrigger.COMPLETE, "")
             turn.emit(RunMoved(run.number, COMPLETE))
     elif run.state == ACTIVE:
         if not run.busy and run.waiting and not run.todo:
@@ -233,15 +245,72 @@ def end_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, pl
         for task in live_tasks(state, ending):
             if task.worker is not None:
                 turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
-            line.extend((child, RunTrigger.CANCEL, f"its parent ended: {why}") for child in child_runs(state, task))
+            line.extend((child, RunTrigger.CANCEL, f"its parent ended: {why}") for child in _left_behind(turn, task))
+        _follow_up(turn, ending, how, why)
         turn.emit(RunMoved(ending.number, how, why, place))
         if how in (RunTrigger.FAIL, RunTrigger.TIME_OUT):
-            turn.effects.append(Alert("run_failed", ending.tenant.id, ending.id, why))
+            alert(turn, "run_failed", ending, why)
+
+
+def _left_behind(turn: TickContext, task: Task) -> list[Run]:
+    """The child runs that end with this task. Those that are to go on by themselves have no parent from here on."""
+    children = child_runs(turn.state, task)
+    if getattr((task.step.body or task.step).node, "on_cancel", "cancel") == "cancel":
+        return children
+    for child in children:
+        turn.emit(RunDetached(child.number))
+    return []
+
+
+def alert(turn: TickContext, kind: str, run: Run, detail: str) -> None:
+    """An alert about a run. What happens in a child run is told of the run at the top, with the nodes that lead to it:
+    the children of a map that fail alike then give the same alert, and whoever keeps alerts counts equal ones."""
+    while (parent := turn.state.tasks.get(run.parent) if run.parent else None) is not None:
+        run, detail = parent.run, f"{parent.run.plan.steps[parent.step.index].id}: {detail}"
+    turn.effects.append(Alert(kind, run.tenant.id, run.id, detail))
+
+
+def alert_dead_letter(turn: TickContext, task: Task, cause: str) -> None:
+    node = task.run.plan.steps[task.step.index]  # the body of a map or repeat has no name of its own
+    alert(turn, "dead_letter", task.run, f"{node.id}: {cause}")
+
+
+def end_calls(turn: TickContext, calls: list[Run], reason: str) -> None:
+    """A function ends, or gives these calls up: nobody takes their results."""
+    for child in calls:
+        end_run(turn, child, RunTrigger.CANCEL, reason)
+
+
+def _follow_up(turn: TickContext, run: Run, trigger: RunTrigger, reason: str) -> None:
+    """Begin what the workflow of an ending run says follows it. It is a run of its own, so nothing that it does
+    changes how this one ended, and nothing that cuts this one short cuts it short."""
+    follow_up = follow_up_of(run, trigger)
+    if follow_up is None:
+        return
+    plan, cause = run.tenant.plans.get(follow_up.workflow), CAUSES[trigger]
+    if plan is None:
+        _miss_follow_up(turn, run, follow_up, "there is no workflow of this name")
+        return
+    values = report_inputs(run, follow_up, cause, reason)
+    try:
+        require_child_inputs(plan.definition, unpack(values, what="the report") or {}, {})
+    except Refused as refused:
+        _miss_follow_up(turn, run, follow_up, str(refused))
+        return
+    turn.emit(FollowUpStarted(turn.state.next_number, run.number, plan.hash, cause, reason))
+
+
+def _miss_follow_up(turn: TickContext, run: Run, follow_up: FollowUp, why: str) -> None:
+    turn.effects.append(Alert("no_follow_up", run.tenant.id, run.id, f"{follow_up.workflow} cannot start: {why}"))
 
 
 def time_out(turn: TickContext, run: Run) -> None:
     """The time of a whole run is over. Its clean-up still runs, for a limited time; then the run ends, timed out."""
     state, steps = turn.state, run.plan.steps
+    function = state.tasks.get(run.number) if steps[0].durable else None
+    if function is not None and function.history is not None and function.history.cancelled:
+        end_run(turn, run, RunTrigger.CANCEL, f"{function.history.cancelled}; its clean-up took too long")
+        return
     left = any(step.cleans_up and run.phases[step.index] not in ENDED for step in steps)
     if run.overdue or not left:
         end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
@@ -253,7 +322,7 @@ def time_out(turn: TickContext, run: Run) -> None:
         if not steps[task.step.index].cleans_up:
             if task.worker is not None:
                 turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
-            children += child_runs(state, task)
+            children += _left_behind(turn, task)
     turn.emit(RunOverdue(run.number, state.tick + state.settings.clock.ticks(clean_up_ms(timeout_ms))))
     for child in children:
         end_run(turn, child, RunTrigger.CANCEL, f"its parent ended: {TOOK_TOO_LONG}")
@@ -294,6 +363,8 @@ def _children(state: State, run: Run) -> list[Run]:
 
 
 def child_runs(state: State, task: Task) -> list[Run]:
+    if task.step.durable:
+        return called_runs(state, task)
     body = task.step if task.step.kind is Kind.WORKFLOW else task.step.body
     if task.fan is None or body is None or body.kind is not Kind.WORKFLOW:
         return []
@@ -329,7 +400,7 @@ def _begin(turn: TickContext, run: Run, step: Step) -> None:
     if step.parents:
         phase_of = run.phases.__getitem__
         branches = tuple(map(phase_of, step.branches)) if step.branches else ()
-        outcome = verdict(step.node.trigger, tuple(map(phase_of, step.parents)), branches)
+        outcome = verdict(step.node.trigger, tuple(map(phase_of, step.weighed)), branches)
         if outcome is not READY:
             reason = "something it needs failed" if outcome is Phase.BLOCKED else "nothing led here"
             turn.emit(StepEnded(run.number, step.index, outcome, reason))
@@ -344,6 +415,8 @@ def _begin(turn: TickContext, run: Run, step: Step) -> None:
         if step.when is not None and not step.when.holds(snapshot(turn.state, run, step.when)):
             turn.emit(StepEnded(run.number, step.index, Phase.NOT_TAKEN, "its condition is false"))
         elif not step.policies or _pass_gate(turn, run, step):
+            if step.chooses:
+                turn.emit(QueueChosen(run.number, step.index, *chosen_queue(turn.state, run, step)))
             _KINDS[step.kind](turn, run, step)
     except ExtractMissing as missing:
         _seek(turn, run, missing)
@@ -389,9 +462,11 @@ def _begin_work(turn: TickContext, run: Run, step: Step) -> None:
 def _begin_wait(turn: TickContext, run: Run, step: Step) -> None:
     node, state = step.node, turn.state
     assert isinstance(node, WaitNode)
-    clock = state.settings.clock
-    if node.duration_ms is not None:
-        until = state.tick + clock.ticks(node.duration_ms)
+    clock, duration_ms = state.settings.clock, node.duration_ms
+    if node.duration_from is not None:
+        duration_ms = chosen_duration_ms(run, step, "duration", node.duration_from) or 0
+    if duration_ms is not None:
+        until = state.tick + clock.ticks(duration_ms)
     else:
         assert node.until is not None
         text = resolve_anywhere(run, node.until) if is_reference(node.until) else node.until
@@ -416,10 +491,10 @@ def _begin_branch(turn: TickContext, run: Run, step: Step) -> None:
 
 
 def _begin_event(turn: TickContext, run: Run, step: Step) -> None:
-    node, state = step.node, turn.state
+    node = step.node
     assert isinstance(node, EventNode)
     key = "" if node.key is None else str(resolve_anywhere(run, node.key))
-    turn.emit(TaskWaiting(run.number, step.index, _deadline(state, node.timeout_ms), key))
+    turn.emit(TaskWaiting(run.number, step.index, _deadline(turn, run, step, node), key))
     for index, heard in enumerate(run.signals or ()):
         if not heard.used and heard.name == node.event and heard.key == key:
             turn.emit(TaskAnswered(run.number + step.index, -1, index))
@@ -429,10 +504,13 @@ def _begin_event(turn: TickContext, run: Run, step: Step) -> None:
 def _begin_approval(turn: TickContext, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, ApprovalNode)
-    turn.emit(TaskWaiting(run.number, step.index, _deadline(turn.state, node.timeout_ms)))
+    turn.emit(TaskWaiting(run.number, step.index, _deadline(turn, run, step, node)))
 
 
-def _deadline(state: State, timeout_ms: int | None) -> int:
+def _deadline(turn: TickContext, run: Run, step: Step, node: EventNode | ApprovalNode | RepeatNode) -> int:
+    state, timeout_ms = turn.state, node.timeout_ms
+    if node.timeout_from is not None:
+        timeout_ms = chosen_duration_ms(run, step, "timeout", node.timeout_from)
     return 0 if timeout_ms is None else state.tick + state.settings.clock.ticks(timeout_ms)
 
 
@@ -446,13 +524,35 @@ def _begin_map(turn: TickContext, run: Run, step: Step) -> None:
     total = items_over(run, node.over)
     if not 0 <= total <= MAP_ITEMS_MAX:
         raise Refused("map_too_wide", f"{node.over} has {total} items, the limit is {MAP_ITEMS_MAX}")
-    turn.emit(TaskWaiting(run.number, step.index, 0, "", total))
+    most = 0
+    if node.max_parallel_from is not None:
+        most = chosen_count(run, step, "max_parallel", node.max_parallel_from)
+    turn.emit(TaskWaiting(run.number, step.index, 0, "", total, most))
 
 
 def _begin_repeat(turn: TickContext, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, RepeatNode)
-    turn.emit(TaskWaiting(run.number, step.index, 0, "", node.max_iterations))
+    turn.emit(TaskWaiting(run.number, step.index, _deadline(turn, run, step, node), "", node.max_iterations))
+
+
+def _begin_first(turn: TickContext, run: Run, step: Step) -> None:
+    """What has lost is cancelled in the same event, with its attempts and child runs."""
+    phases = run.phases
+    winner = winner_of(step, phases)
+    if winner is None:
+        turn.emit(StepEnded(run.number, step.index, Phase.NOT_TAKEN, "none of them was taken"))
+        return
+    lost = frozenset(losers_of(run.plan, step, phases))
+    children: list[Run] = []
+    for task in live_tasks(turn.state, run):
+        if task.step.index in lost:
+            if task.worker is not None:
+                turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
+            children += _left_behind(turn, task)
+    turn.emit(FirstEnded(run.number, step.index, winner))
+    for child in children:
+        end_run(turn, child, RunTrigger.CANCEL, f"{run.plan.steps[winner].id} was first")
 
 
 _KINDS: dict[Kind, Callable[[TickContext, Run, Step], None]] = {
@@ -464,6 +564,7 @@ _KINDS: dict[Kind, Callable[[TickContext, Run, Step], None]] = {
     Kind.WORKFLOW: _begin_workflow,
     Kind.MAP: _begin_map,
     Kind.REPEAT: _begin_repeat,
+    Kind.FIRST: _begin_first,
 }
 
 
@@ -527,12 +628,13 @@ def _tend_repeat(turn: TickContext, task: Task) -> None:
     assert fan is not None and isinstance(node, RepeatNode) and step.until is not None and step.body is not None
     if fan.running or task.due:
         return
-    if fan.failed:
-        turn.emit(TaskFailed(task.number, "iteration_failed", f"iteration {fan.begun} failed"))
+    if fan.failed_in_a_row > node.tolerate:
+        so_far = f", number {fan.failed_in_a_row} in a row" if node.tolerate else ""
+        turn.emit(TaskFailed(task.number, "iteration_failed", f"iteration {fan.begun} failed{so_far}"))
         return
     rested = fan.rested == fan.begun
     if fan.begun and not (rested and node.delay_ms):
-        if _enough(turn, task, step.until):
+        if not fan.failed_in_a_row and _enough(turn, task, step.until):
             turn.emit(FanOutEnded(task.number))
             return
         if fan.begun >= fan.total:
@@ -554,6 +656,24 @@ def _enough(turn: TickContext, task: Task, until: Condition) -> bool:
     if "last" in until.names:
         last = look_into(task.run, task.step.index, fan.last, f"{OF_LAST}{fan.begun}", what="the last result")
     return until.holds(snapshot(turn.state, task.run, until, iteration=fan.begun, last=last))
+
+
+def time_out_repeat(turn: TickContext, task: Task) -> None:
+    """The time of a repeat is over, whatever its turn is doing."""
+    state, node = turn.state, task.step.node
+    assert task.fan is not None and isinstance(node, RepeatNode)
+    children = child_runs(state, task)
+    for number in () if children else sorted(task.fan.live.values()):
+        child = state.tasks[number]
+        if child.worker is not None:
+            turn.effects.append(CancelAttempt(child.worker.number, child.number, child.attempt))
+    turn.emit(RepeatTimedOut(task.number))
+    if node.on_max == "continue":
+        turn.emit(FanOutEnded(task.number))
+    else:
+        turn.emit(TaskFailed(task.number, "timeout", f"not enough in time, after {task.fan.begun} turns"))
+    for run in children:
+        end_run(turn, run, RunTrigger.CANCEL, "the time of the repeat is over")
 
 
 def _end_of_turns(turn: TickContext, task: Task, node: RepeatNode) -> None:
@@ -597,7 +717,7 @@ def _spawn(turn: TickContext, task: Task, node: object, over: str | None) -> Non
     plan = run.tenant.plans.get(node.workflow)
     if plan is None:
         raise Refused("unknown_workflow", f"there is no workflow {node.workflow}")
-    _check_nesting(turn.state, run)
+    check_nesting(turn.state, run)
     own = own_names(run, over, fan.begun, fan.last) if task.step.kind is not Kind.WORKFLOW else {}
     inputs = _child_inputs(task, node, own, plan)
     number = turn.state.next_number
@@ -621,16 +741,8 @@ def _child_inputs(task: Task, node: WorkflowNode, own: dict[str, Any], plan: Pla
     return inputs.stored
 
 
-def _check_nesting(state: State, run: Run) -> None:
-    depth, parent = 1, run.parent
-    while parent:
-        depth += 1
-        parent = state.tasks[parent].run.parent
-    if depth >= NESTING_MAX:
-        raise Refused("nested_too_deep", f"workflows may call each other {NESTING_MAX} deep")
-
-
 _TENDERS: dict[Kind, Callable[[TickContext, Task], None]] = {
+    Kind.WORK: tend_function,
     Kind.MAP: _tend_map,
     Kind.WORKFLOW: _tend_workflow,
     Kind.REPEAT: _tend_repeat,
@@ -641,8 +753,9 @@ _TENDERS: dict[Kind, Callable[[TickContext, Task], None]] = {
 
 
 def fail_or_retry(
-    turn: TickContext, task: Task, error: str, message: str, *, place: int = -1, permanent: bool = False
-) -> None:
+    turn: TickContext, task: Task, error: str, message: str, *, place: int = -1, permanent: bool = False,
+    bases: tuple[str, ...] = (),
+) -> None:  # fmt: skip
     """Another attempt where the retry rules allow one, else the end of the task and a dead letter."""
     state = turn.state
     seed = (task.run.id, task.number)
@@ -652,11 +765,12 @@ def fail_or_retry(
     elif permanent:
         delay = None
     else:
-        delay = backoff_ms(task.step.retry, tries_of(task), seed=seed, error=error)
+        delay = backoff_ms(task.step.retry, tries_of(task), seed=seed, error=error, bases=bases)
     if delay is None:
+        calls = called_runs(state, task)
         turn.emit(TaskFailed(task.number, error, message if place < 0 else "", place, True))
-        run = task.run
-        turn.effects.append(Alert("dead_letter", run.tenant.id, run.id, f"{task.step.id}: {error}"))
+        end_calls(turn, calls, f"the function that called it failed: {error}")
+        alert_dead_letter(turn, task, error)
         return
     settings = state.settings
     due = state.tick + max(1, settings.clock.ticks(delay))

@@ -13,6 +13,7 @@ from tickwork.core.base.values import Value, unpack
 from tickwork.core.definition import references
 from tickwork.core.definition.input_fields import with_defaults
 from tickwork.core.definition.plan import Kind, Plan, Step, downstream
+from tickwork.core.evolve.races import losers_of
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import Phase
 
@@ -32,7 +33,7 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
     changed = _changed_inputs(old, record.inputs, new, inputs)
     other = bool(changed) or record.inputs != inputs or old.hash != new.hash
     kept: dict[int, int] = {}
-    out = left_out(old, record.phases)
+    out, lost = left_out(old, record.phases), given_up(old, record.phases)
     for index in _parents_first(new):
         step = new.steps[index]
         source = old.index.get(step.id)
@@ -45,10 +46,22 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
             continue
         if source is None or index in again or (other and step.kind is Kind.APPROVAL):
             continue
-        same = old.steps[source].node == step.node and record.phases[source] in _KEEPABLE
+        same = old.steps[source].node == step.node and (record.phases[source] in _KEEPABLE or source in lost)
         if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
             kept[index] = source
+    for index, source in list(kept.items()):
+        if source in lost and new.index.get(old.steps[lost[source]].id) not in kept:
+            del kept[index]  # it lost a race that is run again
     return kept if len(kept) < len(new.steps) else {}
+
+
+def given_up(plan: Plan, phases: bytes | bytearray) -> dict[int, int]:
+    """The nodes that were cancelled because another one was first, each with the `first` that was decided."""
+    lost: dict[int, int] = {}
+    for step in plan.steps if plan.races else ():
+        if step.kind is Kind.FIRST and phases[step.index] in (Phase.SUCCEEDED, Phase.BLOCKED):
+            lost |= dict.fromkeys(losers_of(plan, step, phases, among=frozenset({Phase.CANCELLED})), step.index)
+    return lost
 
 
 def _changed_inputs(old: Plan, before: Value, new: Plan, after: Value) -> dict[str, None]:

@@ -5,7 +5,7 @@ An accepted one needs no answer of its own: the events are the answer.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tickwork.core.base.errors import Refused
@@ -14,25 +14,28 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.decide import schedule_commands as schedules
-from tickwork.core.decide.advance import end_run, pause_run, resume_run, take_gate_again
+from tickwork.core.decide.advance import CLEAN_UP_MS_MAX, end_calls, end_run, pause_run, resume_run, take_gate_again
 from tickwork.core.decide.backfill import BACKFILL_COMMANDS
+from tickwork.core.decide.functions import approval_of, called_runs, to_unwind
 from tickwork.core.decide.policy import ACTIONS
-from tickwork.core.decide.rerun import kept_steps, left_out
+from tickwork.core.decide.rerun import given_up, kept_steps, left_out
 from tickwork.core.decide.tick_context import TickContext, answer, check_room, check_same, earlier_run, tenant_of
 from tickwork.core.decide.versions import VERSION_COMMANDS, pinned
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, Node, WorkNode
-from tickwork.core.definition.plan import Kind, Plan, downstream, plan_of
+from tickwork.core.definition.plan import Kind, Plan, downstream, nodes_read, plan_of
 from tickwork.core.evolve.capacity import scope_gauge
 from tickwork.core.evolve.run_creation import submitted
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import Alert, CommandResult
 from tickwork.core.state.events import (
+    AwaitMet,
     ClockGapRecorded,
     DefinitionPut,
     Duplicate,
     EventStored,
+    FunctionCancelled,
     LabelLimitPut,
     PolicyPut,
     QueuePut,
@@ -107,26 +110,35 @@ def _submit_on_terms(
     turn: TickContext, position: int, submit: inputs.Submit, tenant: Tenant, terms: inputs.SubmitOptions
 ) -> None:
     state = turn.state
-    plan = _plan(tenant, submit)
-    if terms.version and pinned(tenant, submit.workflow, terms.version) != (terms.version, terms.definition):
-        raise Refused("version_changed", "this version was registered anew meanwhile; try again", path="version")
-    for field in ("key", "body", "debounce"):
-        _check_key(getattr(terms, field), field)
-    same = _earlier(state, tenant, submit, terms)
+    same, start_at = check_start(state, submit, terms)
     if same is not None:
         _answer_duplicate(turn, position, same)
         return
-    _check_submission(state, tenant, plan, submit)
-    if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
-        raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
-    start_at = _start_tick(state, terms)
-    pending = tenant.debounced.get((plan.name, terms.debounce)) if terms.debounce else None
+    pending = tenant.debounced.get((submit.workflow, terms.debounce)) if terms.debounce else None
     if pending is not None and pending.state == RunState.PENDING and pending.start_at:
         require_inputs(pending.plan.definition, submit.inputs)  # the run keeps the version that accepted it
         turn.emit(RunDebounced(pending.number, position, start_at))
         answer(turn, position, pending.id)
         return
     turn.emit(RunSubmitted(state.next_number, position, start_at))
+
+
+def check_start(state: State, submit: inputs.Submit, terms: inputs.SubmitOptions) -> tuple[str | None, int]:
+    """The run that this submission has begun already, if any, and the tick at which a new one starts (0: now). Raises
+    `Refused` where it can begin none."""
+    tenant = tenant_of(state, submit.tenant)
+    plan = _plan(tenant, submit)
+    if terms.version and pinned(tenant, submit.workflow, terms.version) != (terms.version, terms.definition):
+        raise Refused("version_changed", "this version was registered anew meanwhile; try again", path="version")
+    for field in ("key", "body", "debounce"):
+        check_key(getattr(terms, field), field)
+    same = _earlier(state, tenant, submit, terms)
+    if same is not None:
+        return same, 0
+    _check_submission(state, tenant, plan, submit)
+    if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
+        raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
+    return None, _start_tick(state, terms)
 
 
 def _plan(tenant: Tenant, submit: inputs.Submit) -> Plan:
@@ -150,7 +162,7 @@ def _earlier(state: State, tenant: Tenant, submit: inputs.Submit, terms: inputs.
     return earlier_run(state, tenant, terms.key, terms.body, terms.known, run_id=submit.run_id)
 
 
-def _check_key(key: str, path: str) -> None:
+def check_key(key: str, path: str) -> None:
     if len(key) > KEY_CHARACTERS_MAX:
         raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=path)
 
@@ -196,7 +208,21 @@ def _answer_duplicate(turn: TickContext, position: int, run_id: str) -> None:
 def _cancel(turn: TickContext, position: int, cancel: inputs.Cancel) -> None:
     run = live_run(turn.state, cancel.tenant, cancel.run_id, cancel.left_as)
     _may(run, RunTrigger.CANCEL)
+    task = to_unwind(turn.state, run)
+    if task is not None:
+        _unwind(turn, position, task)
+        return
     end_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", place=position)
+
+
+def _unwind(turn: TickContext, position: int, task: Task) -> None:
+    """The function is cancelled at what it awaits; its run ends when it has undone what it wants to undo."""
+    run, clock = task.run, turn.state.settings.clock
+    calls = called_runs(turn.state, task)
+    turn.emit(FunctionCancelled(task.number, position, turn.state.tick + clock.ticks(CLEAN_UP_MS_MAX)))
+    end_calls(turn, calls, "the function that called it was cancelled")
+    if run.state == RunState.PAUSED:
+        resume_run(turn, run, "it was cancelled: its clean-up starts")
 
 
 def _may(run: Run, trigger: RunTrigger) -> None:
@@ -304,7 +330,20 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: 
         chosen[index] = decision
     if len(chosen) < len(failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
+    _check_reads(plan, _decided_again(plan, record.phases, chosen), chosen)
     return chosen
+
+
+def _check_reads(plan: Plan, again: Collection[int], decisions: dict[int, str]) -> None:
+    """What is accepted or skipped counts at once, so a node behind it could read one that is still tried again."""
+    between = [index for index, decision in decisions.items() if decision != "retry"]
+    for index in again if between else ():
+        step = plan.steps[index]
+        for other in nodes_read(plan.definition, step, plan.index, again):
+            if other in again and index in downstream(plan, other) and index not in downstream(plan, other, again):
+                name, read = step.id, plan.steps[other].id
+                message = f"{name} reads {read}, which is tried again, but would not wait for it"
+                raise Refused("bad_decision", f"{message}: retry the nodes between them as well", path="decisions")
 
 
 def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> Plan:
@@ -319,7 +358,7 @@ def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> P
 
 
 def _apply_decisions(turn: TickContext, position: int, run: Run, decisions: dict[int, str]) -> None:
-    again = _decided_again(run, decisions)
+    again = _decided_again(run.plan, run.phases, decisions)
     for index, decision in sorted(decisions.items()):
         if decision != "retry":
             accepted = Phase.SUCCEEDED if decision == "accept" else Phase.SKIPPED
@@ -332,20 +371,23 @@ def _apply_decisions(turn: TickContext, position: int, run: Run, decisions: dict
     turn.emit(RunMoved(run.number, RunTrigger.RESOLVE, request.reason if request else "redriven", position))
 
 
-def _decided_again(run: Run, decisions: dict[int, str]) -> dict[int, None]:
+def _decided_again(plan: Plan, phases: bytes | bytearray, decisions: dict[int, str]) -> dict[int, None]:
     """The nodes whose outcomes are no longer valid.
 
     What is tried again, what was cut short or blocked, and everything that comes after one of these: clean-up and
     alerts that already ran belong to the try that failed, and the next one has its own. What a branch left out stays
     out, unless the branch itself is asked again.
     """
-    plan, phases = run.plan, run.phases
     after = {later: None for index in decisions for later in downstream(plan, index)}
     again = {index: None for index, decision in decisions.items() if decision == "retry"}
+    lost = given_up(plan, phases)
     for index, phase in enumerate(phases):
-        if phase == Phase.CANCELLED or (phase == Phase.BLOCKED and index in after):
+        if (phase == Phase.CANCELLED and index not in lost) or (phase == Phase.BLOCKED and index in after):
             again[index] = None
     later = {step: None for index in list(again) for step in downstream(plan, index)}
+    raced = [index for index, first in lost.items() if first in later]  # what is decided again starts from the start
+    again |= dict.fromkeys(raced)
+    later |= {step: None for index in raced for step in downstream(plan, index)}
     out = left_out(plan, phases)
     for index in later:
         left = any(branch not in again and branch not in later for branch in out.get(index, ()))
@@ -408,6 +450,9 @@ def _decide(turn: TickContext, position: int, decide: inputs.Decide) -> None:
         message = f"run {decide.run_id[:128]} is {RunState(decide.left_as).name}: nothing in it waits for a decision"
         raise Refused("run_ended", message, path="run_id")
     run = live_run(state, decide.tenant, decide.run_id)
+    if run.plan.steps[0].durable:
+        _decide_for_function(turn, position, decide, run)
+        return
     task = _waiting_task(state, run, decide.node, Kind.APPROVAL)
     _check_entitled(task.step.node, by=decide.by, requester=run.by)
     if decide.approve:
@@ -416,12 +461,26 @@ def _decide(turn: TickContext, position: int, decide: inputs.Decide) -> None:
         turn.emit(TaskFailed(task.number, "rejected", f"by {decide.by}: {decide.comment}"[:512], position))
 
 
+def _decide_for_function(turn: TickContext, position: int, decide: inputs.Decide, run: Run) -> None:
+    """Both decisions are outcomes: the function itself says what follows from a rejection."""
+    task = turn.state.tasks.get(run.number)
+    pending = approval_of(task, decide.node) if task is not None else None
+    if task is None or pending is None:
+        raise Refused("not_waiting", f"{shortened(decide.node, 128)!r} does not wait for an answer", path="node")
+    request = pending.request
+    _check_approver(request.name, request.approvers, four_eyes=request.four_eyes, by=decide.by, requester=run.by)
+    turn.emit(AwaitMet(task.number, request.position, position))
+
+
 def _check_entitled(node: Node, *, by: str, requester: str) -> None:
-    if not isinstance(node, ApprovalNode):
-        return
-    if node.approvers and by not in node.approvers:
-        raise Refused("not_entitled", f"{shortened(by, 128)!r} is not among the approvers of {node.id}", path="by")
-    if node.four_eyes and by == requester:
+    if isinstance(node, ApprovalNode):
+        _check_approver(node.id, node.approvers, four_eyes=node.four_eyes, by=by, requester=requester)
+
+
+def _check_approver(name: str, approvers: tuple[str, ...], *, four_eyes: bool, by: str, requester: str) -> None:
+    if approvers and by not in approvers:
+        raise Refused("not_entitled", f"{shortened(by, 128)!r} is not among the approvers of {name}", path="by")
+    if four_eyes and by == requester:
         raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
 
 
@@ -440,21 +499,16 @@ def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
 
 def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
     state = turn.state
-    tenant = tenant_of(state, ingest.tenant)
-    if too_large(ingest.payload):
-        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
-    check_name(ingest.event, path="event", kind="event")
-    _check_key(ingest.key, "key")
-    waiting = list(tenant.waits.get((ingest.event, ingest.key), {}).values())
+    check_event(state, ingest)
     if not ingest.run_id:
-        for task in waiting:
-            turn.emit(TaskAnswered(task.number, position))
-        turn.effects.append(CommandResult(position, "", "", f"{len(waiting)} waiting"))
+        count = give_event(turn, position, ingest)
+        turn.effects.append(CommandResult(position, "", "", f"{count} waiting"))
         return
+    waiting = _waiting(state, ingest)
     run = live_run(state, ingest.tenant, ingest.run_id)
     own = [task for task in waiting if task.run is run]
     if own:
-        turn.emit(TaskAnswered(own[0].number, position))
+        _take_event(turn, own[0], position, ingest)
     elif run.plan.events is not None and ingest.event not in run.plan.events:
         known = ", ".join(run.plan.events[:10])
         waits = f"its events are {known}" if known else "it waits for no event"
@@ -464,6 +518,35 @@ def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
         raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
     else:
         turn.emit(EventStored(run.number, position))
+
+
+def check_event(state: State, ingest: inputs.Ingest) -> None:
+    """Raises `Refused` for an event that nobody could ever take."""
+    tenant_of(state, ingest.tenant)
+    if too_large(ingest.payload):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
+    check_name(ingest.event, path="event", kind="event")
+    check_key(ingest.key, "key")
+
+
+def give_event(turn: TickContext, position: int, ingest: inputs.Ingest, *, command: int = -1) -> int:
+    """An event that was checked, to everybody who waits for it. Returns how many that are."""
+    waiting = _waiting(turn.state, ingest)
+    for task in waiting:
+        _take_event(turn, task, position, ingest, command)
+    return len(waiting)
+
+
+def _take_event(turn: TickContext, task: Task, position: int, ingest: inputs.Ingest, command: int = -1) -> None:
+    if task.history is not None:
+        awaited = task.history.event_await(ingest.event, ingest.key)
+        turn.emit(AwaitMet(task.number, awaited, position, command=command))
+    else:
+        turn.emit(TaskAnswered(task.number, position, command=command))
+
+
+def _waiting(state: State, ingest: inputs.Ingest) -> list[Task]:
+    return list(tenant_of(state, ingest.tenant).waits.get((ingest.event, ingest.key), {}).values())
 
 
 # ---- set-up

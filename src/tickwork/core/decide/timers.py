@@ -6,8 +6,16 @@ the journal.
 
 from collections.abc import Callable
 
-from tickwork.core.decide.advance import fail_or_retry, resume_run, time_out
+from tickwork.core.decide.advance import (
+    alert_dead_letter,
+    end_calls,
+    fail_or_retry,
+    resume_run,
+    time_out,
+    time_out_repeat,
+)
 from tickwork.core.decide.backfill import look_at_backfill
+from tickwork.core.decide.functions import called_runs, meet_due
 from tickwork.core.decide.run_commands import resolve_redriven
 from tickwork.core.decide.schedule_firing import fire
 from tickwork.core.decide.tick_context import TickContext
@@ -33,6 +41,9 @@ def _retry(turn: TickContext, number: int) -> None:
 def _wait(turn: TickContext, number: int) -> None:
     task = turn.state.tasks[number]
     node = task.step.node
+    if task.step.durable:
+        meet_due(turn, task)
+        return
     if isinstance(node, EventNode | ApprovalNode) and node.on_timeout == "fail":
         what = "event" if task.step.kind is Kind.EVENT else "approval"
         turn.emit(TaskFailed(number, "timeout", f"no {what} came in time"))
@@ -40,10 +51,16 @@ def _wait(turn: TickContext, number: int) -> None:
         turn.emit(WaitElapsed(number))
 
 
+def _repeat(turn: TickContext, number: int) -> None:
+    time_out_repeat(turn, turn.state.tasks[number])
+
+
 def _queued(turn: TickContext, number: int) -> None:
     task = turn.state.tasks[number]
+    calls = called_runs(turn.state, task)
     turn.emit(TaskFailed(number, "queued_timeout", "no worker took it in time", -1, True))
-    turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: queued_timeout"))
+    alert_dead_letter(turn, task, "queued_timeout")
+    end_calls(turn, calls, "the function that called it failed: queued_timeout")
 
 
 def _running(turn: TickContext, number: int) -> None:
@@ -58,7 +75,7 @@ def _stop(turn: TickContext, number: int, error: str, message: str) -> None:
     task = turn.state.tasks[number]
     assert task.worker is not None
     turn.effects.append(CancelAttempt(task.worker.number, number, task.attempt))
-    fail_or_retry(turn, task, error, message)
+    fail_or_retry(turn, task, error, message, bases=("TimeoutError",))
 
 
 def _run_timeout(turn: TickContext, number: int) -> None:
@@ -98,4 +115,5 @@ TIMERS: dict[int, Callable[[TickContext, int], None]] = {
     Timer.RUN_RESUME: _run_resume,
     Timer.SLA: _sla,
     Timer.RATE: _rate,
+    Timer.REPEAT: _repeat,
 }

@@ -11,6 +11,8 @@ The rule for parents that were not taken:
    a branch runs once, for the side that was taken. A node all of whose parents were not taken is not taken either,
    unless its trigger rule is `all_done` or `none_failed`.
 3. Nothing downstream of a failure starts unless its own trigger rule asks for failures.
+4. `any_succeeded`, `one_done` and `all_failed` do not count branches among the parents, unless there are no others. The
+   first two start a node as soon as one parent has ended that way; the rest of its parents go on.
 """
 
 from collections.abc import Collection
@@ -21,12 +23,14 @@ from tickwork.core.state.lifecycle import Phase
 # Every node that has parents passes here, and to look an enumeration up costs as much as the rule.
 READY, NOT_TAKEN, BLOCKED = Phase.READY, Phase.NOT_TAKEN, Phase.BLOCKED
 ALL_DONE, ANY_FAILED, NONE_FAILED = Trigger.ALL_DONE, Trigger.ANY_FAILED, Trigger.NONE_FAILED
+_LATER = frozenset({Trigger.ANY_SUCCEEDED, Trigger.ONE_DONE, Trigger.ALL_FAILED})
 _SUCCEEDED, _UNTAKEN = int(Phase.SUCCEEDED), int(Phase.NOT_TAKEN)
+_GOOD = (_SUCCEEDED, int(Phase.SKIPPED))
 _BAD = (int(Phase.FAILED), int(Phase.BLOCKED), int(Phase.CANCELLED))
 
 
 def verdict(trigger: Trigger, parents: Collection[int], branches: Collection[int] = ()) -> Phase:
-    """READY, NOT_TAKEN or BLOCKED, for a node whose parents have all ended.
+    """READY, NOT_TAKEN or BLOCKED, for a node whose parents have all ended, or enough of them.
 
     `branches` are those of the parents that are branches. One that succeeded took the side of this node: a node of the
     other sides has ended together with its branch.
@@ -41,6 +45,8 @@ def verdict(trigger: Trigger, parents: Collection[int], branches: Collection[int
         return BLOCKED
     if not parents or trigger is ALL_DONE:
         return READY
+    if trigger in _LATER:
+        return _of_any(trigger, parents)
     taken = failed = False
     for phase in parents:
         if phase == _SUCCEEDED:
@@ -54,3 +60,12 @@ def verdict(trigger: Trigger, parents: Collection[int], branches: Collection[int
     if failed:
         return BLOCKED
     return READY if taken or trigger is NONE_FAILED else NOT_TAKEN
+
+
+def _of_any(trigger: Trigger, parents: Collection[int]) -> Phase:
+    good, failed = any(phase in _GOOD for phase in parents), any(phase in _BAD for phase in parents)
+    if trigger is Trigger.ALL_FAILED:
+        return READY if failed and not good else NOT_TAKEN
+    if good or (failed and trigger is Trigger.ONE_DONE):
+        return READY
+    return BLOCKED if failed else NOT_TAKEN

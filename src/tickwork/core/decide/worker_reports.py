@@ -11,27 +11,42 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Value, too_large
-from tickwork.core.decide.advance import fail_or_retry
+from tickwork.core.decide.advance import alert_dead_letter, end_calls, end_run, fail_or_retry
+from tickwork.core.decide.functions import (
+    called_runs,
+    check_awaited,
+    check_awaits,
+    check_steps,
+    decide_retries,
+    withdrawn_children,
+)
+from tickwork.core.decide.task_commands import FOR_NOW, OUTBOX_REPORTS, apply_commands, check_commands
 from tickwork.core.decide.tick_context import TickContext
+from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.node_validation import QUANTITY_MAX
 from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.tasks import succeeded
 from tickwork.core.state import inputs
-from tickwork.core.state.effects import Alert, CommandResult, ReleaseAttempt, StoreCached
+from tickwork.core.state.effects import CancelAttempt, CommandResult, ReleaseAttempt, StoreCached
 from tickwork.core.state.events import (
     AttemptCheckpointed,
     AttemptStarted,
     CacheMissed,
     ExtractKept,
+    FunctionContinued,
+    FunctionSuspended,
     RunMoved,
     StaleReport,
+    StepsAppended,
     TaskFailed,
     TaskRequeued,
+    TaskSkipped,
     TaskSucceeded,
     TaskTaken,
     WorkerGone,
     WorkerOffered,
 )
+from tickwork.core.state.history import FUNCTION_CANCELLED
 from tickwork.core.state.lifecycle import Phase, RunTrigger
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, ReadyQueue, announced, is_broker_worker
 from tickwork.core.state.state import BLOCK_BITS, Task, Worker
@@ -74,16 +89,37 @@ def _succeeded(turn: TickContext, position: int, report: inputs.Succeeded) -> No
         return
     if report.value is not None and too_large(report.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
-    if task.cache_key:
+    if report.commands:
+        if not _carry_out(turn, task, position, report.commands):
+            return
+    elif task.cache_key:  # whoever used the result of a task that starts runs would not start them
         turn.effects.append(StoreCached(task.number, task.cache_key, position))
     _succeed(turn, task, position, report.value)
 
 
+def _carry_out(turn: TickContext, task: Task, position: int, commands: tuple[inputs.TaskCommand, ...]) -> bool:
+    """Do what a task asked for with its result. False: one command was refused, so none is done and it fails."""
+    try:
+        check_commands(turn.state, commands)
+    except Refused as refused:
+        if refused.code in FOR_NOW:
+            fail_or_retry(turn, task, refused.code, str(refused), place=position)
+        else:
+            turn.emit(TaskFailed(task.number, refused.code, str(refused), position, True))
+            alert_dead_letter(turn, task, refused.code)
+        return False
+    apply_commands(turn, position, commands)
+    return True
+
+
 def _succeed(turn: TickContext, task: Task, position: int, value: Value) -> None:
     """Accept a result. The run completes if this was the last result that it waited for."""
+    calls = called_runs(turn.state, task) if task.history is not None else None
     turn.events.append(TaskSucceeded(task.number, position))
     succeeded(turn.state, task, value)
     run = task.run
+    if calls:
+        end_calls(turn, calls, "the function that called it has ended")
     if not run.unfinished and not run.wanted:  # nobody has to look at it again
         event = RunMoved(run.number, COMPLETE)
         turn.events.append(event)
@@ -92,8 +128,17 @@ def _succeed(turn: TickContext, task: Task, position: int, value: Value) -> None
 
 def _failed(turn: TickContext, position: int, failed: inputs.Failed) -> None:
     task = _current(turn, position, failed.task, failed.attempt, failed.sender)
-    if task is not None:
-        fail_or_retry(turn, task, failed.error, failed.message, place=position, permanent=failed.permanent)
+    if task is None:
+        return
+    if failed.error == FUNCTION_CANCELLED and task.history is not None and task.history.cancelled:
+        end_run(turn, task.run, RunTrigger.CANCEL, task.history.cancelled, place=position)
+    elif failed.skip:
+        calls = called_runs(turn.state, task)
+        turn.emit(TaskSkipped(task.number, position))
+        end_calls(turn, calls, "the function that called it has ended")
+    else:
+        error, message, permanent = failed.error, failed.message, failed.permanent
+        fail_or_retry(turn, task, error, message, place=position, permanent=permanent, bases=failed.bases)
 
 
 def _started(turn: TickContext, position: int, started: inputs.Started) -> None:
@@ -107,6 +152,63 @@ def _checkpointed(turn: TickContext, position: int, checkpointed: inputs.Checkpo
     if too_large(checkpointed.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
     turn.emit(AttemptCheckpointed(checkpointed.task, position))
+
+
+def _steps_recorded(turn: TickContext, position: int, report: inputs.StepsRecorded) -> None:
+    task = _current(turn, position, report.task, report.attempt, report.sender)
+    if task is None:
+        return
+    try:
+        if any(step.retry is not None for step in report.steps):
+            raise Refused("bad_retry", "a step that may be tried again is reported with a suspension", path="steps")
+        check_steps(task, report.steps, report.versions)
+    except Refused as refused:
+        _fail_report(turn, task, refused)
+        return
+    turn.emit(StepsAppended(report.task, position))
+
+
+def _fail_report(turn: TickContext, task: Task, refused: Refused) -> None:
+    """The attempt cannot go on without an answer to its report, so the task fails, and says why."""
+    worker = task.worker
+    assert worker is not None
+    turn.effects.append(CancelAttempt(worker.number, task.number, task.attempt))
+    fail_or_retry(turn, task, refused.code, str(refused), permanent=True)
+
+
+def _suspended(turn: TickContext, position: int, report: inputs.Suspended) -> None:
+    task = _current(turn, position, report.task, report.attempt, report.sender)
+    if task is None:
+        return
+    try:
+        if not task.step.durable:
+            raise Refused("not_durable", "only a durable function may suspend", path="task")
+        check_steps(task, report.steps, report.versions)
+        check_awaits(task, report.awaits)
+        check_awaited(task, report)
+    except Refused as refused:
+        _fail_report(turn, task, refused)
+        return
+    calls = [turn.state.runs[number] for number in withdrawn_children(task, report.withdrawn)]
+    turn.emit(FunctionSuspended(report.task, position))
+    end_calls(turn, calls, "the function that called it no longer waits for it")
+    decide_retries(turn, task, position, report.steps)
+
+
+def _continued(turn: TickContext, position: int, report: inputs.Continued) -> None:
+    task = _current(turn, position, report.task, report.attempt, report.sender)
+    if task is None:
+        return
+    try:
+        if not task.step.durable:
+            raise Refused("not_durable", "only a durable function may continue as new", path="task")
+        require_inputs(task.run.plan.definition, report.value)
+    except Refused as refused:
+        _fail_report(turn, task, refused)
+        return
+    calls = called_runs(turn.state, task)
+    turn.emit(FunctionContinued(report.task, position))
+    end_calls(turn, calls, "the function that called it continued as new")
 
 
 def _handed_back(turn: TickContext, position: int, back: inputs.HandedBack) -> None:
@@ -216,15 +318,24 @@ def _fail_lost(turn: TickContext, task: Task, what: str) -> None:
 
 
 def _bury(turn: TickContext, task: Task, message: str) -> None:
+    calls = called_runs(turn.state, task)
     turn.emit(TaskFailed(task.number, "worker_lost", message, -1, True))
-    turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: {message}"))
+    end_calls(turn, calls, "the function that called it failed: worker_lost")
+    alert_dead_letter(turn, task, message)
 
 
 def stand_in(report: inputs.Input, reason: str) -> inputs.Input | None:
     """What is journalled instead of a report about an attempt that cannot be decided upon: its task ends, with this
     reason. None: nothing can stand in for it, and it is set aside."""
     match report:
-        case inputs.Succeeded() | inputs.Checkpointed() | inputs.Started():
+        case (
+            inputs.Succeeded()
+            | inputs.Checkpointed()
+            | inputs.Started()
+            | inputs.StepsRecorded()
+            | inputs.Suspended()
+            | inputs.Continued()
+        ):
             return inputs.Failed(
                 report.task, report.attempt, UNDECIDABLE, shortened(reason, MESSAGE_CHARACTERS_MAX), True, report.sender
             )
@@ -241,10 +352,14 @@ REPORTS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Failed: _failed,
     inputs.Started: _started,
     inputs.Checkpointed: _checkpointed,
+    inputs.StepsRecorded: _steps_recorded,
+    inputs.Suspended: _suspended,
+    inputs.Continued: _continued,
     inputs.HandedBack: _handed_back,
     inputs.Taken: _taken,
     inputs.CacheAnswered: _cache_answered,
     inputs.Extracted: _extracted,
     inputs.Offer: _offer,
     inputs.WorkerLost: _worker_lost,
+    **OUTBOX_REPORTS,
 }

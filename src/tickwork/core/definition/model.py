@@ -5,6 +5,8 @@ produce the same JSON document; `document.py` turns that document into these val
 into a list of problems. Nothing here decides anything.
 
 All times are integers in milliseconds, all other quantities integers too: the core has no floats.
+
+A field `NAME_from` is a reference to the value that stands for `NAME` (or `NAME_ms`), resolved when the node begins.
 """
 
 from enum import StrEnum
@@ -15,6 +17,7 @@ import msgspec
 FORMAT = 1  # of the document; raised when a field changes its meaning
 NO_OUTPUT = "none"  # of a workflow that returns nothing
 VALUE_HANDLER = "tickwork.value"  # of every application: gives back what it is given
+ITERATIONS_MAX = 1_000_000  # turns of a repeat: one every 30 seconds for a year
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 0, 5, 9
 HTTP_TIMEOUT_MS, ENDPOINT_TIMEOUT_MS_MAX = 30_000, 30 * 60_000  # of a request; for any http node, for an endpoint
 HTTP_BODY_BYTES, HTTP_BODY_BYTES_MAX = 100_000, 1_000_000  # kept of an answer
@@ -27,6 +30,9 @@ class Trigger(StrEnum):
     ALL_DONE = "all_done"
     ANY_FAILED = "any_failed"
     NONE_FAILED = "none_failed"
+    ANY_SUCCEEDED = "any_succeeded"  # as soon as one has; the others go on
+    ONE_DONE = "one_done"  # as soon as one has ended, however
+    ALL_FAILED = "all_failed"
 
 
 class Overlap(StrEnum):
@@ -53,7 +59,7 @@ class Argument(_Part, frozen=True, kw_only=True):
 
 
 class RetryRule(_Part, frozen=True, kw_only=True):
-    """What is different for one type of error; the first rule that names it counts."""
+    """What is different for one type of error and those derived from it; the first rule that names it counts."""
 
     error: str  # as the worker reports it, for example "TimeoutError"; "*" for any
     attempts: int | None = None
@@ -110,6 +116,13 @@ class Exit(_Part, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class FollowUp(_Part, frozen=True, kw_only=True):
+    """A run that begins when a run of this workflow has ended. `input` gets the report of how it ended; "": none."""
+
+    workflow: str
+    input: str = ""
+
+
 class InputField(_Part, frozen=True, kw_only=True):
     type: str = "any"  # string, integer, number, boolean, array, object, datetime, any
     required: bool = True
@@ -147,11 +160,14 @@ class WorkNode(Node, frozen=True, kw_only=True):
     cache: Cache | None = None
     dependency: str | None = None  # what it calls upon; shares one retry budget
     on_worker_loss: str = "retry"  # or "fail": an attempt that may have begun is never followed by another by itself
+    queue_from: str | None = None  # a reference; instead of `queue`
+    labels_from: dict[str, str] = {}  # references, beside `labels`
 
 
 class TaskNode(WorkNode, frozen=True, kw_only=True, tag="task"):
     handler: str  # the name under which workers know the function
     handler_version: str = ""
+    durable: bool = False  # the only node of its workflow: a function that records its steps and may suspend
 
 
 class HttpNode(WorkNode, frozen=True, kw_only=True, tag="http"):
@@ -175,10 +191,11 @@ class SendNode(WorkNode, frozen=True, kw_only=True, tag="send"):
 
 
 class WaitNode(Node, frozen=True, kw_only=True, tag="wait"):
-    """Exactly one of the two."""
+    """Exactly one of the three."""
 
     duration_ms: int | None = None
     until: str | None = None  # an instant, or a reference to one: `inputs.NAME`, `nodes.ID`
+    duration_from: str | None = None  # a reference
 
 
 class BranchCase(_Part, frozen=True, kw_only=True):
@@ -198,6 +215,7 @@ class EventNode(Node, frozen=True, kw_only=True, tag="event"):
     key: str | None = None  # a reference; only events with this key count
     timeout_ms: int | None = None
     on_timeout: str = "fail"  # or "continue"
+    timeout_from: str | None = None  # a reference; instead of `timeout_ms`
 
 
 class ApprovalNode(Node, frozen=True, kw_only=True, tag="approval"):
@@ -206,12 +224,20 @@ class ApprovalNode(Node, frozen=True, kw_only=True, tag="approval"):
     timeout_ms: int | None = None
     on_timeout: str = "fail"  # or "continue"
     message: str = ""  # for people; `${inputs.NAME}` and `${nodes.ID}` stand for values
+    timeout_from: str | None = None  # a reference; instead of `timeout_ms`
 
 
 class WorkflowNode(Node, frozen=True, kw_only=True, tag="workflow"):
     workflow: str
     args: dict[str, Argument] = {}
     retry: Retry | None = None
+    on_cancel: str = "cancel"  # or "abandon": a child run goes on if the run around it ends first
+
+
+class FirstNode(Node, frozen=True, kw_only=True, tag="first"):
+    """Ends with the first of these that ends, and with its result. The others are cancelled."""
+
+    of: tuple[str, ...]  # some of `needs`
 
 
 class MapNode(Node, frozen=True, kw_only=True, tag="map"):
@@ -219,6 +245,7 @@ class MapNode(Node, frozen=True, kw_only=True, tag="map"):
     body: TaskNode | HttpNode | ShellNode | SendNode | WorkflowNode
     max_parallel: int | None = None
     tolerate: int = 0  # failed children that still let the map succeed
+    max_parallel_from: str | None = None  # a reference; instead of `max_parallel`
 
 
 class RepeatNode(Node, frozen=True, kw_only=True, tag="repeat"):
@@ -226,7 +253,10 @@ class RepeatNode(Node, frozen=True, kw_only=True, tag="repeat"):
     until: str  # CEL; sees `iteration` and `last`, the latest result
     max_iterations: int
     delay_ms: int = 0
-    on_max: str = "fail"  # or "continue"
+    on_max: str = "fail"  # or "continue"; the same where its time runs out
+    timeout_ms: int | None = None  # all turns and rests together
+    timeout_from: str | None = None  # a reference; instead of `timeout_ms`
+    tolerate: int = 0  # failed turns in a row after which the next one still begins
 
 
 AnyNode = (
@@ -241,6 +271,7 @@ AnyNode = (
     | WorkflowNode
     | MapNode
     | RepeatNode
+    | FirstNode
 )
 
 
@@ -268,3 +299,5 @@ class Definition(_Part, frozen=True, kw_only=True):
     sla: Sla | None = None
     policy: tuple[str, ...] = ()
     output: str | None = None  # a reference, or NO_OUTPUT; None: the result of the last node
+    on_failure: FollowUp | None = None  # also after a time-out of the whole run, and each time that a retry fails
+    on_success: FollowUp | None = None

@@ -12,6 +12,7 @@ from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.cel import HTTP_VARIABLES, Condition
 from tickwork.core.definition.model import (
     HTTP_BODY_BYTES_MAX,
+    ITERATIONS_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     ApprovalNode,
@@ -20,6 +21,7 @@ from tickwork.core.definition.model import (
     Defaults,
     Definition,
     EventNode,
+    FirstNode,
     HttpNode,
     MapNode,
     Node,
@@ -31,6 +33,7 @@ from tickwork.core.definition.model import (
     Sla,
     TaskNode,
     Timeout,
+    Trigger,
     WaitNode,
     WorkflowNode,
     WorkNode,
@@ -99,7 +102,6 @@ def _check_success(text: str, path: str, problems: Problems) -> None:
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ATTEMPTS_MAX = 1_000
-ITERATIONS_MAX = 10_000
 LABELS_MAX = 64
 POLICIES_MAX = 64
 CONDITION_CHARACTERS_MAX = 4_096
@@ -136,6 +138,11 @@ class NodeValidator:
     def name(self, path: str, text: str | None, kind: str) -> None:
         if text is not None:
             self.problems.attempt(check_name, text, path=path, kind=kind)
+
+    def one_source(self, path: str, name: str, constant: object, reference: str | None) -> None:
+        if constant is not None and reference is not None:
+            message = f"{name} and {name}_from say the same; keep one of them"
+            self.problems.add(f"{path}.{name}_from", "given_twice", message)
 
     def line(self, path: str, text: str, kind: str, *, characters_max: int = 256) -> None:
         self.problems.attempt(check_line, text, path=path, kind=kind, characters_max=characters_max)
@@ -184,6 +191,8 @@ def _check_work(node: WorkNode, path: str, rules: NodeValidator) -> None:
     _check_resources(node.resources, f"{path}.resources", rules.problems)
     _check_labels(node.labels, f"{path}.labels", rules)
     rules.name(f"{path}.queue", node.queue, "queue")
+    rules.one_source(path, "queue", node.queue, node.queue_from)
+    _check_label_references(node, path, rules)
     rules.name(f"{path}.dependency", node.dependency, "dependency")
     rules.problems.between(f"{path}.priority", node.priority, low=PRIORITY_MIN, high=PRIORITY_MAX)
     rules.problems.one_of(f"{path}.on_worker_loss", node.on_worker_loss, ("fail", "retry"))
@@ -240,10 +249,22 @@ def _check_labels(labels: Mapping[str, str], path: str, rules: NodeValidator) ->
             rules.name(join(path, name), value, "label value")
 
 
+def _check_label_references(node: WorkNode, path: str, rules: NodeValidator) -> None:
+    where = f"{path}.labels_from"
+    if node.labels_from and rules.problems.count(where, len(node.labels_from), high=LABELS_MAX, what="labels"):
+        for name in node.labels_from:
+            rules.name(join(where, name), name, "label")
+            if name in node.labels:
+                rules.problems.add(join(where, name), "given_twice", f"the label {name} stands in labels too; keep one")
+
+
 def _check_task(node: TaskNode, path: str, rules: NodeValidator) -> None:
     rules.line(f"{path}.handler", node.handler, "handler")
     if node.handler_version:
         rules.line(f"{path}.handler_version", node.handler_version, "version")
+    if node.durable and node.cache is not None:
+        message = "the steps of a durable function are recorded; leave the cache out"
+        rules.problems.add(f"{path}.cache", "durable", message)
 
 
 def _check_http(node: HttpNode, path: str, rules: NodeValidator) -> None:
@@ -289,8 +310,8 @@ def _check_send(node: SendNode, path: str, rules: NodeValidator) -> None:
 
 
 def _check_wait(node: WaitNode, path: str, rules: NodeValidator) -> None:
-    if (node.duration_ms is None) == (node.until is None):
-        rules.problems.add(path, "wait_choice", 'give exactly one of "duration" and "until"')
+    if sum(part is not None for part in (node.duration_ms, node.until, node.duration_from)) != 1:
+        rules.problems.add(path, "wait_choice", 'give exactly one of "duration", "until" and "duration_from"')
     rules.problems.duration(f"{path}.duration_ms", node.duration_ms)
     if node.until is not None and not is_reference(node.until):
         rules.problems.attempt(instant_ms, node.until, path=f"{path}.until")
@@ -306,11 +327,13 @@ def _check_branch(node: BranchNode, path: str, rules: NodeValidator) -> None:
 def _check_event(node: EventNode, path: str, rules: NodeValidator) -> None:
     rules.name(f"{path}.event", node.event, "event")
     rules.problems.duration(f"{path}.timeout_ms", node.timeout_ms)
+    rules.one_source(path, "timeout", node.timeout_ms, node.timeout_from)
     rules.problems.one_of(f"{path}.on_timeout", node.on_timeout, ("fail", "continue"))
 
 
 def _check_approval(node: ApprovalNode, path: str, rules: NodeValidator) -> None:
     rules.problems.duration(f"{path}.timeout_ms", node.timeout_ms)
+    rules.one_source(path, "timeout", node.timeout_ms, node.timeout_from)
     rules.problems.one_of(f"{path}.on_timeout", node.on_timeout, ("fail", "continue"))
     rules.problems.length(f"{path}.message", node.message, high=TEXT_CHARACTERS_MAX)
     if rules.problems.count(f"{path}.approvers", len(node.approvers), high=ARGUMENTS_MAX, what="approvers"):
@@ -320,12 +343,25 @@ def _check_approval(node: ApprovalNode, path: str, rules: NodeValidator) -> None
 
 def _check_workflow(node: WorkflowNode, path: str, rules: NodeValidator) -> None:
     rules.name(f"{path}.workflow", node.workflow, "workflow")
+    rules.problems.one_of(f"{path}.on_cancel", node.on_cancel, ("abandon", "cancel"))
     _check_arguments(node.args, path, rules)
     _check_retry(node.retry, f"{path}.retry", rules)
 
 
+def _check_first(node: FirstNode, path: str, rules: NodeValidator) -> None:
+    if len(node.of) < 2:
+        rules.problems.add(f"{path}.of", "first_of_one", "name at least two nodes, of which the first to end counts")
+    for number, name in enumerate(node.of):
+        if name not in node.needs:
+            message = f"the node {name[:128]!a} is not among the needs of this one; add it"
+            rules.problems.add(f"{path}.of[{number}]", "unknown_need", message)
+    if node.trigger is not Trigger.ALL_SUCCEEDED:
+        rules.problems.add(f"{path}.trigger", "first_trigger", "it starts with the first one that ends; leave this out")
+
+
 def _check_map(node: MapNode, path: str, rules: NodeValidator) -> None:
     rules.problems.between(f"{path}.max_parallel", node.max_parallel, low=1, high=QUANTITY_MAX)
+    rules.one_source(path, "max_parallel", node.max_parallel, node.max_parallel_from)
     rules.problems.between(f"{path}.tolerate", node.tolerate, low=0, high=QUANTITY_MAX)
     _check_body(node.body, f"{path}.body", rules)
 
@@ -334,6 +370,9 @@ def _check_repeat(node: RepeatNode, path: str, rules: NodeValidator) -> None:
     rules.condition(f"{path}.until", node.until)
     rules.problems.between(f"{path}.max_iterations", node.max_iterations, low=1, high=ITERATIONS_MAX)
     rules.problems.duration(f"{path}.delay_ms", node.delay_ms, low_ms=0)
+    rules.problems.duration(f"{path}.timeout_ms", node.timeout_ms)
+    rules.one_source(path, "timeout", node.timeout_ms, node.timeout_from)
+    rules.problems.between(f"{path}.tolerate", node.tolerate, low=0, high=QUANTITY_MAX)
     rules.problems.one_of(f"{path}.on_max", node.on_max, ("fail", "continue"))
     _check_body(node.body, f"{path}.body", rules)
 
@@ -363,6 +402,7 @@ _BY_KIND: Mapping[type[Node], Callable[..., None]] = {
     EventNode: _check_event,
     ApprovalNode: _check_approval,
     WorkflowNode: _check_workflow,
+    FirstNode: _check_first,
     MapNode: _check_map,
     RepeatNode: _check_repeat,
 }

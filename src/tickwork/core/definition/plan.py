@@ -5,7 +5,7 @@ integers and never looks at the document again.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import IntEnum
 from functools import lru_cache
 
@@ -22,6 +22,7 @@ from tickwork.core.definition.model import (
     BranchNode,
     Definition,
     EventNode,
+    FirstNode,
     MapNode,
     Node,
     RepeatNode,
@@ -39,7 +40,9 @@ from tickwork.core.definition.references import places_of, resolve
 
 IN_DEFINITION, NOTHING = -1, -2  # outputs that are not the whole result of a node
 INPUTS, EVENTS, RESULTS = -1, -2, -3  # sources of values beside nodes; RESULTS: of every node
-_AFTER_FAILURES = (Trigger.ALL_DONE, Trigger.ANY_FAILED)
+READS_MAX = 1_000_000  # of nodes that are not parents, in one definition
+_AFTER_FAILURES = (Trigger.ALL_DONE, Trigger.ANY_FAILED, Trigger.ALL_FAILED)
+_OWN_PARENTS = (Trigger.ANY_SUCCEEDED, Trigger.ONE_DONE, Trigger.ALL_FAILED)  # rules that do not look at branches
 
 
 class Kind(IntEnum):
@@ -51,6 +54,7 @@ class Kind(IntEnum):
     WORKFLOW = 5
     MAP = 6
     REPEAT = 7
+    FIRST = 8
 
 
 Requirement = tuple[str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]
@@ -77,10 +81,15 @@ class Step(msgspec.Struct, eq=False):
     policies: tuple[str, ...]
     body: "Step | None"
     timed: bool  # an attempt has a time limit of some kind
-    plain: bool  # a worker's step with neither condition, policy nor cache in front of it
+    plain: bool  # a worker's step with nothing to decide in front of it: condition, policy, cache, queue
     cache_version: str | None  # the handler's version where its results may be reused
     ends_with_worker: bool  # where its worker is lost, nothing of it begins again by itself
     cleans_up: bool = False  # it may also start when the time of its run is over
+    chooses: bool = False  # its queue or labels come from values, and stand in the run
+    durable: bool = False  # a function that records its steps and suspends
+    weighed: tuple[int, ...] = ()  # those of its parents at whose outcomes its trigger rule looks
+    racers: tuple[int, ...] = ()  # those of its parents of which one is enough for it to start
+    race: Trigger | None = None  # how that one must have ended: ANY_SUCCEEDED or ONE_DONE; None: it waits for all
     awaited: tuple[int, ...] = ()  # its parents, and nodes above them that it reads and that may end after them
 
 
@@ -98,6 +107,7 @@ class Plan(msgspec.Struct, eq=False):
     events: tuple[str, ...] | None  # the names that a run may wait for; None: a condition reads whatever came
     needs: dict[int, Need]  # by source: what its conditions read of it, where it is not inline
     output: int  # the node whose whole result is the run's output; or IN_DEFINITION, or NOTHING
+    races: bool  # some node may start before all of its parents have ended
     lone: Step | None  # its only node, where nothing but a worker stands between it and its result
     ends_itself: bool  # a run whose nodes have all succeeded is complete without another look at it
 
@@ -157,34 +167,67 @@ def compile_plan(definition: Definition) -> Plan:
         events=_events(definition, steps, exits),
         needs=_needs(definition, steps, index),
         output=output,
+        races=any(step.race is not None for step in steps),
         lone=steps[0] if len(steps) == 1 and steps[0].plain and not exits else None,
-        ends_itself=not exits and output != IN_DEFINITION,
+        ends_itself=not exits and output != IN_DEFINITION and definition.on_success is None,
     )
 
 
 def _await_reads(definition: Definition, steps: tuple[Step, ...], index: dict[str, int]) -> None:
-    """A node that a branch leaves out ends with the branch, maybe before its other parents. So the parents of a node
-    can end while an ancestor still goes on; a node that reads such an ancestor waits for it too."""
+    """A node that a branch leaves out ends with the branch, maybe before its other parents, and a race ends before some
+    of its racers. So the parents of a node can end while an ancestor still goes on; a node that reads such an ancestor
+    waits for it too."""
     for step in steps:
         step.awaited = step.parents
-    if not any(step.kind is Kind.BRANCH for step in steps):
+    sides = {target for step in steps for side in (*(to for _, to in step.cases), step.default) for target in side}
+    outlived = sorted(
+        {parent for target in sides for parent in steps[target].parents}
+        | _with_ancestors(steps, {racer for step in steps if step.race is not None for racer in step.racers})
+    )
+    if not sides and not outlived:
         return
-    pairs = [(step.index, other) for step in steps for other in _reads(definition, step, index)]
-    far = [(reader, other) for reader, other in dict.fromkeys(pairs) if other not in steps[reader].parents]
-    if not far:
+    pairs = dict.fromkeys(
+        (step.index, other)
+        for step in steps
+        for other in nodes_read(definition, step, index, outlived)
+        if other not in step.parents
+    )
+    if len(pairs) > READS_MAX:
+        message = f"its nodes read {len(pairs):,} results of nodes that are not their parents, at most {READS_MAX:,}"
+        raise Refused("too_many_reads", f"{message}; write out the names of nodes in conditions", path="nodes")
+    if not pairs:
         return
     parents = [step.parents for step in steps]
-    beside = dict.fromkeys(unrelated(parents, order_of(parents, [step.children for step in steps]), far))
-    for reader, other in far:
+    beside = dict.fromkeys(unrelated(parents, order_of(parents, [step.children for step in steps]), pairs))
+    awaited: dict[int, list[int]] = {}
+    for reader, other in pairs:
         if (reader, other) not in beside:  # a condition may read any node, also one that comes later
-            steps[reader].awaited += (other,)
+            awaited.setdefault(reader, []).append(other)
+    for reader, others in awaited.items():
+        steps[reader].awaited += tuple(others)
+        for other in others:
             steps[other].children += (reader,)
 
 
-def _reads(definition: Definition, step: Step, index: dict[str, int]) -> Iterator[int]:
+def _with_ancestors(steps: tuple[Step, ...], nodes: set[int]) -> set[int]:
+    """A racer may not even have begun when the race is decided, so whatever leads to it may still go on."""
+    known, left = set(nodes), sorted(nodes)
+    while left:
+        for parent in steps[left.pop()].parents:
+            if parent not in known:
+                known.add(parent)
+                left.append(parent)
+    return known
+
+
+def nodes_read(definition: Definition, step: Step, index: dict[str, int], outlived: Iterable[int]) -> Iterator[int]:
+    """The nodes that a step reads. Where only an evaluation can tell, any of `outlived`: those that can end after their
+    children."""
     for condition in (step.when, step.until, *(case for case, _ in step.cases)):
-        names = (condition.nodes if condition is not None else None) or ()
-        yield from (index[name] for name in names if name in index)
+        if condition is not None and condition.nodes is None:
+            yield from outlived
+        elif condition is not None:
+            yield from (index[name] for name in condition.nodes or () if name in index)
     for template in places_of(step.node, step.id):
         reference = resolve(
             template.text, path=template.path, inputs=definition.inputs, nodes=index, words=template.words
@@ -211,6 +254,8 @@ def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condit
         return None
     if definition.policy or any(node.policy for node in definition.nodes):
         return None  # a policy may read them, and can be changed while a run goes on
+    if any(step.durable for step in steps):
+        return None  # its code says what it waits for
     return tuple(dict.fromkeys(node.event for node in definition.nodes if isinstance(node, EventNode)))
 
 
@@ -268,13 +313,13 @@ def _output(definition: Definition, index: dict[str, int]) -> int:
     return index.get(source.removeprefix("nodes."), -1) if source.startswith("nodes.") else -1
 
 
-def downstream(plan: Plan, start: int) -> dict[int, None]:
-    """Every node that depends on `start`, in breadth-first order."""
+def downstream(plan: Plan, start: int, among: Collection[int] | None = None) -> dict[int, None]:
+    """Every node that depends on `start`, in breadth-first order. `among`: only by way of these."""
     seen: dict[int, None] = {}
     todo = deque(plan.steps[start].children)
     while todo:
         position = todo.popleft()
-        if position not in seen:
+        if position not in seen and (among is None or position in among):
             seen[position] = None
             todo.extend(plan.steps[position].children)
     return seen
@@ -289,6 +334,7 @@ _KINDS: tuple[tuple[type[Node], Kind], ...] = (
     (WorkflowNode, Kind.WORKFLOW),
     (MapNode, Kind.MAP),
     (RepeatNode, Kind.REPEAT),
+    (FirstNode, Kind.FIRST),
 )
 
 
@@ -299,22 +345,27 @@ def _compile_step(
     nodes = definition.nodes
     policies = definition.policy + node.policy
     cached = isinstance(node, WorkNode) and node.cache is not None
+    chooses = _chooses(node.body if isinstance(node, MapNode | RepeatNode) else node)
     body = _compile_step(definition, node.body, position, index, ()) if isinstance(node, MapNode | RepeatNode) else None
     cases: tuple[tuple[Condition, tuple[int, ...]], ...] = ()
     default: tuple[int, ...] = ()
     if isinstance(node, BranchNode):
         cases = tuple((Condition.compile(case.when), tuple(index[to] for to in case.to)) for case in node.cases)
         default = tuple(index[to] for to in node.default)
+    parents = tuple(index[parent] for parent in dict.fromkeys(node.needs))
+    branches = tuple(parent for parent in parents if isinstance(nodes[parent], BranchNode))
+    racers, weighed = _racers(node, index, parents, branches)
     return Step(
         index=position,
         id=node.id,
         kind=kind,
         node=node,
-        parents=tuple(index[parent] for parent in dict.fromkeys(node.needs)),
+        parents=parents,
         children=children,
-        branches=tuple(
-            index[parent] for parent in dict.fromkeys(node.needs) if isinstance(nodes[index[parent]], BranchNode)
-        ),
+        branches=branches,
+        weighed=weighed,
+        racers=racers,
+        race=_race(node, racers),
         requirement=_requirement(definition, body.node if body else node),
         retry=_retry(definition, node),
         timeout=(timeout := _timeout(definition, node)),
@@ -325,10 +376,36 @@ def _compile_step(
         default=default,
         policies=policies,
         body=body,
-        plain=kind is Kind.WORK and node.when is None and not policies and not cached,
+        plain=kind is Kind.WORK and node.when is None and not policies and not cached and not chooses,
+        chooses=chooses,
         cache_version=_cache_version(node) if cached else None,
         ends_with_worker=isinstance(node, WorkNode) and node.on_worker_loss == "fail",
+        durable=isinstance(node, TaskNode) and node.durable,
     )
+
+
+def _racers(
+    node: Node, index: dict[str, int], parents: tuple[int, ...], branches: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The parents of which one is enough, and those that the trigger rule weighs. A branch around a node leads to it,
+    and says nothing about what the node is to wait for."""
+    if isinstance(node, FirstNode):
+        racers = tuple(index[name] for name in node.of)
+        return racers, tuple(parent for parent in parents if parent not in racers)
+    if node.trigger not in _OWN_PARENTS:
+        return (), parents
+    own = tuple(parent for parent in parents if parent not in branches)
+    return (own if node.trigger is not Trigger.ALL_FAILED else ()), own or parents
+
+
+def _race(node: Node, racers: tuple[int, ...]) -> Trigger | None:
+    if isinstance(node, FirstNode):
+        return Trigger.ONE_DONE
+    return node.trigger if racers else None
+
+
+def _chooses(node: Node) -> bool:
+    return isinstance(node, WorkNode) and (node.queue_from is not None or bool(node.labels_from))
 
 
 def _requirement(definition: Definition, node: Node) -> Requirement:

@@ -78,18 +78,40 @@ def places_of(node: Node, path: str) -> Iterator[ReferenceScope]:
     match node:
         case WorkNode() | WorkflowNode():
             yield from _arguments(node.args, path, ())
-        case WaitNode(until=str(until)) if is_reference(until):
-            yield ReferenceScope(f"{path}.until", until)
-        case EventNode(key=str(key)):
-            yield ReferenceScope(f"{path}.key", key)
+            yield from _choices(node, path)
+        case WaitNode():
+            if node.until is not None and is_reference(node.until):
+                yield ReferenceScope(f"{path}.until", node.until)
+            yield from _given(path, duration_from=node.duration_from)
+        case EventNode():
+            yield from _given(path, key=node.key, timeout_from=node.timeout_from)
         case ApprovalNode():
             for source in IN_TEXT.findall(node.message):
                 yield ReferenceScope(f"{path}.message", source)
+            yield from _given(path, timeout_from=node.timeout_from)
         case MapNode():
             yield ReferenceScope(f"{path}.over", node.over)
+            yield from _given(path, max_parallel_from=node.max_parallel_from)
             yield from _arguments(node.body.args, f"{path}.body", _IN_MAP)
+            yield from _choices(node.body, f"{path}.body")
         case RepeatNode():
+            yield from _given(path, timeout_from=node.timeout_from)
             yield from _arguments(node.body.args, f"{path}.body", _IN_REPEAT)
+            yield from _choices(node.body, f"{path}.body")
+
+
+def _given(path: str, **references: str | None) -> Iterator[ReferenceScope]:
+    for name, reference in references.items():
+        if reference is not None:
+            yield ReferenceScope(f"{path}.{name}", reference)
+
+
+def _choices(node: WorkNode | WorkflowNode, path: str) -> Iterator[ReferenceScope]:
+    """Where a worker's step goes. A body has no words of its own here: all of its children go the same way."""
+    if isinstance(node, WorkNode):
+        yield from _given(path, queue_from=node.queue_from)
+        for name, source in node.labels_from.items():
+            yield ReferenceScope(join(f"{path}.labels_from", name), source)
 
 
 def output_place(definition: Definition) -> Iterator[ReferenceScope]:

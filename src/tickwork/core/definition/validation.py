@@ -12,7 +12,7 @@ from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.definition import graph
 from tickwork.core.definition.input_fields import check_declaration
-from tickwork.core.definition.model import FORMAT, BranchNode, Definition
+from tickwork.core.definition.model import FORMAT, BranchNode, Definition, MapNode, RepeatNode, TaskNode
 from tickwork.core.definition.node_validation import (
     QUANTITY_MAX,
     TEXT_CHARACTERS_MAX,
@@ -56,6 +56,7 @@ def validate(
         index = _index(definition, rules.problems)
         for position, node in enumerate(definition.nodes):
             check_node(node, f"nodes[{position}]", rules)
+        _check_durable(definition, rules.problems)
         _check_graph(definition, index, rules.problems)
     return rules.problems.listed()
 
@@ -88,9 +89,30 @@ def _check_whole(definition: Definition, rules: NodeValidator) -> None:
         rules.condition(f"exits[{position}].when", way.when)
         problems.one_of(f"exits[{position}].outcome", way.outcome, ("completed", "cancelled"))
         problems.length(f"exits[{position}].reason", way.reason, high=1_000)
+    for option, follow_up in (("on_failure", definition.on_failure), ("on_success", definition.on_success)):
+        if follow_up is not None:
+            rules.name(f"{option}.workflow", follow_up.workflow, "workflow")
+            rules.name(f"{option}.input", follow_up.input or None, "input")
     if definition.concurrency is not None:
         problems.between("concurrency.limit", definition.concurrency.limit, low=1, high=QUANTITY_MAX)
         rules.condition("concurrency.key", definition.concurrency.key or None)
+
+
+def _check_durable(definition: Definition, problems: Problems) -> None:
+    """A durable function is a workflow of its own: its code is what a graph says elsewhere."""
+    for position, node in enumerate(definition.nodes):
+        body = node.body if isinstance(node, MapNode | RepeatNode) else None
+        if isinstance(body, TaskNode) and body.durable:
+            message = "a durable function cannot be the body of a map or repeat; call its workflow there"
+            problems.add(f"nodes[{position}].body.durable", "durable", message)
+        if not isinstance(node, TaskNode) or not node.durable:
+            continue
+        if len(definition.nodes) > 1:
+            message = "a durable function is the only node of its workflow; call it as a workflow from another one"
+            problems.add(f"nodes[{position}].durable", "durable", message)
+        if node.when is not None or node.policy:
+            message = "a durable function starts with its run; leave its condition and policies out"
+            problems.add(f"nodes[{position}].durable", "durable", message)
 
 
 def _index(definition: Definition, problems: Problems) -> dict[str, int]:

@@ -104,9 +104,12 @@ def clear_due(state: State, task: Task) -> None:
 
 def find_lane(state: State, run: Run, step: Step) -> ReadyQueue:
     queue, priority, labels, resources, dependency = step.requirement
-    plain = run.priority < 0 and not run.queue and not run.pin
     if run.queue and queue == DEFAULT_QUEUE:
         queue = run.queue
+    if step.chooses:
+        assert run.chosen is not None, "it was chosen before the node began"
+        chosen_queue, more = run.chosen[step.index]
+        queue, labels = chosen_queue or queue, tuple(sorted((dict(labels) | dict(more)).items()))
     if run.priority >= 0:
         priority = run.priority
     if run.pin:
@@ -118,9 +121,14 @@ def find_lane(state: State, run: Run, step: Step) -> ReadyQueue:
         number = state.next_number
         state.next_number = number + 1
         lane = make_lane(state, key, number)
-    if plain:
+    if _is_plain(run, step):
         run.tenant.lanes[step] = lane
     return lane
+
+
+def _is_plain(run: Run, step: Step) -> bool:
+    """Whether its ready queue follows from the definition alone."""
+    return run.priority < 0 and not run.queue and not run.pin and not step.chooses
 
 
 def make_lane(state: State, key: ReadyQueueKey, number: int) -> ReadyQueue:
@@ -165,6 +173,7 @@ def enqueue(state: State, task: Task) -> None:
     tenant = run.tenant
     lane = task.lane
     if lane is None:
+        # `tenant.lanes` has plain steps only, so the step itself needs no check.
         lane = tenant.lanes.get(task.step) if run.priority < 0 and not run.queue and not run.pin else None
         if lane is None:
             lane = find_lane(state, run, task.step)

@@ -10,14 +10,29 @@ from tickwork.core.definition.input_fields import filled
 from tickwork.core.definition.model import Definition
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
+from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, follow_up_of, report_inputs
 from tickwork.core.evolve.indexes import clear_timer, set_timer, want
+from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.runs import arm_sla
 from tickwork.core.evolve.schedules import fired_on_time, occurrence_id, run_begun, run_returned
 from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.state import events as ev
-from tickwork.core.state.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
-from tickwork.core.state.lifecycle import ENDED, Phase
+from tickwork.core.state.history import history_of_record, record_of_history
+from tickwork.core.state.inputs import (
+    Delivered,
+    Input,
+    Redrive,
+    Rerun,
+    Resolve,
+    RunRecord,
+    Submit,
+    Succeeded,
+    request_in,
+)
+from tickwork.core.state.lifecycle import ENDED, Phase, RunTrigger
 from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Fired, Run, Schedule, State, Task, Tenant, Timer
+
+SUBMITTED = "submit"
 
 
 def add_run(state: State, run: Run) -> None:
@@ -58,14 +73,15 @@ def start_later(state: State, run: Run, tick: int) -> None:
 
 
 def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
-    request: Any = state.inputs[event.input]
+    item = state.inputs[event.input]
+    request: Any = request_in(item, event.command)
     tenant = state.tenants[request.tenant]
-    terms = request.terms
+    terms, source = request.terms, source_of_request(state, item)
     if terms is None:
-        submitted(state, event.run, request, tenant, tenant.plans[request.workflow])
+        submitted(state, event.run, request, tenant, tenant.plans[request.workflow], source)
         return
     plan = state.plans[terms.definition] if terms.definition else tenant.plans[request.workflow]
-    run = new_run(state, event.run, request.run_id, tenant, plan, request.inputs, request.by, "submit")
+    run = new_run(state, event.run, request.run_id, tenant, plan, request.inputs, request.by, source)
     run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
     if terms.priority is not None:
         run.priority = terms.priority
@@ -80,9 +96,21 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
         arrive(state, run)
 
 
-def submitted(state: State, number: int, submit: Submit, tenant: Tenant, plan: Plan) -> None:
+def source_of_request(state: State, item: Input) -> str:
+    """How a run that a request begins came about: somebody submitted it, or a task started it with its result."""
+    if isinstance(item, Succeeded):
+        return task_words(state.tasks[item.task])
+    return item.origin if isinstance(item, Delivered) else SUBMITTED
+
+
+def task_words(task: Task) -> str:
+    node = task.run.plan.steps[task.step.index].id
+    return f"task {node}{f'[{task.child}]' if task.parent else ''} of {task.run.id}"
+
+
+def submitted(state: State, number: int, submit: Submit, tenant: Tenant, plan: Plan, source: str = SUBMITTED) -> None:
     """A run on no terms: it starts now."""
-    run = new_run(state, number, submit.run_id, tenant, plan, submit.inputs, submit.by, "submit")
+    run = new_run(state, number, submit.run_id, tenant, plan, submit.inputs, submit.by, source)
     add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)
@@ -200,15 +228,36 @@ def child_id(task: Task, child: int, number: int) -> str:
 def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     task = state.tasks[event.task]
     parent, fan = task.run, task.fan
-    assert fan is not None
     run_id = child_id(task, event.child, event.run)
     plan = state.plans[event.definition]
     run = new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
     run.parent, run.child, run.priority = task.number, event.child, parent.priority
     run.parent_run, run.pin = parent.number, parent.pin
-    fan.begun += 1
-    fan.running += 1
-    fan.live[event.child] = run.number
+    if task.history is not None:
+        task.history.awaits[event.child].child = run.number
+    else:
+        assert fan is not None
+        fan.begun += 1
+        fan.running += 1
+        fan.live[event.child] = run.number
+    arrive(state, run)
+
+
+def follow_up_id(run_id: str, cause: str, number: int) -> str:
+    """Its number makes it new: a run that is tried again may fail again."""
+    return f"{run_id}.on_{'success' if cause == CAUSES[RunTrigger.COMPLETE] else 'failure'}.{number}"
+
+
+def _on_follow_up(state: State, event: ev.FollowUpStarted) -> None:
+    before = state.runs[event.of]
+    trigger = next(trigger for trigger, cause in CAUSES.items() if cause == event.cause)
+    follow_up = follow_up_of(before, trigger)
+    assert follow_up is not None, "its workflow declares what follows"
+    run_id = follow_up_id(before.id, event.cause, event.run)
+    values = report_inputs(before, follow_up, event.cause, event.reason)
+    plan = state.plans[event.definition]
+    run = new_run(state, event.run, run_id, before.tenant, plan, values, before.by, f"{SOURCE} of {before.id}")
+    run.priority, run.pin = before.priority, before.pin
     arrive(state, run)
 
 
@@ -232,7 +281,7 @@ def _on_restored(state: State, event: ev.RunRestored) -> None:
 def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     """A run as its rows hold it. Counts follow from the phases of its nodes."""
     phases = bytearray(record.phases)
-    counts = [sum(phases[parent] not in ENDED for parent in step.awaited) for step in plan.steps]
+    counts = [open_parents(step, phases) for step in plan.steps]
     run = Run(
         record.number,
         record.run_id,
@@ -254,6 +303,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.queue, run.backfill, run.decided, run.pin = record.queue, record.backfill, record.decided, record.pin
     run.sla_next = len(plan.sla_points)  # what was promised is over
     run.tried = run.before = record.tried
+    run.history = history_of_record(record.history)
     return run
 
 
@@ -280,6 +330,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.decided,
         run.pin,
         run.tried,
+        record_of_history(run.history),
     )
 
 
@@ -338,6 +389,7 @@ ARRIVAL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.RunDue: _on_run_due,
     ev.RunScheduled: on_scheduled,
     ev.RunSpawned: _on_spawned,
+    ev.FollowUpStarted: _on_follow_up,
     ev.RunRestored: _on_restored,
     ev.RunRerun: _on_rerun,
     ev.RunGated: _on_gated,

@@ -6,11 +6,13 @@ from typing import Any
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Value, pack
 from tickwork.core.definition.plan import NOTHING
+from tickwork.core.evolve.awaits import call_ended
 from tickwork.core.evolve.backfills import backfill_run_ended
+from tickwork.core.evolve.follow_ups import note_error
 from tickwork.core.evolve.indexes import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.evolve.schedules import run_ended
 from tickwork.core.evolve.tasks import (
-    count_ended,
+    cancel_steps,
     drop_task,
     live_tasks,
     offer_children,
@@ -20,6 +22,7 @@ from tickwork.core.evolve.tasks import (
 )
 from tickwork.core.state import events as ev
 from tickwork.core.state.evaluation_context import OF_LAST, ExtractMissing, output_value, reference, stored_value
+from tickwork.core.state.inputs import request_in
 from tickwork.core.state.lifecycle import ENDED, IDLE, RUN_NEXT, Phase, RunState, RunTrigger, move_run
 from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, ReceivedEvent, Run, State, Timer
 
@@ -127,7 +130,7 @@ def _close_run(state: State, run: Run, event: ev.RunMoved) -> None:
     if run.gate is not None:
         _leave_gate(state, run, run.gate)
     if run.parent:
-        _tell_parent(state, run)
+        _tell_parent(state, run, event.reason)
     if run.schedule:
         run_ended(state, run)
         if run.backfill:
@@ -174,8 +177,11 @@ def _leave_gate(state: State, run: Run, gate: ConcurrencyGate) -> None:
         del run.tenant.gates[run.plan.name, gate.key]  # nobody is in line either
 
 
-def _tell_parent(state: State, run: Run) -> None:
+def _tell_parent(state: State, run: Run, reason: str) -> None:
     task = state.tasks.get(run.parent)
+    if task is not None and task.history is not None:
+        call_ended(state, task, run, output_of(run) if run.state == COMPLETED else None)
+        return
     if task is None or task.fan is None or run.child not in task.fan.live:
         return
     fan = task.fan
@@ -183,10 +189,24 @@ def _tell_parent(state: State, run: Run) -> None:
     fan.running -= 1
     if run.state == RunState.COMPLETED:
         fan.succeeded += 1
+        fan.failed_in_a_row = 0
         fan.last = output_of(run)
     else:
         fan.failed += 1
+        fan.failed_in_a_row += 1
+        ended = f"run {run.id} is {RunState(run.state).name}"
+        note_error(task.run, task.step.index, "ChildFailed", f"{ended}: {reason}" if reason else ended)
     want(state, task.run)
+
+
+def _on_detached(state: State, event: ev.RunDetached) -> None:
+    run = state.runs[event.run]
+    fan = state.tasks[run.parent].fan
+    assert fan is not None, "a child run has a parent that fans out"
+    del fan.live[run.child]
+    fan.running -= 1
+    fan.idle -= run.state in IDLE
+    run.parent = run.child = run.parent_run = 0
 
 
 def output_of(run: Run) -> Value:
@@ -228,7 +248,7 @@ def _on_deferred(state: State, event: ev.Deferred) -> None:
 
 def _on_event_kept(state: State, event: ev.EventStored) -> None:
     run = state.runs[event.run]
-    request: Any = state.inputs[event.input]
+    request: Any = request_in(state.inputs[event.input], event.command)
     run.signals = [*(run.signals or ()), ReceivedEvent(request.event, request.key, request.payload, state.tick)]
     want(state, run)
 
@@ -264,18 +284,11 @@ def arm_sla(state: State, run: Run) -> None:
 def _on_overdue(state: State, event: ev.RunOverdue) -> None:
     """Everything but its clean-up is cancelled. What that frees is decided in a visit, as after any other end."""
     run = state.runs[event.run]
-    steps, unfinished = run.plan.steps, run.unfinished
     clear_timer(state, Timer.RUN_TIMEOUT, run.number, run.deadline)
     run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, event.until)
     run.overdue = state.tick
-    cut = [step for step in steps if not step.cleans_up and run.phases[step.index] not in ENDED]
-    for task in live_tasks(state, run):
-        if not steps[task.step.index].cleans_up:  # the body of a map has the index of the map
-            drop_task(state, task)
-    run.unfinished = unfinished  # nodes that were not reached have no task to drop: all are counted below
-    for step in cut:
-        run.phases[step.index] = Phase.CANCELLED
-        count_ended(run, step)
+    steps = run.plan.steps
+    cancel_steps(state, run, [step for step in steps if not step.cleans_up and run.phases[step.index] not in ENDED])
     want(state, run)
 
 
@@ -293,6 +306,7 @@ RUN_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.EventStored: _on_event_kept,
     ev.SlaReached: _on_sla,
     ev.RunOverdue: _on_overdue,
+    ev.RunDetached: _on_detached,
     ev.ExtractRequested: _on_extract_sought,
     ev.ExtractKept: _on_extract_kept,
 }

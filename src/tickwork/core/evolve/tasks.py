@@ -6,6 +6,8 @@ from typing import Any
 
 from tickwork.core.base.values import Ref, Value, pack
 from tickwork.core.definition.plan import Kind, Step
+from tickwork.core.evolve.awaits import forget_awaits, take_arrived
+from tickwork.core.evolve.follow_ups import OF_CHILDREN, drop_error, note_error
 from tickwork.core.evolve.indexes import (
     begin_attempt,
     change_worker,
@@ -16,14 +18,17 @@ from tickwork.core.evolve.indexes import (
     end_attempt,
     enqueue,
     left_line,
+    new_rated_gauge,
     set_due,
     set_timer,
     stand_behind,
     want,
 )
+from tickwork.core.evolve.races import GOOD, losers_of, may_start_early, open_parents
 from tickwork.core.evolve.worker_pools import handler_of, learn_lack
 from tickwork.core.state import events as ev
-from tickwork.core.state.inputs import Decide, Failed, Ingest, Resolve
+from tickwork.core.state.history import History
+from tickwork.core.state.inputs import Decide, Failed, Ingest, Resolve, request_in
 from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
 from tickwork.core.state.ready_queues import ReadyQueue
 from tickwork.core.state.retry import HANDLER_MISSING
@@ -31,6 +36,7 @@ from tickwork.core.state.state import (
     BLOCK_BITS,
     NOTHING,
     FanOut,
+    Queue,
     ReceivedEvent,
     RetryBudget,
     Run,
@@ -42,6 +48,7 @@ from tickwork.core.state.state import (
 
 PENDING, READY, RUNNING = int(Phase.PENDING), int(Phase.READY), int(Phase.RUNNING)
 WAITING, SUCCEEDED, FAILED = int(Phase.WAITING), int(Phase.SUCCEEDED), int(Phase.FAILED)
+CANCELLED = int(Phase.CANCELLED)
 ACTIVE, PAUSED = int(RunState.ACTIVE), int(RunState.PAUSED)
 SUCCEED = int(Cause.SUCCEED)
 NO_PAYLOAD = pack({})  # the result of an event without payload; None is the result of a time-out
@@ -81,6 +88,8 @@ def made_ready(state: State, run: Run, step: Step) -> None:
     run.phases[index] = READY
     number = run.number + index
     task = state.tasks.blocks[number >> BLOCK_BITS][number] = Task(number, run, step, READY, run.before)
+    if run.history is not None:
+        task.history, run.history = run.history, None
     run.busy += 1
     if step.timeout.queued_ms is None and run.state == ACTIVE:
         enqueue(state, task)
@@ -94,6 +103,14 @@ def stand_in_line(state: State, task: Task) -> None:
     if queued_ms is not None:
         set_due(state, task, state.tick + state.settings.clock.ticks(queued_ms))
     enqueue(state, task)
+
+
+def _on_queue_chosen(state: State, event: ev.QueueChosen) -> None:
+    """A worker serves the queue: it may be one that no definition names."""
+    run = state.runs[event.run]
+    run.chosen = {**(run.chosen or {}), event.step: (event.queue, event.labels)}
+    if event.queue and event.queue not in state.queues:
+        state.queues[event.queue] = Queue(event.queue, new_rated_gauge(state, "queue", event.queue))
 
 
 def _on_checking(state: State, event: ev.TaskChecking) -> None:
@@ -183,7 +200,7 @@ def _on_child_dispatched(state: State, event: ev.ChildDispatched) -> None:
 def has_children_to_give(task: Task) -> bool:
     fan, node = task.fan, task.step.node
     assert fan is not None
-    room: int | None = getattr(node, "max_parallel", None)
+    room: int | None = fan.max_parallel or getattr(node, "max_parallel", None)
     return fan.begun < fan.total and (room is None or fan.running < room)
 
 
@@ -250,6 +267,8 @@ def succeeded(state: State, task: Task, value: Value) -> None:
 
 def _completes(run: Run) -> bool:
     """Whether a run whose nodes have all ended is complete without another look at it."""
+    if run.history is not None and run.history.cancelled:
+        return False
     return run.plan.ends_itself and run.state == ACTIVE and not run.failures and not run.overdue
 
 
@@ -270,6 +289,7 @@ def _on_retrying(state: State, event: ev.TaskRetrying) -> None:
         task.run.tenant.budgets.setdefault(dependency, RetryBudget()).book(state.settings, state.now_ms)
     if task.phase == RUNNING:
         end_attempt(state, task)
+        take_arrived(task)
     elif task.phase == WAITING:
         stop_waiting(state, task)
         task.run.busy += 1
@@ -301,6 +321,7 @@ def _on_due(state: State, event: ev.TaskDue) -> None:
 def _on_requeued(state: State, event: ev.TaskRequeued) -> None:
     task = state.tasks[event.task]
     end_attempt(state, task)
+    take_arrived(task)
     if event.cause == "lost":
         task.losses += 1
     else:
@@ -318,7 +339,19 @@ def _on_failed(state: State, event: ev.TaskFailed) -> None:
         dequeue(state, task)
     clear_due(state, task)
     _note_tries(task)
+    report = state.inputs[event.input] if event.input >= 0 else None
+    if task.history is not None:
+        task.history.failed = report.position if isinstance(report, Failed) else -1
+    message = event.message or getattr(report, "message", "")
+    note_error(task.run, task.step.index, event.code, message, first=bool(task.parent) or event.code in OF_CHILDREN)
     _end_task(state, task, Cause.FAIL, None)
+
+
+def _on_skipped(state: State, event: ev.TaskSkipped) -> None:
+    task = state.tasks[event.task]
+    end_attempt(state, task)
+    _note_tries(task)
+    _end_task(state, task, Cause.NOT_TAKE, None)
 
 
 def _on_waiting(state: State, event: ev.TaskWaiting) -> None:
@@ -328,9 +361,11 @@ def _on_waiting(state: State, event: ev.TaskWaiting) -> None:
     if step.kind is Kind.EVENT:
         task.wait_key = (step.node.event, event.key)  # type: ignore[attr-defined]
         run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
-    fan = FanOut(total=event.total) if step.kind >= Kind.WORKFLOW else None
+    fan = FanOut(total=event.total, max_parallel=event.max_parallel) if step.kind >= Kind.WORKFLOW else None
     _start_waiting(state, task, fan)
-    if event.until:
+    if event.until and fan is not None:
+        fan.deadline = set_timer(state, Timer.REPEAT, task.number, event.until)
+    elif event.until:
         set_due(state, task, event.until)
 
 
@@ -357,8 +392,29 @@ def stop_waiting(state: State, task: Task) -> None:
         del waits[task.number]
         if not waits:
             del run.tenant.waits[task.wait_key]
+    if task.fan is not None:
+        _clear_deadline(state, task, task.fan)
     if task.fan is not None and run.fanning is not None:
         run.fanning = {index: other for index, other in run.fanning.items() if other is not task} or None
+
+
+def _clear_deadline(state: State, task: Task, fan: FanOut) -> None:
+    if fan.deadline:
+        clear_timer(state, Timer.REPEAT, task.number, fan.deadline)
+        fan.deadline = 0
+
+
+def _on_repeat_timed_out(state: State, event: ev.RepeatTimedOut) -> None:
+    """The turn is cancelled here where it is a task; a child run is cancelled by its own event."""
+    task = state.tasks[event.task]
+    fan = task.fan
+    assert fan is not None
+    _clear_deadline(state, task, fan)
+    if task.step.body is not None and task.step.body.kind is Kind.WORK:
+        for number in sorted(fan.live.values()):
+            drop_task(state, state.tasks[number])
+    fan.live, fan.running = {}, 0
+    want(state, task.run)  # no visit decides this
 
 
 def _on_wait_elapsed(state: State, event: ev.WaitElapsed) -> None:
@@ -380,7 +436,7 @@ def _on_answered(state: State, event: ev.TaskAnswered) -> None:
         run.signals = [*run.signals[: event.kept], used, *run.signals[event.kept + 1 :]]
         value = heard.payload if heard.payload is not None else NO_PAYLOAD
     else:
-        request = state.inputs[event.input]
+        request = request_in(state.inputs[event.input], event.command)
         value = None
         if isinstance(request, Ingest):
             value = request.payload if request.payload is not None else NO_PAYLOAD
@@ -430,6 +486,8 @@ def _on_fan_ended(state: State, event: ev.FanOutEnded) -> None:
 def _end_task(state: State, task: Task, cause: int, value: Value, *, visit: bool = True) -> None:
     """End a task: its run counts it, and its next nodes move up."""
     run, number = task.run, task.number
+    if task.history is not None:
+        _leave_history(task)
     if task.phase == WAITING:
         stop_waiting(state, task)
     else:
@@ -457,18 +515,27 @@ def _end_task(state: State, task: Task, cause: int, value: Value, *, visit: bool
         state.fresh.append(run)
 
 
+def _leave_history(task: Task) -> None:
+    """The history of a function stays with its run: people read it, and a run that failed may go on from it."""
+    forget_awaits(task)
+    if task.step.durable:
+        task.run.history = task.history
+
+
 def _child_ended(state: State, child: Task, value: Value) -> None:
     parent = state.tasks[child.parent]
     fan = parent.fan
     assert fan is not None
     del fan.live[child.child]
     fan.running -= 1
-    if child.phase == SUCCEEDED:
+    if child.phase in (SUCCEEDED, Phase.NOT_TAKEN):
         fan.succeeded += 1
+        fan.failed_in_a_row = 0
         if parent.step.kind is Kind.REPEAT:
             fan.last = value
     else:
         fan.failed += 1
+        fan.failed_in_a_row += 1
     offer_children(state, parent)
 
 
@@ -486,8 +553,13 @@ def count_ended(run: Run, step: Step) -> None:
     counts = run.counts
     if counts is None:
         return
+    races = run.plan.races
     for child in step.children:
+        if races and not counts[child]:
+            continue  # it did not wait for this one
         counts[child] -= 1
+        if races and may_start_early(run.plan.steps[child], run.phases):
+            counts[child] = 0
         if not counts[child]:
             _note_todo(run, child)
 
@@ -502,6 +574,8 @@ def _note_todo(run: Run, index: int) -> None:
 def drop_task(state: State, task: Task) -> None:
     """A task whose run ends under it, or has no time left for it. The caller counts and visits its run."""
     run = task.run
+    if task.history is not None:
+        _leave_history(task)
     if task.phase == WAITING:
         stop_waiting(state, task)
     else:
@@ -540,6 +614,34 @@ def _on_step_ended(state: State, event: ev.StepEnded) -> None:
     run = state.runs[event.run]
     step = run.plan.steps[event.step]
     run.phases[step.index] = move_task(run.phases[step.index], _STEP_CAUSES[Phase(event.phase)])
+    if event.phase == FAILED:
+        code, _, message = event.reason.partition(": ")
+        note_error(run, step.index, code, message)
+    count_ended(run, step)
+
+
+def cancel_steps(state: State, run: Run, steps: list[Step]) -> None:
+    """Cancel nodes that have not ended, in a run that goes on."""
+    cut, unfinished = {step.index for step in steps}, run.unfinished
+    for task in live_tasks(state, run):
+        if task.step.index in cut:  # the body of a map has the index of the map
+            drop_task(state, task)
+    run.unfinished = unfinished  # nodes that were not reached have no task to drop: all are counted below
+    for step in steps:
+        run.phases[step.index] = CANCELLED
+        count_ended(run, step)
+
+
+def _on_first_ended(state: State, event: ev.FirstEnded) -> None:
+    run = state.runs[event.run]
+    plan, phases = run.plan, run.phases
+    step = plan.steps[event.step]
+    cancel_steps(state, run, [plan.steps[index] for index in losers_of(plan, step, phases)])
+    good = phases[event.winner] in GOOD
+    phases[step.index] = move_task(phases[step.index], Cause.SUCCEED if good else Cause.BLOCK)
+    value = (run.results or {}).get(event.winner)
+    if good and value is not None:
+        keep_result(run, step.index, value)
     count_ended(run, step)
 
 
@@ -556,13 +658,27 @@ def _on_step_reset(state: State, event: ev.StepReset) -> None:
     counts = run.counts
     if counts is not None:
         for child in step.children:
-            counts[child] += 1
+            counts[child] = open_parents(run.plan.steps[child], run.phases)
     if counts is None or not counts[index]:
         _note_todo(run, index)
+    drop_error(run, index)
     if run.results is not None:
         run.results.pop(index, None)
+    if run.history is not None:
+        run.history = resumable(run.history)
     if run.extracts is not None:
         run.extracts = {key: extract for key, extract in run.extracts.items() if key[0] != index} or None
+
+
+def resumable(history: History) -> History:
+    """What is left of the history of a function that is tried again: all of it but the failure that ended it. Where
+    more was recorded after that failure (it was caught, and something was undone), the function starts again."""
+    failed, entries = history.failed, history.entries
+    if failed < 0:
+        return history
+    if entries and entries[-1].position == failed and history.next_position() == failed + 1:
+        return History(history.started_ms, history.base, entries[:-1], versions=history.versions)
+    return History(history.started_ms, history.next_position())
 
 
 def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
@@ -571,6 +687,7 @@ def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
     assert isinstance(request, Resolve)
     run.phases[event.step] = move_task(run.phases[event.step], _STEP_CAUSES[Phase(event.phase)])
     run.failures -= 1
+    drop_error(run, event.step)
     value = request.values.get(run.plan.steps[event.step].id)
     if value is not None:
         keep_result(run, event.step, value)
@@ -584,6 +701,7 @@ def _on_checkpoint(state: State, event: ev.AttemptCheckpointed) -> None:
 
 
 TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.QueueChosen: _on_queue_chosen,
     ev.TaskReady: _on_ready,
     ev.TaskDispatched: on_dispatched,
     ev.ChildDispatched: _on_child_dispatched,
@@ -594,6 +712,7 @@ TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.TaskDue: _on_due,
     ev.TaskRequeued: _on_requeued,
     ev.TaskFailed: _on_failed,
+    ev.TaskSkipped: _on_skipped,
     ev.TaskChecking: _on_checking,
     ev.CacheMissed: _on_cache_missed,
     ev.TaskWaiting: _on_waiting,
@@ -601,8 +720,10 @@ TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.TaskAnswered: _on_answered,
     ev.IterationStarted: _on_child_begun,
     ev.IterationDelayed: _on_turn_delayed,
+    ev.RepeatTimedOut: _on_repeat_timed_out,
     ev.FanOutEnded: _on_fan_ended,
     ev.StepEnded: _on_step_ended,
+    ev.FirstEnded: _on_first_ended,
     ev.StepReset: _on_step_reset,
     ev.StepAccepted: _on_step_accepted,
     ev.AttemptCheckpointed: _on_checkpoint,

@@ -11,6 +11,7 @@ import msgspec
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve import evolve
 from tickwork.core.evolve.run_creation import add_run, arrive, new_run, start_later
+from tickwork.core.evolve.runs import arm_sla
 from tickwork.core.explain.history_index import LaneNote, RunNote, WorkerNote
 from tickwork.core.explain.run_history import Held, HistoryBuilder, JournalRow, RunHistory
 from tickwork.core.explain.run_history_text import describe_start
@@ -145,6 +146,8 @@ class Excerpt:
                 return type(event)([number]) if number in event.runs else None
             case ev.StaleReport() | ev.InputRefused() | ev.Duplicate():
                 return event
+            case ev.FollowUpStarted():
+                return event if number in (event.run, event.of) else None
             case ev.RunMoved() if event.run != number:
                 return event if event.run in state.runs and event.trigger in ENDS else None
         if getattr(event, "run", 0) == number:
@@ -165,28 +168,36 @@ class Excerpt:
                     deferred.wanted = deferred.visited or state.tick
             case ev.RunScheduled():
                 self._arrive(event, event.start_at)
-            case ev.RunSpawned() if event.run == number:
+            case ev.RunSubmitted() if self.facts.source.startswith("task "):
+                self._arrive(event, event.start_at)
+            case ev.RunSpawned() | ev.FollowUpStarted() if event.run == number:
                 self._arrive(event, 0)
+            case ev.FollowUpStarted():
+                pass  # the run that follows is not here
+            case ev.RunDetached():
+                state.runs[number].parent = 0  # its parent is not here
             case ev.RunSpawned():
                 evolve(state, event)
                 state.runs[event.run].state = int(RunState.ACTIVE)  # its own moves are not heard, except the last
             case _:
                 evolve(state, event)
 
-    def _arrive(self, event: ev.RunScheduled | ev.RunSpawned, start_at: int) -> None:
-        """A run whose schedule or parent is not here, from its record."""
+    def _arrive(
+        self, event: ev.RunScheduled | ev.RunSpawned | ev.RunSubmitted | ev.FollowUpStarted, start_at: int
+    ) -> None:
+        """A run whose schedule, parent, predecessor or task that started it is not here, from its record."""
         state, facts = self._state, self.facts
         tenant = state.tenants[facts.tenant]
         run = new_run(state, facts.number, facts.id, tenant, facts.plan, None, facts.by, facts.source)
         run.priority, run.queue, run.pin = facts.priority, facts.queue, facts.pin
         if isinstance(event, ev.RunScheduled):
             run.schedule, run.scheduled_ms, run.backfill = facts.schedule, event.due_ms, facts.backfill
-        else:
+        elif isinstance(event, ev.RunSpawned):
             run.parent, run.child = event.task, event.child
-            parent_id, _, node = facts.id.removesuffix(f".{event.child}.{event.run}").rpartition(".")
-            self._builder.parent = (parent_id, node)
         if start_at:
             add_run(state, run)
+            if isinstance(event, ev.RunSubmitted) and run.plan.sla_points:
+                arm_sla(state, run)
             start_later(state, run, start_at)
         else:
             arrive(state, run)

@@ -167,6 +167,10 @@ class HistoryIndex:
         if event.trigger not in DERIVED_MOVES:
             self.add(event.run)
 
+    def _on_follow_up(self, event: ev.FollowUpStarted, _: list[Input]) -> None:
+        self.add(event.run)
+        self.add(event.of)
+
     def _on_parent(self, event: ev.IterationStarted, _: list[Input]) -> None:
         self.add(event.parent)
 
@@ -185,7 +189,8 @@ class HistoryIndex:
     def _on_without_effect(self, event: ev.StaleReport | ev.InputRefused | ev.Duplicate, inputs: list[Input]) -> None:
         request: Any = inputs[event.input]
         if number := getattr(request, "task", 0):
-            self.entries[Place(REPORT, number, self.seq)] = b""
+            if 0 < number < self.state.next_number:  # others no run can have, and no store takes
+                self.entries[Place(REPORT, number, self.seq)] = b""
             return
         run_id = getattr(request, "run_id", "") or (request.name if getattr(request, "scope", "") == "run" else "")
         tenant = getattr(request, "tenant", "")
@@ -205,19 +210,24 @@ _RULES: dict[type[Any], Callable[[HistoryIndex, Any, list[Input]], None]] = {
     **dict.fromkeys(
         (
             ev.RunDebounced, ev.RunRestored, ev.RunGated, ev.GateTaken, ev.EventStored, ev.SlaReached, ev.RunDue,
-            ev.RunOverdue, ev.ExtractKept,
+            ev.RunOverdue, ev.RunDetached, ev.ExtractKept,
         ),
         HistoryIndex._on_run,
     ),
     **dict.fromkeys(
         (
-            ev.TaskFailed, ev.TaskRetrying, ev.TaskDue, ev.CacheMissed, ev.TaskSucceeded, ev.WaitElapsed,
+            ev.TaskFailed, ev.TaskSkipped,
+            ev.TaskRetrying, ev.TaskDue, ev.CacheMissed, ev.TaskSucceeded, ev.WaitElapsed,
             ev.TaskAnswered, ev.IterationDelayed, ev.FanOutEnded, ev.AttemptCheckpointed, ev.RunSpawned,
+            ev.RepeatTimedOut,
+            ev.StepsAppended, ev.FunctionSuspended, ev.StepRetrying, ev.AwaitMet, ev.FunctionWoken,
+            ev.FunctionContinued, ev.FunctionCancelled,
         ),
         HistoryIndex._on_task,
     ),
     **dict.fromkeys((ev.StaleReport, ev.InputRefused, ev.Duplicate), HistoryIndex._on_without_effect),
     ev.RunMoved: HistoryIndex._on_moved,
+    ev.FollowUpStarted: HistoryIndex._on_follow_up,
     ev.IterationStarted: HistoryIndex._on_parent,
     ev.RunScheduled: HistoryIndex._on_scheduled,
     ev.QueueHeld: HistoryIndex._on_lane_held,

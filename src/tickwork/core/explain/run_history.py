@@ -14,6 +14,7 @@ import msgspec
 
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.evolve import begin_tick, evolve, live_tasks
+from tickwork.core.evolve.follow_ups import SOURCE as FOLLOW_UP
 from tickwork.core.explain.run_history_text import (
     HELD_WORDS,
     cause_of,
@@ -21,11 +22,10 @@ from tickwork.core.explain.run_history_text import (
     fired_words,
     words_of,
 )
-from tickwork.core.machine import Machine
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import RunState, RunTrigger, move_run
-from tickwork.core.state.state import Run, Settings, State, Task
+from tickwork.core.state.state import Run, Settings, State, Task, first_state
 
 
 class JournalRow(Protocol):
@@ -56,9 +56,9 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run came from. `of` is the run that it repeats or is a child of."""
+    """Where a run came from. `of` is the run that it repeats, is a child of, or was started by."""
 
-    kind: str  # submit, schedule, child, rerun
+    kind: str  # submit, schedule, child, rerun, task
     tick: int
     at_ms: int
     by: str
@@ -105,17 +105,17 @@ def why(
     run_id: str,
     *,
     settings: Settings | None = None,
-    machine: Machine | None = None,
+    state: State | None = None,
 ) -> RunHistory | None:
     """The story of a run, from rows that follow each other. None where they do not know it.
 
-    Without a machine the rows begin at the first one, under these settings; a machine restored from a snapshot
-    stands just before the first row, and is brought to the last.
+    Without a state the rows begin at the first one, under these settings; a state restored from a snapshot stands just
+    before the first row, and is brought to the last.
     """
-    teller = HistoryBuilder((machine or Machine(settings=settings)).state, tenant, run_id)
+    builder = HistoryBuilder(state or first_state(settings), tenant, run_id)
     for row in rows:
-        teller.add_row(row)
-    return teller.story()
+        builder.add_row(row)
+    return builder.story()
 
 
 class _Stay(msgspec.Struct):
@@ -149,7 +149,6 @@ class HistoryBuilder:
         self.live = self.touched = False
         self.seq = 0
         self.source: RunOrigin | None = None
-        self.parent: tuple[str, str] | None = None  # run and node of which it is a child, where they are not here
         self.why_now = "nothing held it back"
         self.last_cause = ("visit", -1, "")
         self.entries: list[HistoryEntry] = []
@@ -219,6 +218,9 @@ class HistoryBuilder:
                 self.touched = True
             case ev.Deferred() if run.number in event.runs:
                 self._append(event, "deferred", "the tick was full, or more is to be seen: visited again in the next")
+            case ev.FollowUpStarted() if event.of == run.number:
+                self.touched = True
+                self._append(event, *words_of(self.state, run, None, event))
             case ev.RunMoved():
                 self._child_moved(event, run)
 
@@ -233,7 +235,14 @@ class HistoryBuilder:
     def _after(self, event: ev.Event) -> None:
         """Meet the run when it comes into memory, and tell what only shows once the event has acted."""
         match event:
-            case ev.RunSubmitted() | ev.RunScheduled() | ev.RunSpawned() | ev.RunRestored() | ev.RunRerun():
+            case (
+                ev.RunSubmitted()
+                | ev.RunScheduled()
+                | ev.RunSpawned()
+                | ev.RunRestored()
+                | ev.RunRerun()
+                | ev.FollowUpStarted()
+            ):
                 self._arrive(event)
             case ev.ChildDispatched() | ev.IterationStarted():
                 child = self.state.tasks[event.task]
@@ -251,8 +260,8 @@ class HistoryBuilder:
         key = self.run.gate.key if self.run.gate is not None else ""
         self.why_now = f"run {leaver} ended and left it the concurrency key {key!r}"
 
-    def _arrive(self, event: ev.RunSubmitted | ev.RunScheduled | ev.RunSpawned | ev.RunRestored | ev.RunRerun) -> None:
-        run = self.state.runs.get(event.run)
+    def _arrive(self, event: ev.Event) -> None:
+        run = self.state.runs.get(getattr(event, "run", 0))
         if run is None or (run.tenant.id, run.id) != (self.tenant, self.run_id):
             return
         self._meet(run)
@@ -267,7 +276,7 @@ class HistoryBuilder:
     def _meet(self, run: Run) -> None:
         self.run, self.live, self.touched, self.ended = run, True, True, 0
         if self.source is None:
-            self.source = source_of(self.state, run, self.parent)
+            self.source = source_of(self.state, run)
 
     def _aside(self, event: ev.StaleReport | ev.InputRefused | ev.Duplicate) -> None:
         """Record a request or a report about the run that had no effect."""
@@ -301,7 +310,9 @@ class HistoryBuilder:
         if task is not None:
             node, attempt = self._node(task), task.attempt + isinstance(event, ev.TaskDispatched)
             child = task.child if child < 0 else child
-            if isinstance(event, ev.ChildDispatched | ev.IterationStarted | ev.RunSpawned):
+            if isinstance(event, ev.RunSpawned) and task.history is not None:
+                child = event.child
+            elif isinstance(event, ev.ChildDispatched | ev.IterationStarted | ev.RunSpawned):
                 assert task.fan is not None
                 child, attempt = task.fan.begun, int(isinstance(event, ev.ChildDispatched))
         elif not node and self.run is not None and hasattr(event, "step"):
@@ -410,7 +421,7 @@ def _own_lane(task: Task) -> Held:
     return task.lane
 
 
-def source_of(state: State, run: Run, known_parent: tuple[str, str] | None = None) -> RunOrigin:
+def source_of(state: State, run: Run) -> RunOrigin:
     """Where a run in memory came from."""
     clock = state.settings.clock
     kind, _, of = run.source.partition(" of ")
@@ -425,10 +436,17 @@ def source_of(state: State, run: Run, known_parent: tuple[str, str] | None = Non
         detail = f"schedule {run.schedule}, begun by hand ({kind}) by {run.by}"
     elif kind == "child":
         parent = state.tasks.get(run.parent)
-        of, node = (parent.run.id, HistoryBuilder._node(parent)) if parent is not None else known_parent or ("", "")
-        detail = f"child {run.child} of node {node} of run {of}"
+        if parent is not None:
+            of, node, child = parent.run.id, HistoryBuilder._node(parent), str(run.child)
+        else:  # not here, or it ended before its child: then the id says it
+            of, node, child, _ = run.id.rsplit(".", 3)
+        detail = f"child {child} of node {node} of run {of}"
+    elif kind == FOLLOW_UP:
+        detail = f"follows the end of run {of}"
     elif kind == "rerun":
         detail = f"repeats run {of}, asked for by {run.by}"
+    elif kind.startswith("task "):
+        node, detail, kind = kind.removeprefix("task "), f"started by {run.source}", "task"
     return RunOrigin(
         kind=kind, tick=run.submitted, at_ms=clock.ms_of(run.submitted), by=run.by, detail=detail,
         schedule=run.schedule, nominal_ms=run.scheduled_ms, of=of, node=node,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.evolve import child_id
+from tickwork.core.evolve.run_creation import SUBMITTED, follow_up_id
+from tickwork.core.explain.function_text import function_words
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import source_words
@@ -47,6 +49,7 @@ _MOVED_WORDS = {
     RunTrigger.WAKE: "something it waited for came",
     RunTrigger.COMPLETE: "all of its nodes have ended well",
 }
+COMMANDS_SHOWN = 20
 _WORDS = {"failed_step": "failed", "attempt_started": "started"}  # a run has the same words for itself
 _ENDED = {
     Phase.SUCCEEDED: "succeeded",
@@ -80,6 +83,8 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
         case ev.PolicyDecided():
             answer = "allowed" if event.allowed else f"denied ({event.action}): {event.reason}"
             return "policy", f"policy {event.policy} {answer}"
+        case ev.FirstEnded():
+            return "first", f"{run.plan.steps[event.winner].id} ended first; what else led only here is cancelled"
         case ev.StepEnded() | ev.StepReset() | ev.StepAccepted():
             return _step(state, event)
         case ev.EventStored():
@@ -95,6 +100,16 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return "sla", f"point {event.point} of its service level, {'late' if event.late else 'in time'}"
         case ev.RunOverdue():
             return "overdue", f"{TOOK_TOO_LONG}: only its clean-up goes on, until {state.at(event.until)} at most"
+        case ev.QueueChosen():
+            labels = [f"{name}={value}" for name, value in event.labels]
+            where = [*([f"the queue {event.queue}"] if event.queue else []), *labels]
+            return "chosen", f"its values choose {', '.join(where) or 'nothing: the definition says where it goes'}"
+        case ev.RunDetached():
+            return "detached", "its parent ended, and it goes on by itself"
+        case ev.FollowUpStarted() if event.run == run.number:
+            return "follows", f"run {run.source.partition(' of ')[2]} has {event.cause.replace('_', ' ')}"
+        case ev.FollowUpStarted():
+            return "follow_up", f"run {follow_up_id(run.id, event.cause, event.run)} begins"
         case ev.TaskReady() | ev.TaskChecking() | ev.TaskWaiting() | ev.CacheMissed():
             return _reached(state, event)
         case _:
@@ -103,7 +118,7 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
 
 
 def _request_of(state: State, event: Any) -> Any:
-    return state.inputs[event.input]
+    return inp.request_in(state.inputs[event.input], getattr(event, "command", -1))
 
 
 def _later_words(state: State, event: ev.RunScheduled, terms: SchedulePolicy) -> str:
@@ -124,7 +139,8 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
     match event:
         case ev.RunSubmitted():
             later = f", to start at {state.at(event.start_at)}" if event.start_at else ""
-            return "submitted", f"submitted by {run.by}{later}"
+            by = f"submitted by {run.by}" if run.source == SUBMITTED else f"started by {run.source}"
+            return "submitted", f"{by}{later}"
         case ev.RunScheduled() if event.way in ("trigger", "test"):
             return "triggered", f"schedule {run.schedule}, asked for by {run.by}" + (
                 ": a test, which leaves the schedule alone" if event.way == "test" else ""
@@ -195,6 +211,8 @@ def _without_effect(state: State, event: ev.InputRefused | ev.StaleReport | ev.D
             sender = getattr(request, "sender", "") or getattr(request, "worker", "")
             of = f" of {sender}" if sender else ""
             return "stale", f"{name}{of} about an attempt that is not its sender's, or no longer: ignored"
+        case _ if event.command >= 0:
+            return "duplicate", f"it starts no other: run {event.run_id} has begun under this key before"
         case _:
             return "duplicate", f"{name} was accepted before"
 
@@ -223,6 +241,7 @@ def _reached(state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaitin
                 f"until {state.at(event.until)}" if event.until else "",
                 f"key {event.key!r}" if event.key else "",
                 f"{event.total} children" if event.total else "",
+                f"{event.max_parallel} at once" if event.max_parallel else "",
             ]
             return "waits", ", ".join(part for part in parts if part)
 
@@ -237,7 +256,9 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
         case ev.AttemptStarted():
             return "attempt_started", "its worker said so"
         case ev.TaskSucceeded():
-            return "succeeded", "an earlier result is used" if task.phase == Phase.CHECKING else "result accepted"
+            if task.phase == Phase.CHECKING:
+                return "succeeded", "an earlier result is used"
+            return "succeeded", f"result accepted{_commands_words(_request_of(state, event))}"
         case ev.TaskRetrying():
             ms = (event.due - state.tick) * state.settings.clock.resolution_ms
             held = ", later than its backoff: the retries of its dependency are spent" if event.held else ""
@@ -252,6 +273,8 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             dead = ", no attempt is left" if event.dead else ""
             message = f": {event.message}" if event.message else _message(state, event.input)
             return "failed_step", on_first_line(f"{event.code}{message}", dead)
+        case ev.TaskSkipped():
+            return "skipped", f"it says itself that there is nothing to do{_message(state, event.input)}"
         case ev.WaitElapsed():
             return "elapsed", "its time has come"
         case ev.TaskAnswered():
@@ -260,11 +283,23 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             return "ready", "its next turn begins"
         case ev.IterationDelayed():
             return "rests", f"until {state.at(event.due)}"
+        case ev.RepeatTimedOut():
+            return "timed_out", "its time is over: the turn that goes on is cancelled"
         case ev.FanOutEnded():
             assert task.fan is not None
             return "succeeded", f"{task.fan.succeeded} children succeeded, {task.fan.failed} failed"
         case ev.AttemptCheckpointed():
             return "checkpoint", "it kept how far it got"
+        case (
+            ev.StepsAppended()
+            | ev.FunctionSuspended()
+            | ev.StepRetrying()
+            | ev.AwaitMet()
+            | ev.FunctionWoken()
+            | ev.FunctionContinued()
+            | ev.FunctionCancelled()
+        ):
+            return function_words(state, task, event)
         case _:
             raise AssertionError(f"no words for {type(event).__name__}")
 
@@ -292,6 +327,21 @@ def on_first_line(text: str, more: str) -> str:
     return f"{head}{more}{newline}{rest}"
 
 
+def _commands_words(report: Any) -> str:
+    """What a result brought about."""
+    commands = getattr(report, "commands", ())
+    words = [_command_words(command.request) for command in commands[:COMMANDS_SHOWN]]
+    more = f"; and {len(commands) - COMMANDS_SHOWN} more" if len(commands) > COMMANDS_SHOWN else ""
+    return "".join(f"; {text}" for text in words) + more
+
+
+def _command_words(request: inp.Submit | inp.Ingest) -> str:
+    if isinstance(request, inp.Ingest):
+        return f"event {request.event} is given" + (f" to key {request.key!r}" if request.key else "")
+    key = request.terms.key if request.terms is not None else ""
+    return f"run {request.run_id} of {request.workflow} begins" + (f", unless key {key!r} has one" if key else "")
+
+
 def _given_to(worker: str) -> str:
     return f"on lane {worker.removeprefix(BROKER_WORKER_PREFIX)}" if is_broker_worker(worker) else f"to worker {worker}"
 
@@ -305,8 +355,11 @@ def _answer(state: State, task: Task, event: ev.TaskAnswered) -> str:
     if event.kept >= 0:
         assert task.wait_key is not None
         return f"event {task.wait_key[0]} had come before"
-    request = _request_of(state, event)
-    return f"event {request.event} came" if isinstance(request, inp.Ingest) else f"approved by {request.by}"
+    request, item = _request_of(state, event), state.inputs[event.input]
+    if not isinstance(request, inp.Ingest):
+        return f"approved by {request.by}"
+    sent = isinstance(item, inp.Succeeded | inp.Delivered)
+    return f"event {request.event} came" + (" with the result of a task" if sent else "")
 
 
 # ---- what set it off

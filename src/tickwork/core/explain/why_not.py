@@ -18,11 +18,14 @@ from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode, Rep
 from tickwork.core.definition.plan import Kind, Step
 from tickwork.core.evolve import has_children_to_give
 from tickwork.core.explain.blockers import BlockKind, BlockReason, Remedy, in_line, obstacle
+from tickwork.core.explain.function_text import await_words
+from tickwork.core.state.history import History, PendingAwait
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
 from tickwork.core.state.state import ConcurrencyGate, Run, State, Task, tries_of
 
 CHILDREN_SHOWN = 20  # of one map; all of them are counted
+AWAITS_SHOWN = 20  # of one function
 RUNS_SHOWN = 20  # that hold a concurrency key
 
 
@@ -171,8 +174,9 @@ def _unreached(state: State, run: Run, step: Step, own: tuple[BlockReason, ...])
     if not any(phases[parent] for parent in left):
         return []
     names = [steps[parent].id for parent in left]
+    how = f"it comes after {', '.join(names)}" + ("; one of them may be enough" if step.race is not None else "")
     behind = obstacle(
-        state, BlockKind.PARENTS, f"node:{names[0]}", f"it comes after {', '.join(names)}",
+        state, BlockKind.PARENTS, f"node:{names[0]}", how,
         f"See what holds {', '.join(names)}.", Remedy("nodes", ",".join(names)), nodes=names,
     )  # fmt: skip
     return [BlockedNode(node=step.id, phase="PENDING", obstacles=(behind,))]
@@ -280,6 +284,8 @@ def _lookup(state: State, task: Task) -> BlockReason:
 
 def _waiting(state: State, task: Task, own: tuple[BlockReason, ...]) -> tuple[BlockReason, ...]:
     node = task.step.node
+    if task.history is not None:
+        return _function(state, task, task.history) or own  # what it awaited is here, and the run is visited soon
     match node:
         case WaitNode():
             return (_wait(state, task, "its time has not come", _since(state, task, node.duration_ms)),)
@@ -288,9 +294,15 @@ def _waiting(state: State, task: Task, own: tuple[BlockReason, ...]) -> tuple[Bl
         case ApprovalNode():
             return (_approval(state, task, node),)
         case RepeatNode() if task.due:
-            return (_wait(state, task, "it rests before its next turn", _since(state, task, node.delay_ms)),)
+            rest = f"it rests before its next turn{_time_left(state, task)}"
+            return (_wait(state, task, rest, _since(state, task, node.delay_ms)),)
         case _:
             return _fan(state, task, own)
+
+
+def _time_left(state: State, task: Task) -> str:
+    deadline = task.fan.deadline if task.fan is not None else 0
+    return f", for which there is time until {state.at(deadline)}" if deadline else ""
 
 
 def _since(state: State, task: Task, duration_ms: int | None) -> int:
@@ -332,6 +344,37 @@ def _approval(state: State, task: Task, node: ApprovalNode) -> BlockReason:
     )  # fmt: skip
 
 
+def _function(state: State, task: Task, history: History) -> tuple[BlockReason, ...]:
+    """What a suspended function awaits, oldest first. Each outcome may let it go on."""
+    pending = [history.awaits[position] for position in sorted(history.awaits)]
+    return tuple(_await(state, task, each) for each in pending[:AWAITS_SHOWN])
+
+
+def _await(state: State, task: Task, pending: PendingAwait) -> BlockReason:
+    request = pending.request
+    kind, remedy = _AWAIT_KINDS[request.kind]
+    what, until = await_words(request), f", until {state.at(pending.due)}" if pending.due else ""
+    child = state.runs[pending.child].id if pending.child else ""
+    who = f" from {' or '.join(request.approvers)}" if request.approvers else ""
+    asks = f": {request.message}" if request.message and request.kind == "approval" else ""
+    return obstacle(
+        state, kind, f"node:{task.step.id}", f"it awaits {what}{who}{until}{asks}",
+        remedy.format(what=what, name=request.name, child=child, at=state.at(pending.due) if pending.due else ""),
+        Remedy(request.kind, child or request.name, pending.due), since=pending.since, until=pending.due,
+        event=request.name if request.kind == "event" else "", key=request.key, runs=[child] if child else [],
+        approvers=list(request.approvers), message=request.message, line=request.line,
+    )  # fmt: skip
+
+
+_AWAIT_KINDS = {
+    "sleep": (BlockKind.WAIT, "Wait until {at}."),
+    "retry": (BlockKind.BACKOFF, "Wait until {at}."),
+    "event": (BlockKind.EVENT, "Send {what}."),
+    "call": (BlockKind.CHILDREN, "See what holds {child}."),
+    "approval": (BlockKind.APPROVAL, "Approve or reject {name}."),
+}
+
+
 def _patience(state: State, task: Task, on_timeout: str) -> str:
     if not task.due:
         return ""
@@ -351,7 +394,7 @@ def _fan(state: State, task: Task, own: tuple[BlockReason, ...]) -> tuple[BlockR
 def _running_children(state: State, task: Task) -> BlockReason:
     fan, node = task.fan, task.step.node
     assert fan is not None
-    most = node.max_parallel if isinstance(node, MapNode) and node.max_parallel else 0
+    most = fan.max_parallel or (isinstance(node, MapNode) and node.max_parallel) or 0
     body = task.step if task.step.kind is Kind.WORKFLOW else task.step.body
     as_runs = body is not None and body.kind is Kind.WORKFLOW
     runs = [state.runs[number].id for _, number in sorted(fan.live.items())[:CHILDREN_SHOWN]] if as_runs else []

@@ -236,6 +236,8 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.ScopePaused: _scope,
     ev.ScopeResumed: _scope,
     ev.RunRerun: _run,
+    ev.FollowUpStarted: _run,
+    ev.RunDetached: _run,  # the task of its parent ends in this tick
     ev.RunGated: _run,
     ev.GateTaken: _run,
     ev.RunMoved: _moved,
@@ -245,6 +247,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.SlaReached: _run,
     ev.RunOverdue: _run,  # the tasks that it cancels have ended, and are found there
     ev.RunDue: _run,
+    ev.QueueChosen: _run,
     ev.TaskReady: _step,
     ev.TaskChecking: _step,
     ev.TaskWaiting: _step,
@@ -255,6 +258,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.AttemptStarted: _task_alone,
     ev.AttemptCheckpointed: _task_alone,
     ev.IterationDelayed: _task_alone,
+    ev.RepeatTimedOut: _task,  # the turn that it cancels has ended, and is found there
     ev.TaskRetrying: _retrying,
     ev.TaskDue: _task,
     ev.TaskRequeued: _task,
@@ -263,12 +267,20 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.ExtractKept: _run,
     ev.WaitElapsed: _task,
     ev.StepEnded: _run,
+    ev.FirstEnded: _run,  # the tasks that it cancels have ended, and are found there
     ev.StepReset: _run,
     ev.StepAccepted: _run,
+    ev.StepsAppended: _task_alone,
+    ev.FunctionSuspended: _task,
+    ev.StepRetrying: _task,
+    ev.AwaitMet: _task,
+    ev.FunctionWoken: _task,
+    ev.FunctionContinued: _task,
+    ev.FunctionCancelled: _task,
 }
 
 # The task of each of these has ended, and is found there.
-ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanOutEnded})
+ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskSkipped, ev.TaskAnswered, ev.FanOutEnded})
 # All that these change is in the header, or in a document.
 HEADER_ONLY = frozenset(
     {
@@ -278,6 +290,6 @@ HEADER_ONLY = frozenset(
         ev.WorkerGone,
         ev.QueueHeld, ev.RateDue, ev.LoadShed, ev.BackfillStarted, ev.BackfillStateChanged, ev.BackfillLookupStarted,
         ev.BackfillLookupFinished,
-        ev.BackfillEnded,
+        ev.BackfillEnded, ev.CommandQueued, ev.CommandAcknowledged, ev.CommandReceived,
     }
 )  # fmt: skip

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.indexes import DUE_KIND
+from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
 from tickwork.core.evolve.worker_pools import has_credit
+from tickwork.core.state.history import History
 from tickwork.core.state.lifecycle import BUSY, ENDED, IDLE, Phase, RunState
 from tickwork.core.state.ready_queues import Limiter, ReadyQueue
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
@@ -69,7 +71,7 @@ def _run_counts(run: Run, tasks: list[Task]) -> Iterator[str]:
         yield f"{run.id}: {run.failures} failures counted"
     if run.counts is not None:
         for step in run.plan.steps:
-            left = sum(run.phases[parent] not in ENDED for parent in step.awaited)
+            left = open_parents(step, run.phases)
             if run.counts[step.index] != left:
                 yield f"{run.id}/{step.id}: {run.counts[step.index]} parents counted, {left} unfinished"
     for task in tasks:
@@ -164,6 +166,8 @@ def _expected_timers(state: State) -> Iterator[tuple[int, int, int]]:
     for task in state.tasks.values():
         if task.due:
             yield (task.due, DUE_KIND[Phase(task.phase)], task.number)
+        if task.fan is not None and task.fan.deadline:
+            yield (task.fan.deadline, Timer.REPEAT, task.number)
         if task.silent_at:
             yield (task.silent_at, Timer.SILENT, task.number)
     for schedule in state.schedules.values():
@@ -193,6 +197,34 @@ def fans(state: State) -> Iterator[str]:
             there = child in state.runs if _is_run(task) else child in state.tasks
             if not there:
                 yield f"task {task.number}: child {child} is gone"
+
+
+def functions(state: State) -> Iterator[str]:
+    """I60 for functions: awaits are registered, calls are children, and an outcome lets the function go on."""
+    for task in state.tasks.values():
+        if task.history is None:
+            continue
+        name, waiting = f"function {task.number}", task.phase == Phase.WAITING
+        yield from (f"{name}: {words}" for words in _awaits(state, task, task.history))
+        run = task.run
+        if waiting and task.history.woken and not run.wanted and run.state != RunState.PAUSED:
+            yield f"{name}: an outcome is there, and nobody will look"
+        if waiting and (run.fanning or {}).get(task.step.index) is not task:
+            yield f"{name}: it is suspended, and no visit would tend it"
+        if task.history.arrived and task.phase not in (Phase.RUNNING, Phase.WAITING):
+            yield f"{name}: outcomes that no attempt would get"
+
+
+def _awaits(state: State, task: Task, history: History) -> Iterator[str]:
+    for position, pending in history.awaits.items():
+        request = pending.request
+        if request.kind == "event" and task.number not in task.run.tenant.waits.get((request.name, request.key), {}):
+            yield f"nobody would hear the event {request.name} at {position}"
+        if pending.child and (pending.child not in state.runs or state.runs[pending.child].child != position):
+            yield f"child {pending.child} at {position} is gone"
+    due = history.next_due()
+    if task.phase == Phase.WAITING and bool(task.due) != bool(due):
+        yield f"an await ends in tick {due}, and the timer is set to {task.due}"
 
 
 def _idle(state: State, fan: FanOut) -> int:
@@ -271,6 +303,17 @@ def overlaps(state: State) -> Iterator[str]:
             yield f"{name}: an occurrence waits that is still expected"
 
 
+def outbox(state: State) -> Iterator[str]:
+    """What waits for another partition is what was sent to it last, in order and without gaps."""
+    for partition, waiting in state.outbox.items():
+        numbers = [command.number for command in waiting]
+        last = state.sent.get(partition, 0)
+        if not numbers or numbers != list(range(last - len(numbers) + 1, last + 1)):
+            yield f"partition {partition}: commands {numbers[:5]} wait, and {last} was the last"
+        if partition == state.settings.partition:
+            yield "commands wait for the partition that they are in"
+
+
 INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I26": conservation,
     "I38": runs_and_nodes,
@@ -279,7 +322,9 @@ INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I35": workers,
     "I17": timers,
     "I60": fans,
+    "I60 (calls)": functions,
     "I43 (keys)": gates,
     "I20": schedules,
     "I24": overlaps,
+    "outbox": outbox,
 }

@@ -13,6 +13,7 @@ import msgspec
 from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind, Plan
 from tickwork.core.evolve.indexes import DUE_KIND
+from tickwork.core.state.history import History, HistoryRecord, history_of_record, record_of_history
 from tickwork.core.state.lifecycle import IDLE, Phase
 from tickwork.core.state.state import BLOCK_BITS, Extract, FanOut, ReceivedEvent, Run, State, Task, Timer
 from tickwork.core.state.timing_wheel import mark_of
@@ -45,6 +46,9 @@ class RunExtras(msgspec.Struct, array_like=True, gc=False):
     before: int = 0
     extracts: list[tuple[int, str, Extract | None]] | None = None
     overdue: int = 0
+    chosen: list[tuple[int, str, tuple[tuple[str, str], ...]]] | None = None
+    history: HistoryRecord | None = None
+    errors: list[tuple[int, str, str]] | None = None
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -78,6 +82,9 @@ class LiveFanOut(msgspec.Struct, array_like=True, gc=False):
     failed: int
     rested: int
     last: Value
+    max_parallel: int = 0
+    failed_in_a_row: int = 0
+    deadline: int = 0
 
 
 class TaskExtras(msgspec.Struct, array_like=True, gc=False):
@@ -89,6 +96,7 @@ class TaskExtras(msgspec.Struct, array_like=True, gc=False):
     cache_key: str
     wait_key: tuple[str, str] | None
     fan: LiveFanOut | None
+    history: HistoryRecord | None = None
 
 
 class LiveTask(msgspec.Struct, array_like=True, gc=False):
@@ -140,7 +148,8 @@ def _more_of_run(run: Run) -> RunExtras | None:
     if not (
         run.key or run.body or run.priority >= 0 or run.debounce or gate is not None or run.parent or run.signals
         or run.deadline or run.resume_at or run.pause_reason or run.scheduled_ms or run.schedule or run.sla_at
-        or run.sla_next or run.pin or run.tried or run.extracts
+        or run.sla_next or run.pin or run.tried or run.extracts or run.chosen or run.history is not None
+        or run.errors
     ):  # fmt: skip
         return None
     return RunExtras(
@@ -150,6 +159,9 @@ def _more_of_run(run: Run) -> RunExtras | None:
         run.queue, run.backfill, run.decided, run.pin, run.tried, run.before,
         None if run.extracts is None else [(*extract, run.extracts[extract]) for extract in sorted(run.extracts)],
         run.overdue,
+        None if run.chosen is None else [(step, *run.chosen[step]) for step in sorted(run.chosen)],
+        record_of_history(run.history),
+        None if run.errors is None else [(node, *run.errors[node]) for node in sorted(run.errors)],
     )  # fmt: skip
 
 
@@ -168,13 +180,17 @@ def _more_of_task(task: Task) -> TaskExtras | None:
     fan, checkpoint = task.fan, task.checkpoint
     if not (
         task.parent or fan is not None or task.losses or task.returns or checkpoint is not None or task.cache_key
-        or task.wait_key is not None
+        or task.wait_key is not None or task.history is not None
     ):  # fmt: skip
         return None
     return TaskExtras(
         task.losses, task.returns, checkpoint, task.parent, task.child, task.cache_key, task.wait_key,
         None if fan is None
-        else LiveFanOut(fan.total, fan.begun, fan.running, fan.succeeded, fan.failed, fan.rested, fan.last),
+        else LiveFanOut(
+            fan.total, fan.begun, fan.running, fan.succeeded, fan.failed, fan.rested, fan.last, fan.max_parallel,
+            fan.failed_in_a_row, fan.deadline,
+        ),
+        record_of_history(task.history),
     )  # fmt: skip
 
 
@@ -205,7 +221,10 @@ def add_tasks(state: State, rows: Iterable[bytes], links: DeferredLinks) -> None
 def settle(state: State, links: DeferredLinks) -> None:
     """All rows are read: children to their parents, timers into the wheel."""
     for child in links.children:
-        fan = state.tasks[child.parent].fan
+        parent = state.tasks[child.parent]
+        if parent.history is not None:  # it names its children itself
+            continue
+        fan = parent.fan
         assert fan is not None, "only what fans out has children"
         fan.live[child.child] = child.number
         fan.idle += isinstance(child, Run) and child.state in IDLE
@@ -252,8 +271,13 @@ def _add_more_to_run(run: Run, more: RunExtras, links: DeferredLinks) -> None:
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
     run.decided, run.tried, run.before, run.overdue = more.decided, more.tried, more.before, more.overdue
+    if more.chosen is not None:
+        run.chosen = {step: (queue, labels) for step, queue, labels in more.chosen}
+    run.history = history_of_record(more.history)
     if more.extracts is not None:
         run.extracts = {(source, key): extract for source, key, extract in more.extracts}
+    if more.errors is not None:
+        run.errors = {node: (error, message) for node, error, message in more.errors}
     run.key, run.debounce = more.key, more.debounce
     if more.keyed:
         tenant.keys.add(run.key, run)
@@ -302,7 +326,26 @@ def _add_more_to_task(task: Task, more: TaskExtras, links: DeferredLinks) -> Non
     if more.wait_key is not None:
         task.wait_key = more.wait_key
         run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
+    history = history_of_record(more.history)
+    if history is not None:
+        _add_history(task, history)
     if row is not None:
-        task.fan = FanOut(row.total, row.begun, row.running, row.succeeded, row.failed, row.rested, row.last)
+        task.fan = FanOut(
+            row.total, row.begun, row.running, row.succeeded, row.failed, row.rested, row.last, row.max_parallel,
+            row.failed_in_a_row, row.deadline,
+        )  # fmt: skip
+        if row.deadline:
+            links.timers.append(mark_of(row.deadline, Timer.REPEAT, task.number))
         if task.step.kind >= Kind.WORKFLOW and task.phase == WAITING:
             run.fanning = {**(run.fanning or {}), task.step.index: task}
+
+
+def _add_history(task: Task, history: History) -> None:
+    run = task.run
+    task.history = history
+    for pending in history.awaits.values():
+        request = pending.request
+        if request.kind == "event":
+            run.tenant.waits.setdefault((request.name, request.key), {})[task.number] = task
+    if task.step.durable and history.past:
+        run.fanning = {**(run.fanning or {}), task.step.index: task}

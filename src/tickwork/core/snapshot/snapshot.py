@@ -36,6 +36,7 @@ from tickwork.core.state.state import (
     MissingHandlers,
     Policy,
     Queue,
+    QueuedCommand,
     RetryBudget,
     Settings,
     State,
@@ -51,6 +52,7 @@ ROWS_A_STEP = 1_000
 _SCALARS = (
     "tick", "now_ms", "stamp", "next_number", "next_order", "fair_floor", "owed_max", "live_runs", "stale", "refused",
 )  # fmt: skip
+_OUTBOX = ("outbox", "sent", "received")
 _TENANT = (
     "id", "weight", "max_live_runs", "share_unit", "fair_time", "charged_ms", "slots", "more", "usage",
     "accepted", "completed", "failed", "cancelled", "active", "redrive_ms",
@@ -120,6 +122,7 @@ def encode_header(state: State) -> bytes:
             | ({"gauge": _row(state.gauge, _GAUGE)} if state.gauge.paused or state.gauge.stirred else {})
             | ({} if state.choice is None else {"choice": state.choice})
             | ({"timers_held": True} if state.timers_held else {})
+            | {name: _sorted(getattr(state, name)) for name in _OUTBOX if getattr(state, name)}
             | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
             queues=[_gauge_row(queue.gauge) for _, queue in _sorted(state.queues)],
@@ -271,6 +274,8 @@ def _restore_partition(state: State, header: Header, documents: Iterable[tuple[s
     state.capacity = _tuple(header.partition["capacity"])
     state.timers_held = header.partition.get("timers_held", False)
     state.zones_version = header.partition.get("zones_version", "")
+    state.sent, state.received = (dict(header.partition.get(name, ())) for name in ("sent", "received"))
+    state.outbox = dict(msgspec.convert(header.partition.get("outbox", []), list[tuple[int, list[QueuedCommand]]]))
     state.shed = LoadShedder()
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]
     _set(state.gauge, header.partition.get("gauge", {}), header.partition.get("gauge", {}))

@@ -6,6 +6,8 @@ alerts of a tick that was never committed were never given.
 
 import msgspec
 
+from tickwork.core.state.state import QueuedCommand
+
 
 class _Effect(msgspec.Struct, frozen=True, gc=False):
     pass
@@ -66,6 +68,13 @@ class StoreCached(_Effect, frozen=True):
     input: int
 
 
+class SendCommand(_Effect, frozen=True):
+    """Send a command to another partition until that has decided, and answer with an `Acknowledged` input."""
+
+    partition: int
+    command: QueuedCommand
+
+
 class CommandResult(_Effect, frozen=True):
     """The outcome of one command, for whoever waits for it."""
 
@@ -90,6 +99,7 @@ Effect = (
     | ReadExtract
     | FindRuns
     | StoreCached
+    | SendCommand
     | CommandResult
     | Alert
 )

@@ -75,6 +75,7 @@ class Duplicate(_Event, frozen=True, tag=11):
 
     input: int
     run_id: str
+    command: int = -1  # which command of a result it was
 
 
 class StaleReport(_Event, frozen=True, tag=12):
@@ -231,6 +232,7 @@ class RunSubmitted(_Event, frozen=True, tag=20):
     run: int
     input: int
     start_at: int = 0
+    command: int = -1  # as in `Duplicate`
 
 
 class RunDebounced(_Event, frozen=True, tag=21):
@@ -309,6 +311,7 @@ class Deferred(_Event, frozen=True, tag=29):
 class EventStored(_Event, frozen=True, tag=30):
     run: int
     input: int
+    command: int = -1  # as in `Duplicate`
 
 
 class SlaReached(_Event, frozen=True, tag=31):
@@ -330,6 +333,22 @@ class RunOverdue(_Event, frozen=True, tag=120):
 
     run: int
     until: int
+
+
+class FollowUpStarted(_Event, frozen=True, tag=200):
+    """A run that learns how run `of` ended, which is about to end. Cause is failed, timed_out or completed."""
+
+    run: int
+    of: int
+    definition: str
+    cause: str
+    reason: str = ""
+
+
+class RunDetached(_Event, frozen=True, tag=202):
+    """A child run whose parent ends before it, and that goes on by itself."""
+
+    run: int
 
 
 class GateTaken(_Event, frozen=True, tag=32):
@@ -400,6 +419,22 @@ class TaskFailed(_Event, frozen=True, tag=49):
     dead: bool = False  # its attempts are used up: a dead letter
 
 
+class QueueChosen(_Event, frozen=True, tag=220):
+    """Where the attempts of a node go, as far as values say it. It comes before the node is ready."""
+
+    run: int
+    step: int
+    queue: str  # "": as the definition says
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class TaskSkipped(_Event, frozen=True, tag=201):
+    """It said itself that there is nothing to do. What comes after it is decided as after a node that was not taken."""
+
+    task: int
+    input: int
+
+
 class TaskChecking(_Event, frozen=True, tag=50):
     run: int
     step: int
@@ -433,6 +468,7 @@ class TaskWaiting(_Event, frozen=True, tag=52):
     until: int = 0
     key: str = ""
     total: int = 0  # children of a map
+    max_parallel: int = 0  # of them at once, where a value says so
 
 
 class WaitElapsed(_Event, frozen=True, tag=53):
@@ -445,6 +481,7 @@ class TaskAnswered(_Event, frozen=True, tag=54):
     task: int
     input: int
     kept: int = -1  # an event that was kept earlier, by its place in the run
+    command: int = -1  # as in `Duplicate`
 
 
 class IterationStarted(_Event, frozen=True, tag=55):
@@ -461,6 +498,12 @@ class IterationDelayed(_Event, frozen=True, tag=62):
     due: int
 
 
+class RepeatTimedOut(_Event, frozen=True, tag=222):
+    """The time of a repeat is over: its turn is cancelled. How the repeat ends follows."""
+
+    task: int
+
+
 class FanOutEnded(_Event, frozen=True, tag=56):
     """All children of a map or repeat have ended well enough."""
 
@@ -474,6 +517,14 @@ class StepEnded(_Event, frozen=True, tag=57):
     step: int
     phase: int
     reason: str = ""
+
+
+class FirstEnded(_Event, frozen=True, tag=221):
+    """A `first` ended with this winner. What leads only to it and has not ended is cancelled."""
+
+    run: int
+    step: int
+    winner: int
 
 
 class StepReset(_Event, frozen=True, tag=58):
@@ -493,6 +544,83 @@ class StepAccepted(_Event, frozen=True, tag=59):
 class AttemptCheckpointed(_Event, frozen=True, tag=60):
     task: int
     input: int
+
+
+class CommandQueued(_Event, frozen=True, tag=240):
+    """A command of a task is for another partition. It is sent there until that partition acknowledges it."""
+
+    input: int
+    command: int
+    partition: int
+    number: int  # counted for each partition, without gaps
+
+
+class CommandAcknowledged(_Event, frozen=True, tag=241):
+    input: int
+
+
+class CommandReceived(_Event, frozen=True, tag=242):
+    """A command of a task in another partition was decided upon; it is never decided again. A code: it was refused."""
+
+    input: int
+    code: str = ""
+    message: str = ""
+
+
+class StepsAppended(_Event, frozen=True, tag=170):
+    """Steps of an attempt that goes on are recorded."""
+
+    task: int
+    input: int
+
+
+class FunctionSuspended(_Event, frozen=True, tag=171):
+    """A durable function holds no worker until something that it awaits has an outcome."""
+
+    task: int
+    input: int
+
+
+class StepRetrying(_Event, frozen=True, tag=172):
+    """A step failed. `due`: the tick at which it may run again; 0: its retries are used up."""
+
+    task: int
+    input: int
+    index: int  # among the steps of the report
+    due: int = 0
+
+
+class AwaitMet(_Event, frozen=True, tag=173):
+    """An await has its outcome. Without an input, its time has come."""
+
+    task: int
+    position: int
+    input: int = -1
+    kept: int = -1  # an event that was kept earlier, by its index in the run
+    error: str = ""
+    message: str = ""
+    command: int = -1  # of the input: an event that a task sent with its result
+
+
+class FunctionWoken(_Event, frozen=True, tag=174):
+    """A suspended function may go on."""
+
+    task: int
+
+
+class FunctionContinued(_Event, frozen=True, tag=175):
+    """The function starts again with an empty history."""
+
+    task: int
+    input: int
+
+
+class FunctionCancelled(_Event, frozen=True, tag=176):
+    """Its run was cancelled: the function learns it, and may undo what it did until a tick."""
+
+    task: int
+    input: int
+    until: int
 
 
 class PolicyDecided(_Event, frozen=True, tag=61):
@@ -582,8 +710,11 @@ Event = (
     | EventStored
     | SlaReached
     | RunOverdue
+    | FollowUpStarted
+    | RunDetached
     | GateTaken
     | RunDue
+    | QueueChosen
     | TaskReady
     | TaskDispatched
     | ChildDispatched
@@ -594,6 +725,7 @@ Event = (
     | TaskRequeued
     | TaskTaken
     | TaskFailed
+    | TaskSkipped
     | TaskChecking
     | CacheMissed
     | ExtractRequested
@@ -603,11 +735,23 @@ Event = (
     | TaskAnswered
     | IterationStarted
     | IterationDelayed
+    | RepeatTimedOut
     | FanOutEnded
     | StepEnded
+    | FirstEnded
     | StepReset
     | StepAccepted
     | AttemptCheckpointed
+    | CommandQueued
+    | CommandAcknowledged
+    | CommandReceived
+    | StepsAppended
+    | FunctionSuspended
+    | StepRetrying
+    | AwaitMet
+    | FunctionWoken
+    | FunctionContinued
+    | FunctionCancelled
     | PolicyDecided
     | WorkerOffered
     | WorkerGone

@@ -12,6 +12,7 @@ import msgspec
 
 from tickwork.core.base.values import Value
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.state.history import Await, HistoryRecord, StepEntry
 from tickwork.core.state.schedule import GovernorLimits
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
 
@@ -296,6 +297,7 @@ class RunRecord(_Input, frozen=True):
     decided: str = ""
     pin: str = ""
     tried: int = 0  # its highest attempt so far
+    history: HistoryRecord | None = None  # of its durable function
 
 
 class Resolve(_Input, frozen=True, tag=12):
@@ -386,11 +388,19 @@ class Started(_Input, frozen=True, tag=22):
     sender: str = ""  # as in `Succeeded`
 
 
+class TaskCommand(_Input, frozen=True):
+    """What the code of a task asked for: it happens if the result that brings it is accepted, and only then."""
+
+    request: Submit | Ingest
+    partitions: tuple[int, ...] = ()  # a fact: those that it is for; (): this one
+
+
 class Succeeded(_Input, frozen=True, tag=23):
     task: int
     attempt: int
     value: Value = None
     sender: str = ""  # the worker that reports, where it is another one than holds the attempt, as far as is known
+    commands: tuple[TaskCommand, ...] = ()
 
 
 class Failed(_Input, frozen=True, tag=24):
@@ -400,9 +410,44 @@ class Failed(_Input, frozen=True, tag=24):
     message: str = ""
     permanent: bool = False
     sender: str = ""  # as in `Succeeded`
+    position: int = -1  # of the recorded failure that ended a durable function
+    bases: tuple[str, ...] = ()  # more general types of the error, the nearest first: rules for these count too
+    skip: bool = False  # the task itself says that there is nothing to do: it is not taken
 
 
 class Checkpointed(_Input, frozen=True, tag=25):
+    task: int
+    attempt: int
+    value: Value = None
+    sender: str = ""  # as in `Succeeded`
+
+
+class StepsRecorded(_Input, frozen=True, tag=110):
+    """Steps that ended in the middle of an attempt."""
+
+    task: int
+    attempt: int
+    steps: tuple[StepEntry, ...]
+    versions: tuple[tuple[str, int], ...] = ()
+    sender: str = ""  # as in `Succeeded`
+
+
+class Suspended(_Input, frozen=True, tag=111):
+    """A durable function cannot go on before something that it awaits has an outcome. The attempt ends."""
+
+    task: int
+    attempt: int
+    steps: tuple[StepEntry, ...] = ()
+    awaits: tuple[Await, ...] = ()  # new ones
+    withdrawn: tuple[int, ...] = ()  # positions of awaits that it gave up
+    together: tuple[tuple[int, ...], ...] = ()  # positions that it awaits all of; any other lets it go on alone
+    versions: tuple[tuple[str, int], ...] = ()
+    sender: str = ""  # as in `Succeeded`
+
+
+class Continued(_Input, frozen=True, tag=112):
+    """A durable function starts again under the same run id, with these inputs and an empty history."""
+
     task: int
     attempt: int
     value: Value = None
@@ -422,6 +467,24 @@ class Taken(_Input, frozen=True, tag=29):
     task: int
     attempt: int
     worker: str
+
+
+class Delivered(_Input, frozen=True, tag=150):
+    """A command of a task in another partition. The commands of one sender are numbered without gaps."""
+
+    sender: int  # partition
+    number: int
+    request: Submit | Ingest
+    origin: str  # which task of which run
+
+
+class Acknowledged(_Input, frozen=True, tag=151):
+    """A fact: that partition has decided about a command of ours. A code says that it was refused."""
+
+    partition: int
+    number: int
+    code: str = ""
+    message: str = ""
 
 
 class CacheAnswered(_Input, frozen=True, tag=27):
@@ -499,10 +562,23 @@ Input = (
     | Succeeded
     | Failed
     | Checkpointed
+    | StepsRecorded
+    | Suspended
+    | Continued
     | HandedBack
+    | Delivered
+    | Acknowledged
     | CacheAnswered
     | Extracted
     | ClockGap
     | HoldTimers
     | Taken
 )
+
+
+def request_in(item: Input, command: int) -> Input:
+    """What an event points to: an input, or the command of a task in it."""
+    if command >= 0:
+        assert isinstance(item, Succeeded), "only results have commands"
+        return item.commands[command].request
+    return item.request if isinstance(item, Delivered) else item

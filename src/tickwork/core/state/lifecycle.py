@@ -77,7 +77,7 @@ class Phase(IntEnum):
     SUCCEEDED = 6
     FAILED = 7
     SKIPPED = 8  # by a named policy, recorded
-    NOT_TAKEN = 9  # the other side of a branch, or its own condition was false
+    NOT_TAKEN = 9  # the other side of a branch, its own condition was false, or it said so
     BLOCKED = 10  # something it needs failed, so it never starts
     CANCELLED = 11
 
@@ -122,7 +122,10 @@ TASK_MOVES: Mapping[tuple[int, int], Phase] = MappingProxyType(
         (_P.RUNNING, _C.RETRY): _P.BACKOFF,
         (_P.RUNNING, _C.REQUEUE): _P.READY,
         (_P.RUNNING, _C.FAIL): _P.FAILED,
+        (_P.RUNNING, _C.NOT_TAKE): _P.NOT_TAKEN,  # by its own word: there is nothing to do
         (_P.RUNNING, _C.CANCEL): _P.CANCELLED,
+        (_P.RUNNING, _C.WAIT): _P.WAITING,  # a durable function suspends
+        (_P.WAITING, _C.DUE): _P.READY,  # and goes on
         (_P.BACKOFF, _C.DUE): _P.READY,
         (_P.BACKOFF, _C.FAIL): _P.FAILED,
         (_P.BACKOFF, _C.CANCEL): _P.CANCELLED,
@@ -158,6 +161,7 @@ class AttemptState(IntEnum):
     LOST = 5  # its worker went silent
     HANDED_BACK = 6  # its worker shut down cleanly
     CANCELLED = 7
+    SUSPENDED = 8  # a durable function waits and holds no worker
 
 
 class AttemptCause(IntEnum):
@@ -168,6 +172,7 @@ class AttemptCause(IntEnum):
     LOSE = 4
     HAND_BACK = 5
     CANCEL = 6
+    SUSPEND = 7
 
 
 _A, _AC = AttemptState, AttemptCause
@@ -184,6 +189,7 @@ ATTEMPT_MOVES: Mapping[tuple[int, int], AttemptState] = MappingProxyType(
             (_AC.LOSE, _A.LOST),
             (_AC.HAND_BACK, _A.HANDED_BACK),
             (_AC.CANCEL, _A.CANCELLED),
+            (_AC.SUSPEND, _A.SUSPENDED),
         )
     }
 )

@@ -15,19 +15,21 @@ HANDLER_MISSING = "HandlerMissing"  # what a worker says of a task whose functio
 ELSEWHERE = Retry(attempts=12, delay_ms=100, factor=2, delay_ms_max=30_000)
 
 
-def backoff_ms(retry: Retry, attempt: int, *, seed: tuple[str | int, ...], error: str) -> int | None:
+def backoff_ms(
+    retry: Retry, attempt: int, *, seed: tuple[str | int, ...], error: str, bases: tuple[str, ...] = ()
+) -> int | None:
     """How long after the failure of this attempt, counted from 1, the next one starts. None: there is no next one."""
-    bounds = backoff_bounds_ms(retry, attempt, error=error)
+    bounds = backoff_bounds_ms(retry, attempt, error=error, bases=bases)
     if bounds is None:
         return None
     low, high = bounds
     return low + spread(high - low, "backoff", attempt, *seed)
 
 
-def backoff_bounds_ms(retry: Retry, attempt: int, *, error: str) -> tuple[int, int] | None:
+def backoff_bounds_ms(retry: Retry, attempt: int, *, error: str, bases: tuple[str, ...] = ()) -> tuple[int, int] | None:
     """The shortest and the longest delay that `backoff_ms` may answer."""
     assert attempt >= 1, "attempts are counted from 1"
-    rule = rule_for(retry, error)
+    rule = rule_for(retry, error, bases)
     attempts = retry.attempts if rule is None or rule.attempts is None else rule.attempts
     if attempt >= attempts:
         return None
@@ -36,8 +38,10 @@ def backoff_bounds_ms(retry: Retry, attempt: int, *, error: str) -> tuple[int, i
     return low, low + low * retry.jitter_percent // 100
 
 
-def rule_for(retry: Retry, error: str) -> RetryRule | None:
-    return next((rule for rule in retry.rules if rule.error in (error, "*")), None)
+def rule_for(retry: Retry, error: str, bases: tuple[str, ...]) -> RetryRule | None:
+    """The first that names the error, a more general type of it, or any."""
+    names = (error, *bases, "*")
+    return next((rule for rule in retry.rules if rule.error in names), None)
 
 
 def grown_ms(delay_ms: int, factor: int, times: int, *, delay_ms_max: int) -> int:

@@ -22,7 +22,8 @@ from tickwork.core.calendar.schedule_spec import ScheduleSpec, SpecCache
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.governor import Decision, GovernorState
-from tickwork.core.state.inputs import Input
+from tickwork.core.state.history import History
+from tickwork.core.state.inputs import Ingest, Input, Submit
 from tickwork.core.state.ready_queues import (
     OWED_MS_MAX,
     SHARE_SCALE,
@@ -135,6 +136,7 @@ class Timer(IntEnum):
     SLA = 9
     RATE = 10
     BACKFILL = 11
+    REPEAT = 12
 
 
 class LogicalClock(msgspec.Struct, frozen=True):
@@ -258,6 +260,14 @@ class ReceivedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     used: bool = False  # an event node has taken it
 
 
+class QueuedCommand(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A command of a task on its way to another partition."""
+
+    number: int
+    request: Submit | Ingest
+    origin: str  # which task of which run
+
+
 class Extract(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What rules read of a value that is not inline, or why they cannot."""
 
@@ -316,6 +326,9 @@ class Run(msgspec.Struct, gc=False, eq=False):
     extracts: "dict[tuple[int, str], Extract | None] | None" = None  # by source and key; None: sought, not here yet
     held: tuple[int, ...] = ()  # nodes that wait for an extract; found again from `phases` and `counts`
     overdue: int = 0  # tick at which its time was over; since then only its clean-up goes on
+    chosen: dict[int, tuple[str, Labels]] | None = None  # queue and labels of nodes that take them from values
+    history: History | None = None  # of its durable function, while that has no task: it failed and is to go on
+    errors: dict[int, tuple[str, str]] | None = None  # by node: type and message, where a follow-up will ask for them
 
 
 class Task(msgspec.Struct, gc=False, eq=False):
@@ -344,12 +357,16 @@ class Task(msgspec.Struct, gc=False, eq=False):
     cache_key: str = ""
     wait_key: tuple[str, str] | None = None
     dispatched: int = 0  # tick
+    history: History | None = None  # the steps it recorded, and what it awaits
 
 
 def tries_of(task: Task) -> int:
     """Attempts that count for its retries: not those that ended with their worker or were handed back, nor those of a
     time before its run was brought back."""
-    return task.attempt - task.losses - task.returns - (0 if task.parent else task.run.before)
+    before = 0 if task.parent else task.run.before
+    if task.history is not None:
+        before = max(before, task.history.past)
+    return task.attempt - task.losses - task.returns - before
 
 
 class FanOut(msgspec.Struct, eq=False):
@@ -362,6 +379,9 @@ class FanOut(msgspec.Struct, eq=False):
     failed: int = 0
     rested: int = 0  # the turn before which a repeat has had its rest
     last: Value = None
+    max_parallel: int = 0  # where a value said it; 0: as the definition says
+    failed_in_a_row: int = 0  # turns of a repeat
+    deadline: int = 0  # tick at which the time of a repeat is over
     live: dict[int, int] = msgspec.field(default_factory=dict)  # child index -> task or run number
     idle: int = 0  # child runs that wait or are paused; follows from their states
 
@@ -567,6 +587,9 @@ class State:
     stamp: int = 0  # tick that a run wanted now is noted with
     choice: CatchUpChoice | None = None  # how to catch up with what was late when it was made
     timers_held: bool = False  # logical time is ahead of real time: no timer fires
+    outbox: dict[int, list[QueuedCommand]] = field(default_factory=dict)  # by partition, in order: not acknowledged yet
+    sent: dict[int, int] = field(default_factory=dict)  # number of the last command for each partition
+    received: dict[int, int] = field(default_factory=dict)  # number of the last command of each partition
     zones_version: str = ""  # of the zone data by which next times were last told anew; "": never
     # ---- found again from the fields above
     wheel: Wheel = field(default_factory=Wheel)
@@ -602,6 +625,12 @@ class State:
     def at(self, tick: int) -> str:
         """The instant of a tick, for people."""
         return instant_text(self.settings.clock.ms_of(tick))
+
+
+def first_state(settings: Settings | None = None, zones: Zones = UTC_ONLY) -> State:
+    """Return the state of a partition before its first tick."""
+    settings = settings or Settings()
+    return State(settings=settings, next_number=settings.first_number, zones=zones)
 
 
 def dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:

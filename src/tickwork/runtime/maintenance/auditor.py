@@ -1,8 +1,8 @@
-"""A second opinion: whoever follows a journal, decides it again and compares the hash of every tick.
+"""The auditor follows a journal, decides it again, and compares the hash of every tick.
 
-An auditor owns nothing and writes nothing into the partition it follows. The first difference is the end of its
-work: it raises an alarm, has dispatch of the partition held, so that no more work leaves on a doubtful decision, and
-leaves a reproduction that runs without the store. The same where the journal goes back behind what it has seen.
+An auditor owns no partition and writes nothing into the one it follows. It stops at the first difference: it raises an
+alarm, stops dispatching for the partition, so that no work starts from a wrong decision, and writes a reproduction that
+runs without the store. It does the same if the journal loses rows that it has seen.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ REASON_CHARACTERS_MAX = 400
 
 
 class JournalSource(Protocol):
-    """What is followed. A store has it."""
+    """The source of a journal; a store provides it."""
 
     async def read_head(self, partition: int) -> Head: ...
 
@@ -124,14 +124,14 @@ class Auditor:
         )
 
     async def follow(self) -> Difference:
-        """Until there is a difference; a source that cannot be reached is asked again."""
+        """Follow until there is a difference. An unreachable source is retried."""
         while self.difference is None:
             if not await retry_until_available(self.step):
                 await asyncio.sleep(POLL_S)
         return self.difference
 
     async def catch_up(self) -> Difference | None:
-        """Through what is there now."""
+        """Audit the rows that exist now."""
         while self.difference is None and await self.step():
             pass
         return self.difference
@@ -166,7 +166,7 @@ class Auditor:
             await self._cannot_go_on(str(error))
             return []
         if not rows:
-            await self._cannot_go_on(f"the journal stands at seq {self._end}, and has no row behind seq {self._seq}")
+            await self._cannot_go_on(f"the journal is at seq {self._end}, and has no row after seq {self._seq}")
         return rows
 
     # ---- comparing
@@ -244,13 +244,13 @@ class Auditor:
 
     async def _went_back(self, head: Head) -> None:
         await self._cannot_go_on(
-            f"the journal stands at seq {head.seq}, epoch {head.epoch}, and stood at seq {self._seq}, "
-            f"epoch {self._epoch}: the store has lost what it had committed",
+            f"the journal is at seq {head.seq}, epoch {head.epoch}, and was at seq {self._seq}, "
+            f"epoch {self._epoch}: the store has lost committed rows",
             seq=head.seq,
         )
 
     async def _cannot_go_on(self, text: str, *, seq: int = -1) -> None:
-        """There is no row that could be decided again."""
+        """Report a difference without a row to decide again."""
         self._on_alarm("audit_difference", f"partition {self.partition}: {text}")
         self.difference = Difference(partition=self.partition, seq=self._seq + 1 if seq < 0 else seq, text=text)
         await self._stop_dispatch(text)
@@ -260,7 +260,7 @@ class Auditor:
         try:
             await retry_until_available(lambda: self._hold(self.partition, text))
         except Refused as refused:
-            if refused.code != "illegal_move":  # somebody has paused it before
+            if refused.code != "illegal_move":  # it was already paused
                 self._on_alarm("audit_not_held", f"partition {self.partition} goes on: {refused}")
                 return
         assert self.difference is not None
@@ -275,9 +275,9 @@ def at_the_beginning(settings: Settings, zones: Zones = UTC_ONLY) -> AuditStart:
 
 
 async def at_the_watermark(store: Store, partition: int, zones: Zones = UTC_ONLY) -> AuditStart:
-    """From the rows: what came before them was believed by whoever wrote them."""
+    """Start from the stored rows: the decisions before them are taken as correct."""
     loaded = await store.load(partition)
     if not loaded.settings:
-        raise Unavailable(f"nobody has begun partition {partition} yet; try again later", retry_after_ms=1_000)
+        raise Unavailable(f"partition {partition} has not started yet; try again later", retry_after_ms=1_000)
     machine = await at_watermark(loaded, zones)
     return AuditStart(machine, loaded.head.watermark, loaded.watermark_hash) if loaded.header else AuditStart(machine)

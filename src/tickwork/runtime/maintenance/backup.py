@@ -1,8 +1,8 @@
-"""A whole store as one stream: for backups, and on its way to another store.
+"""A whole store as one stream, for backups and copies to another store.
 
-The file is frames of rows, each with its checksum, and a last frame that counts them: one that lacks it is cut off.
-Artifacts travel with it under a table name of their own. What is brought in is fenced: another cluster, and epochs
-that no owner of the original will ever reach, so that neither can write into the other.
+The file consists of frames of rows, each with a checksum, and a last frame with the counts: a file without it is
+truncated. Artifacts are included under their own table name. An imported store is fenced: it becomes another cluster,
+with epochs that no owner of the original will ever reach, so that neither can write into the other.
 """
 
 import struct
@@ -14,17 +14,18 @@ from typing import IO, Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.names import TENANT
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ALONE, Store
 from tickwork.ports.store_maintenance import COLUMNS, TableBatch
-from tickwork.runtime.context import PARTITION, TENANT
+from tickwork.runtime.context import PARTITION
 
 MAGIC = b"TWB1"
 EPOCH_STEP = 1_000_000  # claims that the original will not live to see
 ARTIFACTS = "artifacts"
 FRAME_BYTES_MAX = 1 << 30
-INLINE_BYTES_MAX = 64 * 1024  # what is larger than a payload may be is an artifact
+INLINE_BYTES_MAX = 64 * 1024  # values larger than a payload are artifacts
 _SIZE = struct.Struct(">II")  # length, checksum
 _COUNTS = "counts"
 # Tables of work, and the column whose number includes the partition.
@@ -50,7 +51,7 @@ def frame(batch: TableBatch) -> bytes:
 async def write(
     store: Store, artifacts: Iterable[tuple[str, bytes]], file: IO[bytes], say: ReportProgress
 ) -> dict[str, int]:
-    """Everything of a store, then artifacts that lie beside it, then the counts."""
+    """Yield the rows of a store, then the artifacts outside it, then the counts."""
     counts: dict[str, int] = {}
     file.write(MAGIC)
 
@@ -69,13 +70,13 @@ async def write(
 def read(file: IO[bytes]) -> Iterator[TableBatch]:
     """What `write` wrote. Raises `Corrupt` where it is damaged, at the latest when it ends too early."""
     if file.read(len(MAGIC)) != MAGIC:
-        raise Corrupt("this is no backup of tickwork: it begins with something else")
+        raise Corrupt("this is not a tickwork backup: its first bytes are wrong")
     counts: dict[str, int] = {}
     while True:
         batch = _next(file)
         if batch.table == _COUNTS:
             if dict(batch.rows) != counts or file.read(1):
-                raise Corrupt("the backup has other rows than it counted: it is damaged")
+                raise Corrupt("the number of rows in the backup does not match its count: it is damaged")
             return
         if batch.table not in COLUMNS and batch.table != ARTIFACTS:
             raise Corrupt(f"the backup has a table {batch.table!r}, which this version does not know: upgrade it")
@@ -86,13 +87,13 @@ def read(file: IO[bytes]) -> Iterator[TableBatch]:
 def _next(file: IO[bytes]) -> TableBatch:
     head = file.read(_SIZE.size)
     if len(head) < _SIZE.size:
-        raise Corrupt("the backup is cut off: it has no end")
+        raise Corrupt("the backup is truncated")
     length, checksum = _SIZE.unpack(head)
     if length > FRAME_BYTES_MAX:
         raise Corrupt("the backup is damaged: a frame cannot be that long")
     body = file.read(length)
     if len(body) < length or zlib.crc32(body) != checksum:
-        raise Corrupt("the backup is cut off or damaged: a checksum does not match")
+        raise Corrupt("the backup is truncated or damaged: a checksum does not match")
     try:
         batch = _decoder.decode(zlib.decompress(body))
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -128,7 +129,7 @@ async def bring_in(
     """All of it or nothing, fenced. `inside`: the store is a database that nodes share, and keeps artifacts itself,
     among its payloads; a folder has only one partition. What comes from a folder has its home there."""
     arrived = RestoreResult()
-    named: set[str] = set()  # bytes that somebody reads as artifacts
+    named: set[str] = set()  # bytes that are read as artifacts
 
     async def rows() -> AsyncIterator[TableBatch]:
         async for batch in batches:
@@ -170,7 +171,9 @@ async def bring_in(
     for partition, (seq, hash_) in arrived.heads.items():
         head = await store.read_head(partition)
         if (head.seq, head.hash) != (seq, hash_):
-            raise Corrupt(f"partition {partition} arrived at seq {head.seq}, and left at {seq}, or with another hash")
+            raise Corrupt(
+                f"partition {partition} was restored at seq {head.seq}, but backed up at {seq}, or with another hash"
+            )
     return arrived
 
 
@@ -184,6 +187,6 @@ def _must_fit_one(batch: TableBatch) -> None:
     if elsewhere is not None:
         raise Refused(
             "many_partitions",
-            f"a cluster's work is in several partitions, some of this in partition {elsewhere}, and a folder has only "
-            f"partition {PARTITION}: name a PostgreSQL",
+            f"this backup of a cluster has work in partition {elsewhere}, and a folder has only "
+            f"partition {PARTITION}: name a PostgreSQL database",
         )

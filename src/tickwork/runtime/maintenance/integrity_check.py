@@ -1,6 +1,6 @@
-"""Whether a store is what it was: every checksum, every hash of the journal, and the rows against a fold of it.
+"""Verifies a store: every checksum, every hash of the journal, and the rows against a fold of the journal.
 
-Nothing is changed and nothing is repaired. The first damage that is found ends the check of its partition.
+The check changes and repairs nothing. It stops a partition at the first damage.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from tickwork.ports.store_maintenance import LOGS, RUNS, ArchivedRun, ArchiveObj
 from tickwork.runtime.partition.recovery import settings_of
 from tickwork.runtime.partition.write_behind import attempts_decoder
 from tickwork.runtime.storage.archive import ArchiveReader, RunBundle, unpacked, unpacked_logs
-from tickwork.runtime.storage.logs import parse
+from tickwork.runtime.storage.logs import records
 
 ROWS_PER_READ = 256
 
@@ -50,7 +50,7 @@ async def check(
     say: Callable[[str, int], None],
     beside: Iterable[tuple[str, bytes]] = (),
 ) -> IntegrityReport:
-    """`beside` are artifacts that lie in a folder, each under its name."""
+    """`beside`: artifacts that are stored in a folder, outside the database."""
     rows: dict[str, int] = {}
     numbers: list[int] = []
     odds = _RowProblems()
@@ -121,7 +121,7 @@ class _RowProblems:
         """Rows are written as attempts end."""
         ends = [attempt.ended_ms for attempt in attempts_decoder.decode(data)] if data else []
         if ends and min(ends) < self._ended.get(run, 0):
-            raise Corrupt(f"attempts of run {run} are out of order: their places were damaged")
+            raise Corrupt(f"attempts of run {run} are out of order: their positions were damaged")
         if ends:
             self._ended[run] = max(ends)
 
@@ -130,8 +130,10 @@ async def _objects(store: Store, artifacts: Artifacts, odds: _RowProblems, say: 
     """Everything that rows name elsewhere is there, and is what they say. Reading compares a digest with its bytes."""
     for count, chunk in enumerate(odds.chunks):
         data = await _object(store, artifacts, chunk.digest, chunk.size, f"log of task {chunk.task}")
-        if data is not None and len(parse(data)) != chunk.lines:
-            raise Corrupt(f"a piece of the log of task {chunk.task} has other lines than its row says: it was damaged")
+        if data is not None and len(records(data)) != chunk.lines:
+            raise Corrupt(
+                f"a piece of the log of task {chunk.task} does not have the lines that its row says: it was damaged"
+            )
         say("logs", count + 1)
     for count, archive in enumerate(odds.archives):
         data = await _object(store, artifacts, archive.object, archive.size, f"archive of {archive.kind}")
@@ -141,10 +143,10 @@ async def _objects(store: Store, artifacts: Artifacts, odds: _RowProblems, say: 
         if archive.kind == RUNS:
             _require_runs(archive, unpacked(data), named)
         elif archive.kind == LOGS and len(unpacked_logs(data)) != archive.rows:
-            raise Corrupt(f"the archive {archive.object} has other rows than its entry says: it was damaged")
+            raise Corrupt(f"the archive {archive.object} does not have the rows that its entry says: it was damaged")
         say("archives", count + 1)
     if odds.archived:
-        raise Corrupt(f"runs are said to be in the archive {next(iter(odds.archived))}, which is not known")
+        raise Corrupt(f"runs refer to the archive {next(iter(odds.archived))}, which does not exist")
 
 
 async def _object(store: Store, artifacts: Artifacts, digest: str, size: int, what: str) -> bytes | None:
@@ -160,7 +162,7 @@ async def _object(store: Store, artifacts: Artifacts, digest: str, size: int, wh
 def _require_runs(archive: ArchiveObject, bundles: list[RunBundle], named: list[ArchivedRun]) -> None:
     there = {(bundle.row.tenant, bundle.row.id, bundle.row.number) for bundle in bundles}
     if len(bundles) != archive.rows or any((run.tenant, run.id, run.number) not in there for run in named):
-        raise Corrupt(f"the archive {archive.object} has other runs than its entries say: they were damaged")
+        raise Corrupt(f"the archive {archive.object} does not have the runs that its entries say: they were damaged")
 
 
 async def _partition(
@@ -228,7 +230,7 @@ async def _oldest(store: Store, partition: int, cut: int) -> tuple[int, bytes]:
     """Behind which row the archive begins, and the hash of that one."""
     first = await store.journal_archive(partition, seq=cut)
     if first is None:
-        raise Corrupt(f"nobody knows the hash of seq {cut}, behind which the journal begins")
+        raise Corrupt(f"the hash of seq {cut}, after which the journal begins, is unknown")
     while (earlier := await store.journal_archive(partition, seq=first.first - 1)) is not None:
         first = earlier
     return first.first - 1, first.before

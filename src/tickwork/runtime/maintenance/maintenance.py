@@ -2,15 +2,16 @@
 
 import asyncio
 
+from tickwork.core.base.names import TENANT
 from tickwork.core.state import inputs as inp
-from tickwork.runtime.context import TENANT, EngineContext
+from tickwork.runtime.context import EngineContext
 from tickwork.runtime.maintenance.auditor import Auditor, Difference, Leave, at_the_watermark
 from tickwork.runtime.maintenance.retention import Retention, RetentionPolicy
 from tickwork.runtime.partition.logical_clock import CorrectedClock
 
 
 class Maintenance:
-    """Starts the jobs that go on beside the ticks of an engine, and ends them."""
+    """Starts and stops the maintenance jobs of an engine, which run concurrently with its ticks."""
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context

@@ -1,10 +1,9 @@
-"""Keeping less: a job beside the ticks of an owner, in small steps.
+"""Retention: a job of the owner that archives and deletes old data in small steps, concurrently with ticks.
 
-Ended runs and journal rows that are old move to archive objects, old archives and logs go for good, and so do values
-that nothing names any more (`value_gc`). Each step writes
-its object first and takes the rows away afterwards, in one transaction; so whatever ends it in between, nothing is
-lost, and the next step does the same again. Nothing here is ever in a tick's way, and what is still needed stays:
-whatever lives, the journal from the watermark on, and the fates of occurrences.
+Old ended runs and journal rows move to archive objects. Old archives and logs are deleted, and so are values that
+nothing refers to (`value_gc`). Each step first writes its object, then deletes the rows in one transaction: if it is
+interrupted, nothing is lost, and the next step repeats it. Retention never blocks a tick, and never removes what is
+still needed: live runs, the journal after the watermark, and the fates of occurrences.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ ARCHIVES_PORTION = 20
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is kept. 0: for ever."""
+    """Retention periods. 0: keep forever."""
 
     runs_ms: int = 3 * DAY_MS
     journal_ms: int = 3 * DAY_MS
@@ -52,7 +51,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> RetentionPolicy:
-    """Parse durations as people write them; `0` means for ever. Raises `Refused` where a duration is too short."""
+    """Parse durations as people write them; `0` means forever. Raises `Refused` where a duration is too short."""
     periods = {
         name: 0 if text.strip() == "0" else duration_ms(text, path=name)
         for name, text in (
@@ -61,10 +60,12 @@ def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> RetentionPol
         )
     }  # fmt: skip
     if 0 < periods["retention_runs"] < DAY_MS:  # submit keys are found in the store, and count for a day
-        raise Refused("bad_setting", "runs are kept for a day at least", path="retention_runs")
+        raise Refused("bad_setting", "runs must be kept for at least a day", path="retention_runs")
     for name in ("retention_runs", "retention_journal"):
         if 0 < periods["retention_archive"] < periods[name]:
-            raise Refused("bad_setting", f"the archive is kept at least as long as {name}", path="retention_archive")
+            raise Refused(
+                "bad_setting", f"the archive must be kept at least as long as {name}", path="retention_archive"
+            )
     runs_ms, journal_ms, archive_ms, logs_ms = periods.values()
     return RetentionPolicy(runs_ms=runs_ms, journal_ms=journal_ms, archive_ms=archive_ms, logs_ms=logs_ms)
 
@@ -102,7 +103,7 @@ class Retention:
         self.runs = self.rows = self.logs = self.forgotten = 0  # since the start: moved, moved, deleted, deleted
 
     async def run(self) -> None:
-        """For ever, a pass now and then."""
+        """Run a pass periodically, until cancelled."""
         while True:
             try:
                 await self.look_through()
@@ -111,7 +112,7 @@ class Retention:
             except Fenced:
                 return
             except TickworkError as error:
-                self._on_alarm("retention_stopped", f"nothing is archived any more: {error}")
+                self._on_alarm("retention_stopped", f"archiving has stopped: {error}")
                 return
             await asyncio.sleep(PASS_S)
 
@@ -172,7 +173,7 @@ class Retention:
         self.runs += len(rows)
 
     async def _referred(self) -> frozenset[int]:
-        """Once in a pass: who is old enough to be needed is needed by one that is older still."""
+        """Read once per pass: a run is needed only by an older one."""
         if self._kept_numbers is None:
             self._kept_numbers = await self.renewal.referred()
         return self._kept_numbers
@@ -182,6 +183,8 @@ class Retention:
         row, rest = bundle.row, rest_of(bundle.row)
         own = [decode_value(child.value) for child in bundle.children]
         values = [rest.inputs, decode_value(row.output), *(value for _, value in rest.results), *own]
+        if rest.history is not None:
+            values += [entry.value for entry in rest.history.entries]
         known = {(child.run, child.step, child.child) for child in bundle.children}
         more = [
             child
@@ -224,7 +227,7 @@ class Retention:
         if after:
             last = await self._store.journal_archive(self._partition, seq=after)
             if last is None:
-                raise Corrupt(f"nobody knows the hash of seq {after}, behind which the journal begins")
+                raise Corrupt(f"the hash of seq {after}, after which the journal begins, is unknown")
             before = last.hash
         head = export.ExportHead(self._settings, after, before, rows[-1].seq, rows[-1].hash)
         data = export.write_head(head) + b"".join(stream.write(rows))

@@ -1,14 +1,14 @@
-"""Values are kept for as long as something names them, and then go.
+"""Garbage collection of values: payloads and artifacts are deleted when nothing refers to them.
 
-Payloads and artifacts are bytes under their digest, and who names one nobody counts: the same value may be the input of
-one run, the result of another and lie in an archive besides. Instead each has the last day on which it was needed.
-That is the day on which it was put, or on which its partition came by something that names it: once a day by all that
-lives, and by a run that ended when it leaves for the archive. So what was needed on no day for so long that even an
-archive of then is gone, is named by nothing.
+Values are stored under their digest, and references are not counted: the same value may be the input of one run, the
+result of another, and part of an archive. Instead, each value has the last day on which it was needed. That is the day
+on which it was stored, or on which its partition renewed a reference to it: once a day for everything live, and for an
+ended run when it moves to the archive. A value that was needed on no day for longer than archives are kept has no
+reference left.
 
-Whoever copies a name copies it from something that lives, ended or is in the archive, and what has the copy is come by
-in its turn, after `runs_ms` at the latest. `swept_before` allows for that, counting from the last day on which each
-partition came by everything; a partition that does not get to it stops the sweep of all.
+A reference can only be copied from something live, ended or archived, and the copy is itself renewed after `runs_ms` at
+the latest. `swept_before` allows for that, counting from the last day on which each partition renewed all its
+references. A partition that falls behind stops the sweep for all.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ STEP_S = 0.01  # between two steps
 ROWS_PORTION = 1_000
 DIGESTS_PORTION = 1_000
 DROPPED_PORTION = 500
-# As MessagePack has a digest, whatever it is part of. What looks like one and is none does no harm.
+# A digest as MessagePack encodes it, in any context. A false match is harmless.
 _DIGEST = re.compile(rb"\xd9%c([0-9a-f]{%d})" % (2 * DIGEST_BYTES, 2 * DIGEST_BYTES))
 
 
@@ -44,8 +44,8 @@ def named_in(rows: Iterable[bytes]) -> set[str]:
 
 
 def swept_before(renewals: Mapping[int, int], *, runs_ms: int, archive_ms: int) -> int:
-    """The day before which a value must have been needed last, for nothing to name it any more. 0: that is not known,
-    because something is kept for ever or some partition has not come by all that it names."""
+    """Return the day before which an unreferenced value was last needed. 0: unknown, because something is kept forever,
+    or a partition has not renewed all its references."""
     if not runs_ms or not archive_ms or not renewals:
         return 0
     last = min(renewals.values())
@@ -87,14 +87,14 @@ class ValueCollector:
         self._note_outage(known, today)
         await self._renew_live()
         await self._store.note_renewal(self._partition, epoch=self._epoch)
-        # By the days before this one: what was copied while this pass went on is come by in the next.
+        # Count the days before this one: references copied during this pass are renewed in the next.
         before = swept_before(known, runs_ms=self._runs_ms, archive_ms=self._archive_ms)
         if before and today >= self._waits_until and self._partition == min(known):  # one of them is enough
             await self._sweep(before)
 
     def _note_outage(self, known: Mapping[int, int], today: int) -> None:
-        """After an outage as long as archives are kept, a run that ended in it or right after it names values that
-        nobody has come by since. They are renewed when it leaves for the archive, so the sweep waits for that."""
+        """After an outage longer than archives are kept, a run that ended during or right after it refers to values
+        that were not renewed since. They are renewed when it is archived, so the sweep waits for that."""
         last = min((day for day in known.values() if day), default=today)
         if today - last >= self._archive_ms // DAY_MS:
             self._waits_until = today + -(-self._runs_ms // DAY_MS) + SLACK_DAYS
@@ -118,7 +118,7 @@ class ValueCollector:
         return frozenset([child.run async for children in self._apart() for child in children])
 
     async def _apart(self) -> AsyncIterator[list[ChildRow]]:
-        """Of runs that are old: whatever younger ones are made of is young itself."""
+        """Renew values of old runs only: values of younger runs are young themselves."""
         before_ms = self._clock.wall_ms() - self._runs_ms
         for values in _old_values(self._state(), before_ms=before_ms):
             yield await self._archives.rows_apart(values)
@@ -153,13 +153,24 @@ def _old_values(state: State, *, before_ms: int) -> Iterator[list[Ref]]:
         for run in list(state.runs.blocks.get(number, {}).values()):
             if clock.ms_of(run.submitted) >= before_ms:
                 continue
-            values = (run.inputs, *(run.results or {}).values(), *_in_progress(run))
+            values = (run.inputs, *(run.results or {}).values(), *_in_progress(run), *_recorded(state, run))
             if apart := [value for value in values if isinstance(value, Ref) and value.place in APART]:
                 yield apart
 
 
+def _recorded(state: State, run: Run) -> Iterator[Value]:
+    """Values in the histories of a run's tasks."""
+    histories = [run.history] + [
+        task.history for index in range(len(run.phases)) if (task := state.tasks.get(run.number + index)) is not None
+    ]
+    for history in histories:
+        if history is not None:
+            yield from (entry.value for entry in (*history.entries, *history.arrived))
+            yield from (pending.request.value for pending in history.awaits.values())
+
+
 def _in_progress(run: Run) -> Iterator[Value]:
-    """What has come so far of a map that still goes on, and what children were given."""
+    """Yield the results so far of active maps, and the inputs of child runs."""
     for step, task in (run.fanning or {}).items():
         yield Ref(f"{run.number}/{step}", 0, None, "gather")
         if task.fan is not None:

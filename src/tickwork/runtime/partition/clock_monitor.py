@@ -7,13 +7,16 @@ time reference. Timers are held while logical time is ahead of real time, and re
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.state.inputs import HoldTimers
 from tickwork.ports.system import Clock, TimeReference
 from tickwork.runtime.partition.logical_clock import ClockReading
-from tickwork.runtime.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from tickwork.runtime.partition.partition import Partition
 
 WATCH_S = 1.0
 STEADY_COMPARE_S = 60.0  # how often the reference is read while the clocks agree
@@ -23,7 +26,7 @@ REMIND_S = 600.0  # an alarm that still holds is raised again after this time
 class ClockMonitor:
     def __init__(
         self,
-        partition: Partition,
+        partition: "Partition",
         clock: Clock,
         reference: TimeReference | None,
         *,
@@ -89,20 +92,20 @@ class ClockMonitor:
 
 
 def describe_clock(reading: ClockReading) -> str:
-    """What is wrong with the clocks, what follows, and what to do; "" while they agree."""
+    """Describe what is wrong with the clocks, the effect, and what to do; "" while they agree."""
     wall, real = instant_text(reading.wall_ms), instant_text(reading.real_ms)
     if reading.state == "ahead":
         text = (
             f"logical time is {_rounded(reading.ahead_ms)} ahead of real time ({real}): "
-            "timers are held until real time has caught up, everything else goes on"
+            "timers are held until real time has caught up; everything else continues"
         )
         return f"{text}; a step of the wall clock ({wall}) is held as well" if reading.step_ms else text
     if reading.state == "held":
         direction = "ahead of" if reading.step_ms > 0 else "behind"
         if reading.contradicted:
-            then = "the database's clock contradicts it, so it is not believed until a person confirms it"
+            then = "the database's clock contradicts it, so it is not adopted until an operator confirms it"
         else:
-            then = f"it is believed if it persists for another {_rounded(reading.adopted_in_ms or 0)}"
+            then = f"it is adopted if it persists for another {_rounded(reading.adopted_in_ms or 0)}"
         return (
             f"the wall clock stepped to {wall}, {_rounded(abs(reading.step_ms))} {direction} real time ({real}); "
             f"{then}. Correct the clock, or confirm it: tickwork clock confirm"

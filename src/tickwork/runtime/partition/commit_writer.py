@@ -1,7 +1,7 @@
-"""What was decided becomes durable: a commit is sent until its outcome is known, rows until they are written.
+"""Makes decisions durable: repeats a commit until its outcome is known, and row writes until they succeed.
 
-One writer serves one partition in one epoch, and decides nothing. Where the head shows another epoch, somebody else has
-taken over: it raises `Fenced`, and nothing more is written.
+One writer serves one partition in one epoch, and decides nothing. If the head has another epoch, another node has taken
+over: the writer raises `Fenced`, and writes nothing more.
 """
 
 import asyncio
@@ -53,7 +53,9 @@ class CommitWriter:
                 break
             except StoreFull:
                 if not self.full:
-                    self._on_alarm("store_full", "the store has no space left; nothing new is accepted until it has")
+                    self._on_alarm(
+                        "store_full", "the store has no space left; no new work is accepted until space is free"
+                    )
                 self.full = True
             except Unavailable as error:
                 self._on_alarm("store_unavailable", str(error))
@@ -105,7 +107,7 @@ class CommitWriter:
                 self.taken += 1
                 return
             except OutcomeUnknown:
-                # Written twice, attempts would be told twice; ended runs alone may be.
+                # Attempts must not be written twice, because they would be listed twice; ended runs may be.
                 if rows.header and (await self._head()).watermark >= through:
                     return
             except Unavailable as error:

@@ -1,7 +1,7 @@
-"""Facts beside inputs: what a decision needs to know of runs that have left memory, or are about to.
+"""Attaches facts to inputs: what a decision needs to know about runs that have left memory, or are about to.
 
-Asked in the tick that decides, never before: with one writer, nothing can change in between. First what the
-store does not know yet, then the store, in one batch.
+The lookup happens in the tick that decides, not before: with one writer, nothing can change in between. It reads first
+what is not stored yet, then the store, in one batch.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from tickwork.core.evolve import record_of_run
 from tickwork.core.state.inputs import (
     Cancel,
     Decide,
+    Delivered,
     Input,
     KnownRun,
     Pause,
@@ -22,6 +23,7 @@ from tickwork.core.state.inputs import (
     RunRecord,
     Submit,
     SubmitOptions,
+    Succeeded,
     Trigger,
 )
 from tickwork.core.state.state import NUMBER_BITS
@@ -31,11 +33,11 @@ from tickwork.runtime.partition.write_behind import WriteBehind
 from tickwork.runtime.storage.run_records import record_of
 from tickwork.runtime.storage.store_retry import retry_until_available
 
-KEYED = (Submit, Trigger)  # what begins a run, and may have begun it before
+KEYED = (Submit, Trigger)  # inputs that start a run, and may have started it before
 
 
 class EndedRunFinder(Protocol):
-    """Ended runs wherever they are: a store, or a store with its archives."""
+    """Reads ended runs: from a store, or from a store and its archives."""
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]: ...
 
@@ -47,7 +49,7 @@ class FactLookup:
         self._books = books
 
     def over(self, books: WriteBehind) -> "FactLookup":
-        """The same beside other books."""
+        """Return the same lookup with another write-behind buffer."""
         return FactLookup(self._runs, books, self._partition)
 
     async def attach(self, parts: list[BatchSlice]) -> list[Input]:
@@ -63,22 +65,24 @@ class FactLookup:
         return inputs
 
     async def _look_up(self, inputs: list[Input], positions: list[int]) -> None:
-        lookups = []
-        for position in positions:
-            tenant, run_id, key = _wants(inputs[position])
+        lookups: list[tuple[int, int, str, str, str]] = []
+        requests = [(position, *pair) for position in positions for pair in _requests(inputs[position])]
+        keyed = {(position, command): type(request) in KEYED for position, command, request in requests}
+        for position, command, request in requests:
+            tenant, run_id, key = _wants(request)
             if run_id and not is_run_id(run_id):
                 run_id = ""  # no run has it: the machine refuses it, and no store has to understand it
-            live = self._live(tenant, run_id, key) if type(inputs[position]) in KEYED else None
+            live = self._live(tenant, run_id, key) if keyed[position, command] else None
             if live is None:
-                lookups.append((position, tenant, run_id, key))
+                lookups.append((position, command, tenant, run_id, key))
             else:
-                inputs[position] = _with_fact(inputs[position], live)
-        records = await self._find([(tenant, run_id, key) for _, tenant, run_id, key in lookups])
-        for (position, *_), record in zip(lookups, records, strict=True):
+                inputs[position] = _with_fact_in(inputs[position], command, live)
+        records = await self._find([(tenant, run_id, key) for *_, tenant, run_id, key in lookups])
+        for (position, command, *_), record in zip(lookups, records, strict=True):
             # A run of another partition is none of ours to change; but its id and key are taken.
             own = record is not None and record.number >> NUMBER_BITS == self._partition
-            if record is not None and (own or type(inputs[position]) in KEYED):
-                inputs[position] = _with_fact(inputs[position], record)
+            if record is not None and (own or keyed[position, command]):
+                inputs[position] = _with_fact_in(inputs[position], command, record)
 
     async def _find(self, lookups: Sequence[tuple[str, str, str]]) -> list[RunRecord | None]:
         records = [self._not_stored_yet(*lookup) for lookup in lookups]
@@ -101,7 +105,7 @@ class FactLookup:
         return records
 
     def _live(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
-        """A run in memory may end in the very tick that is asked for it again: the machine is told of it as well."""
+        """Include runs in memory: one may end in the same tick that requests it again."""
         known = self._books.state.tenants.get(tenant)
         if known is None:
             return None
@@ -113,6 +117,25 @@ class FactLookup:
         if row is None and key:
             row = self._books.find_left_key(tenant, key)
         return None if row is None else record_of(row)
+
+
+def _requests(item: Input) -> list[tuple[int, Input]]:
+    """What of an input may need a fact: the commands of a result each for itself, by their index; -1: all of it."""
+    if isinstance(item, Succeeded):
+        commands = enumerate(command.request for command in item.commands)
+        return [(index, request) for index, request in commands if isinstance(request, Submit) and request.terms]
+    return [(-1, item.request if isinstance(item, Delivered) else item)]
+
+
+def _with_fact_in(item: Input, command: int, record: RunRecord) -> Input:
+    if isinstance(item, Succeeded):
+        commands = list(item.commands)
+        request = _with_fact(commands[command].request, record)
+        commands[command] = msgspec.structs.replace(commands[command], request=request)
+        return msgspec.structs.replace(item, commands=tuple(commands))
+    if isinstance(item, Delivered):
+        return msgspec.structs.replace(item, request=_with_fact(item.request, record))
+    return _with_fact(item, record)
 
 
 def _wants(request: Input) -> tuple[str, str, str]:

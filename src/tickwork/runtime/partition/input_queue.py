@@ -1,6 +1,6 @@
-"""What waits for the next tick, in the order in which it came.
+"""The queue of inputs for the next tick, in order of arrival.
 
-Whoever asks gets one future for all inputs of one call; it is done when the last of them is durable.
+A caller gets one future for all inputs of a call. It is done when the last of them is durable.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ BYTES_PER_TICK_MAX = 16 * 1024 * 1024
 
 
 class InputBatch(msgspec.Struct, eq=False):
-    """The inputs of one call. `answers` has what the machine said about some of them, by place."""
+    """The inputs of one call. `answers` maps the index of an input to the machine's result, if there is one."""
 
     inputs: list[Input]
     done: "asyncio.Future[None]"
@@ -29,10 +29,10 @@ class InputBatch(msgspec.Struct, eq=False):
 
 
 class BatchSlice(msgspec.Struct):
-    """The inputs of one letter that a tick is given."""
+    """The part of a batch that one tick takes."""
 
     letter: InputBatch
-    start: int  # in the letter
+    start: int  # index in the batch
     count: int
 
 

@@ -9,6 +9,7 @@ and costs nothing.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +17,6 @@ from tickwork.core.base.errors import OutcomeUnknown, TickworkError, Unavailable
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value
 from tickwork.core.decide.worker_reports import stand_in
-from tickwork.core.machine import Machine, Outcome
 from tickwork.core.snapshot.dirty_rows import DirtyRows
 from tickwork.core.state.effects import CommandResult, Dispatch, Effect
 from tickwork.core.state.events import Event
@@ -35,6 +35,9 @@ from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBui
 from tickwork.runtime.partition.write_behind import WriteBehind
 from tickwork.runtime.storage.store_retry import RETRY_S, retry_until_available
 
+if TYPE_CHECKING:
+    from tickwork.core.machine import Machine, Outcome
+
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
 WRITTEN_S = 0.002
@@ -45,7 +48,7 @@ TOLD_S = 0.002
 
 
 class DecidedTick(msgspec.Struct, eq=False):
-    """A tick that waits to become durable, and what is to be done then. Without `row`, only rows are written."""
+    """A tick that is not durable yet, and the actions that follow. Without `row`, only rows are written."""
 
     seq: int
     row: SealedRow | None = None
@@ -64,7 +67,7 @@ class DecidedTick(msgspec.Struct, eq=False):
 
 
 class PartitionFailed(TickworkError):
-    """A tick without inputs cannot be decided, or the shell itself broke: a defect of ours, and nobody may go on."""
+    """A tick without inputs cannot be decided, or the shell failed: an internal error that stops the partition."""
 
     code = "poisoned"
 
@@ -75,7 +78,7 @@ class Partition:
         *,
         number: int,
         store: Store,
-        machine: Machine,
+        machine: "Machine",
         head: Head,
         watermark_head: bytes,
         keeper: TickClock,
@@ -96,7 +99,7 @@ class Partition:
         self.books = books
         self.books.epoch = head.epoch
         self.keeper = keeper
-        self.watched = False  # somebody wants to know which runs change
+        self.watched = False  # whether any caller watches changed runs
         self.failed: TickworkError | None = None
         self.inputs_taken = self.dispatches = self.tasks_ended = 0  # since the start
         self._facts = facts
@@ -141,7 +144,9 @@ class Partition:
         taken = -1
         while not all(task.done() for task in self._tasks):
             if taken == self.writer.taken:
-                await self._drop(Unavailable("the store takes nothing, and this owner ends", retry_after_ms=5_000))
+                await self._drop(
+                    Unavailable("the store accepts no commits, and this owner is stopping", retry_after_ms=5_000)
+                )
                 return
             taken = self.writer.taken
             await asyncio.wait(self._tasks, timeout=STOP_S)
@@ -178,7 +183,7 @@ class Partition:
         if self.failed is not None:
             raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
         if self._over:  # nobody would ever answer
-            raise Unavailable("this partition has stopped here; ask again in a moment", retry_after_ms=50)
+            raise Unavailable("this partition has stopped on this node; try again in a moment", retry_after_ms=50)
         batch = InputBatch(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
         batch.weight = sum(len(payload.data) for payload in batch.payloads)
         self._inbox.add(batch)
@@ -338,7 +343,7 @@ class Partition:
         self._decided(outcome, row, parts, taken, len(gaps))
 
     def _decided(
-        self, outcome: Outcome, row: SealedRow, parts: list[BatchSlice], taken: list[Input], gaps: int
+        self, outcome: "Outcome", row: SealedRow, parts: list[BatchSlice], taken: list[Input], gaps: int
     ) -> None:
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         began = asyncio.get_running_loop().time()
@@ -382,9 +387,12 @@ class Partition:
         return frozenset(noted.runs)
 
     async def _isolate(self, parts: list[BatchSlice], error: Exception) -> None:
-        """A tick that cannot be decided is a defect of ours. The machine is rebuilt from the store, the inputs are
-        tried one by one, and the one at fault is set aside with an alarm; a report of a worker is replaced by one that
-        ends its task, or it would come again for ever. The partition goes on."""
+        """Handle a tick that cannot be decided, which is an internal error.
+
+        The machine is rebuilt from the store, the inputs are tried one by one, and the faulty one is set aside with an
+        alarm. A worker's report is replaced by one that ends its task, otherwise it would be sent again forever. Then
+        the partition continues.
+        """
         reason = f"{type(error).__name__}: {error}"
         while (self._undurable or self.books.writing is not None) and self.failed is None:
             await asyncio.sleep(RETRY_S)
@@ -405,8 +413,8 @@ class Partition:
         self._set_aside(parts, "quarantined", message, reason)
 
     def _refuse_unreadable(self, parts: list[BatchSlice], error: Exception) -> None:
-        """A lookup failed for a reason that waiting does not mend. The inputs are tried one by one, and an input whose
-        own lookup fails is refused with an alarm. Nothing was decided, so the machine is as it was."""
+        """Handle a lookup that failed permanently. The inputs are tried one by one, and an input whose own lookup fails
+        is refused with an alarm. Nothing was decided, so the machine is unchanged."""
         if self.failed is not None:
             return  # the senders know that the outcome is not known
         self._in_hand = []
@@ -414,7 +422,7 @@ class Partition:
             self._inbox.settle(parts, 0)
             self._one_by_one = count
             return
-        message = "what the store holds about this request cannot be read, so it was refused; see the server's alarms"
+        message = "the stored data for this request cannot be read, so it was refused; see the server's alarms"
         self._set_aside(parts, "lookup_failed", message, f"{type(error).__name__}: {error}")
 
     def _set_aside(self, parts: list[BatchSlice], code: str, message: str, reason: str) -> None:
@@ -482,7 +490,7 @@ class Partition:
         self.writer.committed(took)
         self.durable_seq, self.durable_tick = decided.seq, decided.tick
         self._on_durable(decided)
-        if decided.orders:  # workers first: what is written leaves when everybody who is awake has had a turn
+        if decided.orders:  # workers first: their replies leave after all ready callbacks have run
             asyncio.get_running_loop().call_soon(_resolve_batches, decided.through)
         else:
             _resolve_batches(decided.through)
@@ -491,7 +499,7 @@ class Partition:
         committed.set()
 
     async def _write_behind(self) -> None:
-        """Beside the commits, in portions, so that no commit waits long behind them."""
+        """Write rows in portions between commits, so that no commit waits long."""
         try:
             while True:
                 if self._behind:
@@ -509,7 +517,7 @@ class Partition:
             self._fail(error)
 
     def _fail(self, cause: Exception) -> None:
-        """Nothing more is decided or written here; whoever waits is told."""
+        """Stop the partition: decide and write nothing more, and fail all waiting calls."""
         if self.failed is not None:
             return
         error = cause if isinstance(cause, TickworkError) else PartitionFailed(f"{type(cause).__name__}: {cause}")
@@ -520,7 +528,7 @@ class Partition:
         for letter in (*decided_upon, *waiting):
             if not letter.done.done():
                 letter.done.set_exception(_outcome(letter, error))
-                letter.done.exception()  # some only tell, and never ask what became of it
+                letter.done.exception()  # some callers never read the outcome
         for decided in self._undurable:
             if decided.committing is not None:
                 decided.committing.cancel()
@@ -530,10 +538,10 @@ class Partition:
 
 
 def _outcome(batch: InputBatch, error: TickworkError) -> Unavailable:
-    """Of a request whose partition has failed. What no tick has taken did not happen; the rest may have."""
+    """Return the outcome of a request whose partition failed. Inputs that a tick took may have been executed."""
     if not batch.taken:
         return Unavailable(f"nothing was done: {error}; try again", retry_after_ms=1_000)
-    message = f"the outcome is not known: {error}; look, or repeat it under the same key"
+    message = f"the outcome is unknown: {error}; read the state, or repeat the request with the same key"
     return OutcomeUnknown(message, retry_after_ms=1_000)
 
 

@@ -1,8 +1,8 @@
-"""From rows and the journal's tail to the machine that never died.
+"""Recovery: rebuild the machine from stored rows and the end of the journal.
 
-Rows are restored as they stood at the watermark, then the recorded events behind it are folded in, every hash
-verified on the way. The last hash must be the head's: nobody goes on with anything else. Whoever is about to own a
-partition reads ahead while another still does, so that only the last ticks are left to fold when it may.
+Rows are restored as of the watermark, then the recorded events after it are folded, with every hash verified. The last
+hash must equal the head's; otherwise the partition does not start. The next owner of a partition loads in advance while
+another node still owns it, so that only the last ticks remain to be folded.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt, Newer
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
-from tickwork.core.machine import MACHINE, Machine
+from tickwork.core.machine import Machine
+from tickwork.core.rules import MACHINE
 from tickwork.core.snapshot.snapshot import restoring
 from tickwork.core.state.state import Settings
 from tickwork.journal.record import GENESIS, SealedRow, rules_in, unseal
@@ -34,8 +35,8 @@ class RecoveredPartition(NamedTuple):
 
 
 async def check_rules(store: Store, partition: int, *, known: int | None = None) -> None:
-    """Raises `Newer` where rules decided the last tick that are not `known` here. Whoever asks before it claims the
-    partition does not fence an owner that knows them."""
+    """Raise `Newer` if the last tick was decided by rules that are not `known` here. Checking this before the claim
+    avoids fencing an owner that knows them."""
     head = await store.read_head(partition)
     for sealed in await store.journal(partition, after=head.seq - 1, limit=1) if head.seq else ():
         _check_rules(rules_in(sealed), sealed.seq, known)
@@ -44,7 +45,7 @@ async def check_rules(store: Store, partition: int, *, known: int | None = None)
 async def recover(
     store: Store, partition: int, zones: Zones = UTC_ONLY, *, known: int | None = None
 ) -> RecoveredPartition:
-    """`known`: the latest rules of this program, where it is not the one that everybody runs."""
+    """`known`: the latest rules that this program knows."""
     follower, head = await _loaded(store, partition, zones, known)
     return follower.at(head)
 
@@ -105,7 +106,7 @@ class JournalFollower:
                 await asyncio.sleep(0)
 
     def at(self, head: Head) -> RecoveredPartition:
-        """What it is now, which must be what the head says."""
+        """Return the machine, after comparing it with the head."""
         if (self.seq, self._hash) != (head.seq, head.hash):
             raise Corrupt(f"the journal ends at seq {self.seq}, the head says {head.seq}, or their hashes differ")
         return RecoveredPartition(self._machine, self._books, self._watermark_hash)

@@ -19,8 +19,10 @@ from tickwork.core.definition.model import Argument, MapNode, TaskNode, Workflow
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.effects import Dispatch, Effect
 from tickwork.core.state.evaluation_context import reference, resolve, stored_value
+from tickwork.core.state.history import History, HistoryEntry, PendingAwait
 from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, ArtifactArgument, AttemptJob, NodeSpec
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, ArtifactArgument, AttemptJob, FunctionHistory, NodeSpec
+from tickwork.protocol.worker_messages import HistoryEntry as OutcomeMessage
 from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, PayloadStore, map_head, walk
 
 LISTS_KEPT_MAX = 256
@@ -72,6 +74,17 @@ class Assignment(msgspec.Struct):
     scheduled_ms: int
     submitted_ms: int
     sources: list[ArgumentSource]
+    history: "FunctionRecord | None" = None
+
+
+class FunctionRecord(msgspec.Struct):
+    """What was recorded of a function or of a task's steps when the attempt was dispatched."""
+
+    started_ms: int
+    base: int
+    entries: tuple[HistoryEntry, ...]
+    awaits: tuple[tuple[int, str, str, str], ...]
+    versions: dict[str, int]
 
 
 ReadyAssignment = tuple[str, AttemptJob, NodeSpec]
@@ -96,7 +109,7 @@ class AssignmentBuilder:
     # ---- in the tick
 
     def orders(self, tasks: NumberTable[Task], effects: list[Effect]) -> "list[ReadyAssignment | Assignment]":
-        """What goes to the workers, where nothing has to be collected for it; else what was collected."""
+        """Return the assignments for workers, loading the values that they need."""
         recipes, blocks = self._recipes, tasks.blocks
         origin_ms, resolution_ms = self._clock.origin_ms, self._clock.resolution_ms  # no call for each task
         orders: list[ReadyAssignment | Assignment] = []
@@ -107,7 +120,7 @@ class AssignmentBuilder:
             task = blocks[number >> BLOCK_BITS][number]
             run, worker = task.run, task.worker
             recipe = recipes.get(task.step) or self._learn(run.plan, task)
-            if recipe.parts or task.checkpoint is not None:
+            if recipe.parts or task.checkpoint is not None or task.history is not None:
                 orders.append(self.order(task))
                 continue
             assert worker is not None
@@ -135,6 +148,7 @@ class AssignmentBuilder:
             run.scheduled_ms,
             self._clock.ms_of(run.submitted),
             [_source(run, task, part, recipe.over, task.child) for part in recipe.parts] if recipe.parts else [],
+            _record(task.history) if task.history is not None else None,
         )
 
     def _learn(self, plan: Plan, task: Task) -> AssignmentTemplate:
@@ -158,6 +172,8 @@ class AssignmentBuilder:
 
     def at_once(self, order: Assignment) -> AttemptJob | None:
         """The work, where everything in it is at hand."""
+        if order.history is not None:
+            return None
         if not order.sources and order.checkpoint is None:
             return _work(order, order.recipe.head, (), None)
         pieces = [order.recipe.head]
@@ -173,10 +189,45 @@ class AssignmentBuilder:
         return _work(order, args, (), checkpoint)
 
     async def later(self, order: Assignment) -> AttemptJob:
-        """The work, with everything loaded that lies elsewhere. What is large the worker fetches by itself."""
+        """Return the work with its values loaded. The worker fetches large values itself."""
         args, fetch = await self.assemble(order.sources)
         checkpoint = None if order.checkpoint is None else await self._vault.bytes_of(order.checkpoint)
+        if order.history is not None:
+            checkpoint = await self._history(order.history, checkpoint)
         return _work(order, args, fetch, checkpoint)
+
+    async def _history(self, record: FunctionRecord, checkpoint: bytes | None) -> bytes:
+        entries = [await self._entry(entry) for entry in record.entries]
+        history = FunctionHistory(
+            record.started_ms, record.base, tuple(entries), record.awaits, record.versions, checkpoint
+        )
+        return msgspec.msgpack.encode(history)
+
+    async def history_bytes(self, history: History) -> bytes:
+        """A history as the next attempt of its function would get it."""
+        return await self._history(_record(history), None)
+
+    async def _entry(self, entry: HistoryEntry) -> OutcomeMessage:
+        return OutcomeMessage(
+            entry.position,
+            entry.kind,
+            entry.name,
+            entry.digest,
+            await self._outcome(entry.value),
+            entry.error,
+            entry.message,
+            entry.at_ms,
+            entry.tries,
+        )
+
+    async def _outcome(self, value: Value) -> bytes | Ref | None:
+        """A large value is fetched by the worker, if its code reads it."""
+        if value is None or isinstance(value, bytes) or (isinstance(value, Ref) and value.place == "artifact"):
+            return value
+        data = await self._vault.bytes_of(value)
+        if len(data) <= VALUE_BYTES_MAX:
+            return data
+        return Ref(await self._vault.as_artifact(data), len(data), None, "artifact")
 
     async def assemble(self, sources: list[ArgumentSource]) -> tuple[bytes, tuple[ArtifactArgument, ...]]:
         pieces, fetch, size, count = [b""], [], 0, 0
@@ -225,7 +276,7 @@ class AssignmentBuilder:
         try:
             pieces = _raw_list.decode(_finish(data, source.over) if source.over is not None else data)
         except msgspec.DecodeError as error:
-            raise BadArgument(f"a map goes over a list: {error}") from None
+            raise BadArgument(f"a map needs a list: {error}") from None
         if name := _list_name(source):
             self._lists[name] = pieces
             while len(self._lists) > LISTS_KEPT_MAX:
@@ -254,10 +305,25 @@ class AssignmentBuilder:
         return self._take_apart(await self._vault.bytes_of(source.value), source)
 
 
+def _record(history: History) -> FunctionRecord:
+    awaits = sorted(history.awaits.items(), key=_position)
+    return FunctionRecord(
+        history.started_ms,
+        history.base,
+        tuple(history.entries),
+        tuple((at, pending.request.kind, pending.request.name, pending.request.digest) for at, pending in awaits),
+        dict(history.versions),
+    )
+
+
+def _position(pair: tuple[int, PendingAwait]) -> int:
+    return pair[0]
+
+
 def _check_size(size: int) -> None:
     if size > INPUT_BYTES_MAX:
         message = (
-            f"inputs have {size} bytes or more, and a child run takes at most {INPUT_BYTES_MAX} (16 MiB): a server "
+            f"inputs have at least {size} bytes, and a child run accepts at most {INPUT_BYTES_MAX} (16 MiB): a server "
             "compares them with their types and reads parts of them. Give the result to a task instead, or its name"
         )
         raise Refused("inputs_too_large", message, path="inputs")

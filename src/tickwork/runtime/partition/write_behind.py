@@ -15,12 +15,14 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve import output_of
+from tickwork.core.evolve.follow_ups import OF_CHILDREN
 from tickwork.core.explain.history_index import DERIVED_MOVES, HistoryIndex, Place
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.snapshot.dirty_rows import DirtyRows
 from tickwork.core.snapshot.schedule_rows import backfill_row
 from tickwork.core.snapshot.snapshot import encode_header
 from tickwork.core.state import events as ev
+from tickwork.core.state.events import RunMoved, RunSubmitted, TaskDispatched, TaskReady, TaskSucceeded
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
 from tickwork.core.state.schedule import FateRange
@@ -57,9 +59,8 @@ attempts_decoder = msgspec.msgpack.Decoder(list[AttemptRecord])
 SUCCEEDED, FAILED = int(AttemptState.SUCCEEDED), int(AttemptState.FAILED)
 TIMED_OUT, LOST = int(AttemptState.TIMED_OUT), int(AttemptState.LOST)
 HANDED_BACK, CANCELLED = int(AttemptState.HANDED_BACK), int(AttemptState.CANCELLED)
+SUSPENDED = int(AttemptState.SUSPENDED)
 COMPLETED = int(RunState.COMPLETED)
-# The child's own error is more specific than these.
-OF_CHILDREN = frozenset(("ChildFailed", "children_failed", "iteration_failed"))
 
 
 class InFlightAttempt(msgspec.Struct, gc=False):
@@ -98,7 +99,7 @@ class WriteBehind:
     def __init__(self, state: State, seq: int = 0) -> None:
         self.state = state
         self.index = HistoryIndex(state, seq)
-        self.epoch = 0  # of the owner; whoever only reads ahead has none
+        self.epoch = 0  # the owner's; None while loading in advance
         self._touched = DirtyRows(state)
         self.ledger = Ledger(state)
         self.open: dict[int, InFlightAttempt] = {}
@@ -114,8 +115,8 @@ class WriteBehind:
     # ---- every tick
 
     def observe(self, inputs: list[Input], events: list[ev.Event]) -> list[ev.Event]:
-        """What a tick decided, once the state has it; returns what is out of the ordinary. What every task has is
-        dealt with in passing: to look each of its events up in each table would cost more than to act on it."""
+        """Record the events of a tick after the state applied them, and return the unusual ones. The events that every
+        task has are handled inline: looking up each of them in each table would cost more than handling it."""
         window, state, touched, index = self.window, self.state, self._touched, self.index
         window.ticks += 1
         index.seq += 1
@@ -124,9 +125,12 @@ class WriteBehind:
         for event in events:
             kind = type(event)
             if kind in _OF_RUNS:
-                if event.run < first_new or (kind is ev.RunMoved and event.trigger not in DERIVED_MOVES):  # type: ignore[union-attr]
+                if event.run < first_new:  # type: ignore[union-attr]
                     others.append(event)
-            elif kind is ev.TaskSucceeded:
+            elif kind is RunMoved:
+                if event.run < first_new or event.trigger not in DERIVED_MOVES:  # type: ignore[union-attr]
+                    others.append(event)
+            elif kind is TaskSucceeded:
                 held = self._end(event.task, SUCCEEDED, now_ms)  # type: ignore[union-attr]
                 if held is None:
                     others.append(event)
@@ -134,7 +138,7 @@ class WriteBehind:
                     # Also of a run that ended in this very tick: its map may be its last node, and its output.
                     request: Any = inputs[event.input]  # type: ignore[union-attr]
                     self.keep_child(held.run, held.row.step, held.row.child, request.value)
-            elif kind is ev.TaskDispatched:
+            elif kind is TaskDispatched:
                 self._open(event.task)  # type: ignore[union-attr]
             else:
                 others.append(event)
@@ -203,14 +207,26 @@ class WriteBehind:
         row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None), reasons)
         if run.key:
             window.left_keys[run.tenant.id, run.key] = row
-        if run.state == RunState.FAILED and run.parent_run in self.state.runs:
-            self._reasons.setdefault(run.parent_run, {})[run.parent - run.parent_run] = row.error
         if run.parent:
-            self.index.add(run.parent)
-        if run.parent_run and run.state == RunState.COMPLETED:
-            self.keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
+            self._close_child(run, row)
+
+    def _close_child(self, run: Run, row: RunRow) -> None:
+        parent, step = run.parent_run, run.parent - run.parent_run
+        if run.state == RunState.FAILED and parent in self.state.runs:
+            self._reasons.setdefault(parent, {})[step] = row.error
+        self.index.add(run.parent)
+        completed = run.state == RunState.COMPLETED
+        if not self._is_call(run) and (completed or parent in self.state.runs):
+            self.keep_child(parent, step, run.child, output_of(run) if completed else None)
+
+    def _is_call(self, run: Run) -> bool:
+        """Whether a function called this run: the result is in the function's history."""
+        parent = self.state.runs.get(run.parent_run)
+        return parent is not None and parent.plan.steps[run.parent - run.parent_run].durable
 
     def keep_child(self, run: int, step: int, child: int, value: Value) -> None:
+        """What a child gave: nothing where it failed. Its run may have been resolved, and then this child has the row
+        of the child of its first life, which may have succeeded."""
         self.window.children.setdefault((run, step), {})[child] = value
 
     def keep_cached(self, key: str, value: Value, now_ms: int) -> None:
@@ -394,6 +410,12 @@ class WriteBehind:
                 self._unplaced[event.task] = (code, message)
             else:
                 self._note_failure(held.run, held.row.step, code, message)
+                if held.of_map:
+                    self.keep_child(held.run, held.row.step, held.row.child, None)
+
+    def _on_skipped(self, event: ev.TaskSkipped, inputs: list[Input], now_ms: int) -> None:
+        report: Any = inputs[event.input]
+        self._end(event.task, SUCCEEDED, now_ms, "Skip", report.message)
 
     def _on_step_ended(self, event: ev.StepEnded, _: list[Input], __: int) -> None:
         if event.phase == Phase.FAILED:
@@ -404,6 +426,8 @@ class WriteBehind:
         for task in self.state.ended:
             if (failure := self._unplaced.get(task.number)) is not None:
                 self._note_failure(task.run.number, task.step.index, *failure)
+                if task.parent:  # no worker took it in time
+                    self.keep_child(task.run.number, task.step.index, task.child, None)
         self._unplaced = {}
 
     def _note_failure(self, run: int, step: int, code: str, message: str) -> None:
@@ -414,9 +438,21 @@ class WriteBehind:
     def _on_requeued(self, event: ev.TaskRequeued, _: list[Input], now_ms: int) -> None:
         self._end(event.task, LOST if event.cause == "lost" else HANDED_BACK, now_ms)
 
-    def _on_overdue(self, event: ev.RunOverdue, _: list[Input], now_ms: int) -> None:
+    def _on_suspended(self, event: ev.FunctionSuspended, _: list[Input], now_ms: int) -> None:
+        self._end(event.task, SUSPENDED, now_ms)
+
+    def _on_continued(self, event: ev.FunctionContinued, _: list[Input], now_ms: int) -> None:
+        self._end(event.task, SUCCEEDED, now_ms)
+
+    def _on_some_cancelled(self, event: ev.RunOverdue | ev.FirstEnded, _: list[Input], now_ms: int) -> None:
+        """The attempts of nodes that are cancelled while their run goes on are over."""
         for task in self.state.ended:
             if task.run.number == event.run and task.phase == Phase.CANCELLED:
+                self._end(task.number, CANCELLED, now_ms)
+
+    def _on_turn_cancelled(self, event: ev.RepeatTimedOut, _: list[Input], now_ms: int) -> None:
+        for task in self.state.ended:
+            if task.parent == event.task and task.phase == Phase.CANCELLED:
                 self._end(task.number, CANCELLED, now_ms)
 
     def _on_definition(self, event: ev.DefinitionPut, inputs: list[Input], now_ms: int) -> None:
@@ -439,22 +475,38 @@ class WriteBehind:
 
 
 # They change rows of their run and its tasks and nothing else, and a new run has none yet.
-_OF_RUNS = frozenset({ev.RunSubmitted, ev.RunMoved, ev.TaskReady})
+_OF_RUNS = frozenset({RunSubmitted, TaskReady})
 _HANDLERS: dict[type[Any], Callable[[WriteBehind, Any, list[Input], int], None]] = {
     ev.ChildDispatched: WriteBehind._on_child_dispatched,
     ev.TaskTaken: WriteBehind._on_taken,
     ev.AttemptStarted: WriteBehind._on_started,
     ev.StepEnded: WriteBehind._on_step_ended,
     ev.TaskFailed: WriteBehind._on_failed_attempt,
+    ev.TaskSkipped: WriteBehind._on_skipped,
     ev.TaskRetrying: WriteBehind._on_failed_attempt,
     ev.TaskRequeued: WriteBehind._on_requeued,
-    ev.RunOverdue: WriteBehind._on_overdue,
+    ev.RunOverdue: WriteBehind._on_some_cancelled,
+    ev.FirstEnded: WriteBehind._on_some_cancelled,
+    ev.RepeatTimedOut: WriteBehind._on_turn_cancelled,
+    ev.FunctionSuspended: WriteBehind._on_suspended,
+    ev.FunctionContinued: WriteBehind._on_continued,
     ev.DefinitionPut: WriteBehind._on_definition,
     ev.RunRestored: WriteBehind._on_restored,
 }
 
 
-_INTO_LINE = frozenset({ev.TaskReady, ev.TaskDue, ev.TaskRequeued, ev.CacheMissed, ev.TaskWaiting, ev.IterationStarted})
+_INTO_LINE = frozenset(
+    (
+        ev.TaskReady,
+        ev.TaskDue,
+        ev.TaskRequeued,
+        ev.CacheMissed,
+        ev.TaskWaiting,
+        ev.IterationStarted,
+        ev.FunctionWoken,
+        ev.FunctionContinued,
+    )
+)
 
 
 def _tasks_of(state: State, events: list[ev.Event]) -> list[Task]:
@@ -468,8 +520,8 @@ def _tasks_of(state: State, events: list[ev.Event]) -> list[Task]:
 
 
 def error_of(run: Run, reasons: Mapping[int, str]) -> str:
-    """The first node that failed, and why: of a child run, what it says itself. What failed before a server was
-    started anew is in the journal alone."""
+    """Return the first failed node and its error; for a child run, the child's own. Failures from before a restart of
+    the server are only in the journal."""
     if run.state == RunState.CANCELLED:
         return ""
     if run.overdue:

@@ -1,10 +1,11 @@
 """Commands of operators: limits of queues, pauses, and the clock."""
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import TENANT
 from tickwork.core.calendar.durations import duration_ms, instant_ms
 from tickwork.core.state import inputs as inp
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT, EngineContext
+from tickwork.runtime.context import EngineContext
 
 
 class AdminService:

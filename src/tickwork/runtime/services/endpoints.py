@@ -5,11 +5,12 @@ never one without the other. What became of its calls is read from its runs, new
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import TENANT
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.strict_json import loads
 from tickwork.core.base.values import Value
@@ -20,13 +21,15 @@ from tickwork.core.definition.plan import new_plan
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT, EngineContext
-from tickwork.runtime.services.queries import QueryService
+from tickwork.runtime.context import EngineContext
 from tickwork.runtime.services.schedule_requests import put_of
 from tickwork.runtime.services.schedules import PAGE_MAX, TIMES_SHOWN, ScheduleService
-from tickwork.runtime.storage.request_checks import check_writable, shown
+from tickwork.runtime.storage.request_checks import shown
 from tickwork.runtime.views import endpoints as words
 from tickwork.runtime.views.text import instant
+
+if TYPE_CHECKING:
+    from tickwork.runtime.services.queries import QueryService
 
 ENDPOINTS_MAX = 1_000  # in one set
 PAGE_BYTES_MAX = 4 * 1024 * 1024  # of bodies in one page of runs
@@ -36,7 +39,7 @@ LAST_LOOKED_AT = 20  # runs, to find the last that is no test
 class EndpointService:
     """Endpoints, and the calls that their runs made."""
 
-    def __init__(self, context: EngineContext, schedules: ScheduleService, queries: QueryService) -> None:
+    def __init__(self, context: EngineContext, schedules: ScheduleService, queries: "QueryService") -> None:
         self._context, self._schedules, self._queries = context, schedules, queries
 
     # ---- what changes something
@@ -66,19 +69,10 @@ class EndpointService:
                 requests += self._endpoint_inputs(owner, name, request, by)
             except Refused as refused:
                 raise words.in_words_of_request(refused, f"{path}.{name}" if path else "") from None
-        for each in requests:
-            check_writable(each)
-        if requests:
-            letter = self._context.post(requests, [], facts=False)
-            await letter.done
-            wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
-            if wrong is not None:
-                raise Refused(wrong.code, wrong.message)
-        # Wait even if nothing is new: the first put may not be durable yet.
-        await self._context.until_durable()
+        await self._context.command_all(requests)
 
     def _endpoint_inputs(self, owner: Tenant, name: str, request: wire.EndpointRequest, by: str) -> list[inp.Input]:
-        """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
+        """Return the required inputs; none for an identical endpoint: putting a schedule again would move it."""
         words.check_endpoint_name(name)
         document = words.document_of(name, request)
         plan = new_plan(document)
@@ -125,7 +119,7 @@ class EndpointService:
         """Raises `Refused` where there is none of this name."""
         self._endpoint_of(name, tenant)
 
-    # ---- what is read
+    # ---- queries
 
     async def get(self, name: str, *, tenant: str = TENANT) -> wire.Endpoint:
         schedule = self._endpoint_of(name, tenant)
@@ -183,7 +177,7 @@ class EndpointService:
     async def _call(self, head: wire.Run, tenant: str) -> tuple[wire.EndpointRun, int, int]:
         """A run as one call, its number, and about how many bytes its body has."""
         draft = await self._queries.draft(tenant, head.id)
-        # Definitions are kept for as long as anybody may ask for their runs, so the node is there.
+        # Definitions are kept as long as their runs, so the node exists.
         task: dict[str, Any] = {"attempts": (), "id": "0"}
         value: Value = None
         if draft is not None and draft.tasks:

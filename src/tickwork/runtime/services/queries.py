@@ -1,41 +1,44 @@
-"""Questions: what is read, and what is followed. Nothing here changes anything.
+"""Queries: read and follow runs, tasks, queues and workers. Nothing here changes anything.
 
-A view is built from the machine and the books in one go, then waits until the tick it was built at is durable: nobody
-is shown what a crash could take back.
+A view is built from the machine and the write-behind buffer without a pause, then waits until its tick is durable: no
+caller sees anything that a crash could undo.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.names import TENANT
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value
 from tickwork.core.explain.excerpt import RunFacts
 from tickwork.core.explain.run_history import HistoryBuilder, RunHistory
 from tickwork.core.explain.why_not import WhyNot, why_not
-from tickwork.core.machine import Machine
 from tickwork.core.state.ready_queues import PIN_LABEL
-from tickwork.core.state.state import NUMBER_BITS, Run, Settings
+from tickwork.core.state.state import NUMBER_BITS, Run, Settings, first_state
 from tickwork.journal.record import GENESIS, SealedRow, unseal
 from tickwork.ports.store import RunFilter
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT, EngineContext
+from tickwork.runtime.context import EngineContext
 from tickwork.runtime.partition.clock_monitor import describe_clock
-from tickwork.runtime.partition.partition import DecidedTick
 from tickwork.runtime.partition.recovery import settings_of
 from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_decoder
-from tickwork.runtime.services.workflows import latest_name, stranded_words
 from tickwork.runtime.storage.payloads import decode_value
 from tickwork.runtime.storage.request_checks import shown
 from tickwork.runtime.storage.run_records import rest_of
 from tickwork.runtime.views import runs as reads
+from tickwork.runtime.views.functions import STEPS_SHOWN, step_view
 from tickwork.runtime.views.run_history import HistoryReader, facts_of_ended, facts_of_live, ticks_of
 from tickwork.runtime.views.text import STATE_NUMBERS, instant, instant_or_none
-from tickwork.runtime.workers.sessions import WorkerSessions
+from tickwork.runtime.views.versions import latest_name, stranded_words
 from tickwork.version import VERSION
+
+if TYPE_CHECKING:
+    from tickwork.runtime.partition.partition import DecidedTick
+    from tickwork.runtime.workers.sessions import WorkerSessions
 
 ROWS_PER_READ = 256
 ATTEMPT_BYTES_AT_ONCE = 64 * 1024  # of stored attempts: about a millisecond
@@ -44,7 +47,7 @@ ATTEMPT_BYTES_AT_ONCE = 64 * 1024  # of stored attempts: about a millisecond
 class QueryService:
     """Views of runs, workflows, queues and workers. Nothing here changes anything."""
 
-    def __init__(self, context: EngineContext, workers: WorkerSessions) -> None:
+    def __init__(self, context: EngineContext, workers: "WorkerSessions") -> None:
         self._context, self._workers = context, workers
         self.watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
 
@@ -60,6 +63,47 @@ class QueryService:
             output=await self._plain(draft.output),
             output_size=reads.shown(draft.output),
             tasks=tasks,
+            steps=await self._steps(draft, latest=STEPS_SHOWN),
+            steps_total=len(draft.function[1].entries) if draft.function is not None else 0,
+            awaits=draft.awaits,
+        )
+
+    async def history(self, run_id: str, *, tenant: str = TENANT) -> wire.FunctionHistory:
+        """Everything that the durable function of a run has recorded, and what it awaits."""
+        draft = await self._function_draft(run_id, tenant)
+        assert draft.function is not None
+        return wire.FunctionHistory(
+            run=run_id,
+            workflow=draft.head["workflow"],
+            base=draft.function[1].base,
+            steps=await self._steps(draft),
+            awaits=draft.awaits,
+            versions=draft.function[1].versions,
+        )
+
+    async def history_bytes(self, run_id: str, *, tenant: str = TENANT) -> bytes:
+        """The same as a worker gets it, in MessagePack, to be replayed by another version of the code."""
+        draft = await self._function_draft(run_id, tenant)
+        assert draft.function is not None
+        return await self._context.live.assigner.history_bytes(draft.function[1])
+
+    async def _function_draft(self, run_id: str, tenant: str) -> reads.RunDraft:
+        draft = await self.draft(tenant, run_id)
+        if draft is None:
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+        if draft.function is None:
+            message = f"run {shortened(run_id, 128)!r} has no durable function, or nothing is recorded of it yet"
+            raise Refused("unknown_history", message, path="run_id")
+        await self._context.until_durable()
+        return draft
+
+    async def _steps(self, draft: reads.RunDraft, *, latest: int = 0) -> tuple[wire.RecordedStep, ...]:
+        if draft.function is None:
+            return ()
+        node, history = draft.function
+        entries = history.entries[-latest:] if latest else list(history.entries)
+        return tuple(
+            [step_view(node, entry, await self._plain(entry.value), reads.shown(entry.value)) for entry in entries]
         )
 
     async def draft(self, tenant: str, run_id: str) -> reads.RunDraft | None:
@@ -118,7 +162,7 @@ class QueryService:
             return None
         try:
             data = await self._context.payloads.bytes_of(value)
-        except Corrupt as error:  # the rest of the run can be shown; who asks for the value alone gets the error
+        except Corrupt as error:  # the rest of the run can be shown; reading the value alone raises the error
             return f"[this value is damaged: {error}]"
         return shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
 
@@ -204,8 +248,8 @@ class QueryService:
     async def _folded_history(self, tenant: str, run_id: str) -> RunHistory | None:
         """Of a run with rows from before there was an index: the whole journal is folded, in small portions so that
         ticks go on."""
-        machine = Machine(settings=self._context.state.settings, zones=self._context.zones)
-        builder = HistoryBuilder(machine.state, tenant, run_id)
+        state = first_state(self._context.state.settings, self._context.zones)
+        builder = HistoryBuilder(state, tenant, run_id)
         head, seq, last = GENESIS, 0, self._context.live.durable_seq
         while seq < last:
             for sealed in await self.journal(after=seq, limit=min(ROWS_PER_READ, last - seq)):
@@ -239,7 +283,7 @@ class QueryService:
         ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
         ledger = live.books.ledger
         balance = ledger.balances.get(tenant)
-        alerts = [f"{alarm.kind}: {alarm.text}" for alarm in self._context.alarms.recent]
+        alerts = [alarm.line() for alarm in self._context.alarms.recent]
         return wire.Status(
             version=VERSION,
             tick=state.tick,
@@ -391,8 +435,8 @@ class QueryService:
         await self._context.until_durable()
         return reads.row_summary(row)
 
-    def wake_watchers(self, decided: DecidedTick) -> None:
-        """Whoever watches a run that these events changed. A run that closed is named by the events, too."""
+    def wake_watchers(self, decided: "DecidedTick") -> None:
+        """Wake the watchers of runs that these events changed. Events name closed runs, too."""
         for (tenant, run_id), watchers in self.watchers.items():
             owner = self._context.state.tenants.get(tenant)
             run: Run | None = owner.runs.get(run_id) if owner is not None else None

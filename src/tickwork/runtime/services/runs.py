@@ -1,16 +1,16 @@
-"""Commands: what changes something, each answered when its tick is durable.
+"""Commands on runs. Each returns when its tick is durable.
 
-What can be known to be wrong before the machine is asked is refused here; the machine has the last word. Schedules
-and endpoints have modules of their own.
+Errors that are detectable without the machine are refused here; the machine decides. Schedules and endpoints have
+their own modules.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
-from tickwork.core.base.names import NAME_CHARACTERS_MAX
+from tickwork.core.base.names import NAME_CHARACTERS_MAX, TENANT
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.base.strict_json import check as check_plain
@@ -20,23 +20,27 @@ from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
 from tickwork.core.definition.plan import Plan
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
-from tickwork.core.state.state import NUMBER_BITS
+from tickwork.core.state.state import NUMBER_BITS, Run, Task
 from tickwork.ports.store import Payload, RunRow
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT, EngineContext, refusal_of
+from tickwork.protocol.partition_messages import CommandBatch, CommandOutcome
+from tickwork.protocol.task_commands import StartRun, decode_commands, started_run_id
+from tickwork.runtime.context import EngineContext, refusal_of
 from tickwork.runtime.maintenance.value_gc import named_in
-from tickwork.runtime.services.queries import QueryService
 from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
 from tickwork.runtime.storage.request_checks import check_terms, packed
 from tickwork.runtime.storage.run_records import record_of
 from tickwork.runtime.views.text import instant
 
+if TYPE_CHECKING:
+    from tickwork.runtime.services.queries import QueryService
+
 
 class RunService:
     """Commands about runs."""
 
-    def __init__(self, context: EngineContext, workflows: WorkflowService, queries: QueryService) -> None:
+    def __init__(self, context: EngineContext, workflows: WorkflowService, queries: "QueryService") -> None:
         self._context, self._workflows, self._queries = context, workflows, queries
 
     async def submit(
@@ -68,9 +72,9 @@ class RunService:
             requests.append(command)
         answers: dict[int, CommandResult] = {}
         if requests:
-            letter = self._context.post(requests, payloads, facts=facts)
-            await letter.done
-            answers = letter.answers
+            batch = self._context.post(requests, payloads, facts=facts)
+            await batch.done
+            answers = batch.answers
         if not refused and not answers:
             return [wire.Submitted(id=request.run_id) for request in requests]  # type: ignore[union-attr]
         return _in_order(len(submissions), requests, answers, refused)
@@ -115,8 +119,57 @@ class RunService:
         )
         return inp.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
 
+    async def task_commands(
+        self, data: bytes, task: Task, attempt: int, payloads: list[Payload]
+    ) -> tuple[inp.TaskCommand, ...]:
+        """Translate the commands of a task, which the machine decides with its result. Raises `Refused`."""
+        run, node = task.run, task.run.plan.steps[task.step.index].id
+        commands: list[inp.TaskCommand] = []
+        for index, command in enumerate(decode_commands(data)):
+            try:
+                if isinstance(command, StartRun):
+                    run_id = started_run_id(run.id, node, task.child, attempt, index)
+                    commands.append(await self._start_of(command.submission, run, run_id, payloads))
+                else:
+                    commands.append(await self._event_of(command.signal, run, payloads))
+            except Refused as refused:
+                path = f"commands[{index}].{refused.path}"
+                raise Refused(refused.code, refused.message, path=path) from None
+        return tuple(commands)
+
+    async def _start_of(
+        self, submission: wire.Submission, run: Run, run_id: str, payloads: list[Payload]
+    ) -> inp.TaskCommand:
+        """A run without a key begins in the partition of the task that starts it. Keys live at home."""
+        by, tenant = run.by, run.tenant.id
+        plain = msgspec.structs.replace(submission, id="")
+        submit = await self._submission(plain, by, tenant, payloads, lambda: run_id)
+        home = self._partitions_of(tenant)[0]
+        elsewhere = bool(submission.key) and home != self._context.number
+        return inp.TaskCommand(submit, (home,) if elsewhere else ())
+
+    async def _event_of(self, signal: wire.Signal, run: Run, payloads: list[Payload]) -> inp.TaskCommand:
+        """Send an event to the waiting runs, which may be in any partition of the tenant."""
+        partitions = self._partitions_of(run.tenant.id)
+        ingest = await self._ingest(signal, run.by, run.tenant.id, payloads)
+        return inp.TaskCommand(ingest, partitions if len(partitions) > 1 else ())
+
+    def _partitions_of(self, tenant: str) -> tuple[int, ...]:
+        neighbours = self._context.neighbours
+        return (self._context.number,) if neighbours is None else neighbours.partitions_of(tenant)
+
+    async def take_commands(self, batch: CommandBatch) -> list[CommandOutcome]:
+        """Commands of tasks in another partition, in their order; each is decided once."""
+        requests: list[inp.Input] = [
+            inp.Delivered(batch.sender, command.number, command.request, command.origin) for command in batch.commands
+        ]
+        posted = self._context.post(requests, [], facts=True)
+        await posted.done
+        answers = [posted.answers[index] for index in range(len(requests))]
+        return [CommandOutcome(answer.code, answer.message) for answer in answers]
+
     def _timed(self, submission: wire.Submission, tenant: str) -> wire.Submission:
-        """A workflow that asks for its scheduled time gets the present where nobody gave one."""
+        """Give a workflow with a scheduled-time parameter the current time, unless the caller gave one."""
         owner = self._context.state.tenants.get(tenant)
         plan = owner.plans.get(submission.workflow) if owner is not None else None
         if plan is None or SCHEDULED_TIME not in plan.definition.inputs or SCHEDULED_TIME in submission.inputs:
@@ -153,7 +206,9 @@ class RunService:
         tenant: str = TENANT,
     ) -> None:
         if self._context.tenant(tenant).runs.get(run_id) is not None:
-            raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
+            raise Refused(
+                "illegal_move", f"run {run_id[:128]} has not ended: only a failed run can be resolved", path="run_id"
+            )
         row = await self._context.ended_row(tenant, run_id)
         if row is not None:
             await self._bring_back(row)
@@ -163,7 +218,7 @@ class RunService:
         await self._context.command(command, payloads, facts=True)
 
     async def _taken(self, value: Any, path: str, payloads: list[Payload]) -> Value:
-        """A value that somebody sends to a run, of any size up to the limit of inputs."""
+        """Store a value that a caller sends to a run, up to the size limit of inputs."""
         check_plain(value)
         data = packed(value, path)
         if len(data) > INPUT_BYTES_MAX:
@@ -184,7 +239,7 @@ class RunService:
         if isinstance(value, Ref) and value.place in APART:
             return await self._context.payloads.take_any(await self._context.payloads.bytes_of(value), payloads)
         if not await self._context.payloads.renewed(value):
-            raise Corrupt("a value of this run is not kept any more")
+            raise Corrupt("a value of this run is no longer stored")
         return value
 
     async def _bring_back(self, row: RunRow) -> None:
@@ -220,7 +275,9 @@ class RunService:
         if row is None or row.number >> NUMBER_BITS != self._context.number:
             if self._context.tenant(tenant).runs.get(run_id) is not None:
                 raise Refused(
-                    "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
+                    "illegal_move",
+                    f"run {run_id[:128]} has not ended: only an ended run can be repeated",
+                    path="run_id",
                 )
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
         payloads: list[Payload] = []
@@ -232,7 +289,7 @@ class RunService:
             if len(inputs) > INLINE_BYTES_MAX:
                 plan = self._context.state.plans.get(request.definition or record.definition)
                 if plan is None:
-                    raise Refused("unknown_definition", "that version is not here", path="definition")
+                    raise Refused("unknown_definition", "that version is unknown", path="definition")
                 inputs = await self._large_inputs(request.inputs, plan, payloads)
         new = new_id or self._context.ids.new()
         command = inp.Rerun(
@@ -256,11 +313,14 @@ class RunService:
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payloads: list[Payload] = []
-        payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
-        command = inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
+        command = await self._ingest(signal, by, tenant, payloads)
         # The message is "2 waiting", or empty where the signal went to one run.
         message = (await self._context.command(command, payloads)).message
         return wire.Heard(detail=message, waiting=int(message.partition(" ")[0]) if message else 1)
+
+    async def _ingest(self, signal: wire.Signal, by: str, tenant: str, payloads: list[Payload]) -> inp.Ingest:
+        payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
+        return inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
 
 
 def _has_terms(submission: wire.Submission) -> bool:

@@ -22,7 +22,9 @@ def put_of(
 ) -> inp.PutSchedule:
     at = f"{path}." if path else ""
     if name in RESERVED:
-        raise Refused("reserved_name", f"no schedule is named {name!r}: the API has that path", path=path or "schedule")
+        raise Refused(
+            "reserved_name", f"a schedule cannot be named {name!r}: the API uses that path", path=path or "schedule"
+        )
     return inp.PutSchedule(
         by,
         tenant,

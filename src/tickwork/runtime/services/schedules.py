@@ -1,7 +1,7 @@
 """Schedules: commands that change them and queries about them.
 
-What is put is checked before anything is posted, so that an application is accepted whole or not at all; the machine
-checks again, because it decides. Views are read from the state, fates also from what the store keeps of them.
+Requests are checked before any input is posted, so that an application is accepted as a whole or not at all. The
+machine checks again, because it decides. Views are read from the state; fates also from the store.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.names import check_name
+from tickwork.core.base.names import TENANT, check_name
 from tickwork.core.calendar.durations import duration_ms, instant_ms
 from tickwork.core.calendar.zones import in_zone
 from tickwork.core.decide.backfill import window_end_ms
@@ -28,7 +28,7 @@ from tickwork.core.state.schedule import Fate, FateRange, check_terms
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import in_words, length_ms, reading_ms, terms_of, when_of
-from tickwork.runtime.context import TENANT, EngineContext
+from tickwork.runtime.context import EngineContext
 from tickwork.runtime.services.schedule_requests import put_of
 from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.views import schedules as views
@@ -133,10 +133,10 @@ class ScheduleService:
         return self.get(name, tenant=tenant)
 
     async def trigger(self, name: str, *, by: str, test: bool = False, key: str = "", tenant: str = TENANT) -> str:
-        """Begin one run now; its id. What is in the archive begins nothing, also by hand. Under the same key it is the
-        same run, for 24 hours."""
+        """Start a run now and return its id. An archived schedule starts nothing. The same key returns the same run for
+        24 hours."""
         if schedule_of(self._context.state, tenant, name).archived:
-            raise Refused("illegal_move", f"{name} is in the archive; bring it back first", path="schedule")
+            raise Refused("illegal_move", f"{name} is in the archive; restore it first", path="schedule")
         return (await self._context.command(inp.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
 
     async def put_holidays(self, name: str, dates: tuple[str, ...] | None, *, by: str, tenant: str = TENANT) -> None:
@@ -166,12 +166,12 @@ class ScheduleService:
     async def _backfill_plan(
         self, schedule: Schedule, request: wire.BackfillRequest, from_ms: int, to_ms: int
     ) -> tuple[wire.Backfill, list[int]]:
-        """What it may begin, and the times of those that are named."""
+        """Return the runs that it can start, and the times of the listed ones."""
         rhythm = schedule.rhythm
         if rhythm is None or schedule.governing is not None:
             raise Refused("not_backfillable", schedule.broken or "an endpoint has no fixed times", path="schedule")
         if from_ms >= to_ms:
-            raise Refused("bad_window", "a window begins before it ends", path="start")
+            raise Refused("bad_window", "a window must begin before it ends", path="start")
         end_ms = window_end_ms(schedule, to_ms, self._context.state.now_ms)
         if is_held(schedule):
             end_ms = min(to_ms, self._context.state.now_ms + 1)
@@ -199,7 +199,7 @@ class ScheduleService:
         return plan, dues_ms
 
     async def _without_known(self, plan: wire.Backfill, schedule: Schedule, dues_ms: list[int]) -> wire.Backfill:
-        """Of those that are named, only what has not run yet; and how many of them have."""
+        """Return the listed runs that have not run yet, and the number of those that have."""
         known: set[int] = set()
         for at in range(0, len(dues_ms), PORTION):
             known |= await self._ran(schedule.tenant.id, schedule, schedule.name, dues_ms[at : at + PORTION])
@@ -282,7 +282,7 @@ class ScheduleService:
                 return ranges
             from_ms = page[-1].from_ms
 
-    # ---- what is read
+    # ---- queries
 
     def get(self, name: str, *, tenant: str = TENANT) -> wire.Schedule:
         return views.whole_schedule(schedule_of(self._context.state, tenant, name))
@@ -358,7 +358,7 @@ class ScheduleService:
         fresh = self._context.live.books.fates_of(tenant, name)
         stored = await self._context.store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
         spans: dict[tuple[int, int, int], FateRange] = {}
-        for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
+        for span in [*stored, *fresh]:  # an unstored range equals the stored one, or extends it
             if span.from_ms < to_ms and span.to_ms >= from_ms:
                 spans[span.from_ms, span.schedule, span.backfill] = span
         occurrences = [views.occurrence(spans[span]) for span in sorted(spans)]
@@ -366,7 +366,7 @@ class ScheduleService:
         return wire.Occurrences(occurrences=tuple(occurrences[:limit]), next=more)
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
-        """What is late now, and what would become of it under the schedules' own policies, or under another."""
+        """List what is late now, and its result under the schedules' own policies or another one."""
         return views.catch_ups(self._context.tenant(tenant), self._context.now_ms(), policy)
 
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
@@ -388,10 +388,10 @@ def _position_of(cursor: str) -> tuple[int, str]:
     """Return where the page before ended: the time and the name of its last occurrence."""
     at, _, name = cursor.partition("-")
     if not at.isdecimal() or len(at) > CURSOR_DIGITS_MAX:
-        raise Refused("bad_cursor", "a cursor is `next` of the page before", path="query.cursor")
+        raise Refused("bad_cursor", "a cursor is `next` of the previous page", path="query.cursor")
     return int(at), name
 
 
 def new_ones(owner: Tenant, whole: inp.ApplySchedules) -> list[inp.Input]:
-    """Of schedules that belong to no application, those that are not there just so: putting one again moves it."""
+    """Return the schedules without an application that differ from the stored ones: putting one again would move it."""
     return [put for put in whole.puts if not is_same(owner.schedules.get(put.schedule), put)]

@@ -1,11 +1,11 @@
-"""Versions of applications: what is registered, which one is the latest, and what waits for one that nobody has."""
+"""Versions of applications: the registered ones, the latest one, and tasks that wait for a version without a worker."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.names import check_name
+from tickwork.core.base.names import TENANT, check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.decide.versions import pin_of, pinned, stranded, version_of
 from tickwork.core.definition.model import TaskNode
@@ -13,14 +13,13 @@ from tickwork.core.definition.plan import Plan, new_plan
 from tickwork.core.evolve.versions import by_age, declared_puts, latest_of
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.ready_queues import PIN_LABEL
-from tickwork.core.state.state import State, Tenant
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.context import TENANT, EngineContext
+from tickwork.runtime.context import EngineContext
 from tickwork.runtime.services.schedules import ScheduleService, new_ones
-from tickwork.runtime.storage.request_checks import check_writable
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.endpoints import PREFIX
 from tickwork.runtime.views.text import instant
+from tickwork.runtime.views.versions import latest_name
 
 
 class WorkflowService:
@@ -30,8 +29,8 @@ class WorkflowService:
         self._context, self._schedules = context, schedules
 
     async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
-        """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them.
-        The answer names the schedules that were published, not a million others."""
+        """Publish definitions and schedules, all or none. Undeclared queues that they name are declared, too. The
+        response lists only the published schedules."""
         if publication.application:
             check_name(publication.application, path="application", kind="application")
         documents = [msgspec.json.encode(document) for document in publication.documents]
@@ -39,7 +38,7 @@ class WorkflowService:
         taken = next((plan.name for plan in plans if plan.name.startswith(PREFIX)), None)
         if taken is not None:
             name = shortened(taken, 128)
-            message = f"{name!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
+            message = f"{name!r} is a name reserved for endpoints; choose another name, or put an endpoint"
             raise Refused("name_reserved", message, path="name")
         self._check_policies(plans)
         owner = self._context.tenant(tenant)
@@ -63,16 +62,7 @@ class WorkflowService:
                 requests.append(registration(publication, plans, whole))
             else:
                 requests += [whole] if publication.application else new_ones(owner, whole)
-        for request in requests:
-            check_writable(request)
-        if requests:
-            letter = self._context.post(requests, [], facts=False)
-            await letter.done
-            wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
-            if wrong is not None:
-                raise Refused(wrong.code, wrong.message)
-        # Wait even if nothing is new: the first publication may not be durable yet.
-        await self._context.until_durable()
+        await self._context.command_all(requests)
         return reads.workflows(self._context.state, tenant, among=publication.schedules)
 
     def _check_policies(self, plans: Sequence[Plan]) -> None:
@@ -81,7 +71,7 @@ class WorkflowService:
             named = {name for step in plan.steps for name in step.policies}
             missing = sorted(named - self._context.state.policies.keys())
             if missing:
-                message = f"{plan.name}: there is no policy {missing[0]}, so that each run would fail; leave it out"
+                message = f"{plan.name}: the policy {missing[0]} does not exist, so every run would fail; remove it"
                 raise Refused("policy_missing", f"{message} (policies cannot be put yet)", path="policy")
 
     def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
@@ -161,7 +151,7 @@ class WorkflowService:
                 raise Refused("unknown_application", message, path="application")
             return application
         if len(known) != 1:
-            message = f"say which application: {', '.join(known)}" if known else "no application has a version yet"
+            message = f"name the application: {', '.join(known)}" if known else "no application has a version yet"
             raise Refused("which_application" if known else "unknown_application", message, path="application")
         return known[0]
 
@@ -173,21 +163,6 @@ class WorkflowService:
             raise Refused("version_and_definition", "give a version or a definition, not both", path="definition")
         pin, definition = pinned(self._context.tenant(tenant), submission.workflow, submission.version)
         return msgspec.structs.replace(submission, version=pin, definition=definition)
-
-
-def latest_name(owner: Tenant | None, application: str) -> str:
-    """Empty where the application has no versions."""
-    latest = latest_of(owner.applications.get(application, {})) if owner is not None else None
-    return "" if latest is None else latest.name
-
-
-def stranded_words(state: State) -> list[str]:
-    """What would wait for ever, said in a line for each version."""
-    return [
-        f"stranded: {count} ready task{'s' if count != 1 else ''} of {tenant} wait for {pin}, which no worker has: "
-        f"start a worker of that version, or cancel the runs"
-        for tenant, pin, count in stranded(state)
-    ]
 
 
 def registration(publication: wire.Publication, plans: list[Plan], whole: inp.ApplySchedules) -> inp.RegisterVersion:

@@ -1,8 +1,7 @@
-"""What ended long ago, and where it is found again.
+"""Archives of old runs and journal rows.
 
-An archive is one object in the artifact store: some runs with everything that belongs to them, or a piece of the
-journal as an export that `tickwork replay` reads by itself. Whoever asks for a run by its id, or for rows of the
-journal, asks here and need not know where they are.
+An archive is one object in the artifact store: some runs with all their data, or a part of the journal as an export
+that `tickwork replay` can read. Callers read runs and journal rows here, whether they are archived or not.
 """
 
 import asyncio
@@ -72,7 +71,7 @@ def _unpacked(data: bytes, magic: bytes, decode: Callable[[bytes], T], what: str
     try:
         plain = unpacker.decompress(data[len(magic) :], BYTES_MAX)
         if not data.startswith(magic) or not unpacker.eof:
-            raise Corrupt(f"this is no archive of {what}, or only a part of one")
+            raise Corrupt(f"this is not an archive of {what}, or it is truncated")
         return decode(plain)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"an archive of {what} cannot be read: {error}") from None
@@ -199,7 +198,9 @@ class ArchiveReader:
         if rows is None:
             data = await self._artifacts.get(archive.object)
             if data is None:
-                raise Corrupt(f"the rows from seq {archive.first} to {archive.last} are in an object that is gone")
+                raise Corrupt(
+                    f"the rows from seq {archive.first} to {archive.last} are in an object that does not exist any more"
+                )
             rows = list(read_export([data])[1])
             _remember(self._pieces, archive.object, rows, OBJECTS_KEPT)
         return rows

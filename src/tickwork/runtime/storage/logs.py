@@ -1,7 +1,7 @@
 """Logs: chunks of lines into the artifact store, one index row each; never through tick or journal.
 
 A chunk is JSON lines `{"at": ms, "stream": …, "text": …}` as the worker sent them. Index rows are collected for a
-moment and written together. Whoever follows a log is woken when they are readable.
+moment and written together. Followers of a log are woken when the rows are readable.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import LogChunk, Store
 from tickwork.ports.system import Clock
+from tickwork.protocol.log_lines import PIECE
 from tickwork.runtime.storage.archive import ArchiveReader
 
 CHUNK_BYTES_MAX = 1024 * 1024
@@ -20,12 +21,14 @@ GATHER_S = 0.02
 OFFSETS_MAX = 10_000  # that are remembered; others are read again
 
 Line = tuple[int, str, str]  # at_ms, stream, text
+Piece = tuple[int, int, str]  # at_ms, number, text
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
     at: int
     stream: str
     text: str
+    number: int = -1  # of a piece
 
 
 _lines = msgspec.json.Decoder(_Line)
@@ -46,7 +49,7 @@ class LogStore:
         """Durable when it returns."""
         if len(data) > CHUNK_BYTES_MAX:
             raise Refused("log_chunk_too_large", f"a chunk of a log has at most {CHUNK_BYTES_MAX} bytes; send several")
-        lines = parse(data)
+        lines = records(data)
         digest = await self._artifacts.put(data)
         position = await self._position(task, attempt, chunk, digest)
         row = LogChunk(task, attempt, position, first, len(lines), len(data), digest, self._clock.wall_ms())
@@ -81,16 +84,26 @@ class LogStore:
         grown.set()
 
     async def read(self, task: int, attempt: int, *, after: int = -1) -> AsyncIterator[tuple[int, list[Line]]]:
-        """Chunks behind `after`, each with its number; those that left for the archive first."""
+        """Chunks behind `after`, each with its number and the lines that people read."""
+        async for chunk, found in self._read(task, attempt, after):
+            yield chunk, [(record.at, record.stream, record.text) for record in found if record.stream != PIECE]
+
+    async def read_pieces(self, task: int, attempt: int, *, after: int = -1) -> AsyncIterator[tuple[int, list[Piece]]]:
+        """The same with what the code streamed."""
+        async for chunk, found in self._read(task, attempt, after):
+            yield chunk, [(record.at, record.number, record.text) for record in found if record.stream == PIECE]
+
+    async def _read(self, task: int, attempt: int, after: int) -> AsyncIterator[tuple[int, list[_Line]]]:
+        """Those that left for the archive first."""
         rows = await self._store.read_log_chunks(task, attempt, after=after)
         if not rows or rows[0].chunk > after + 1:
             for old in await self._archives.log_chunks(task, attempt, after=after):
                 if not rows or old.row.chunk < rows[0].chunk:
-                    yield old.row.chunk, parse(old.lines)
+                    yield old.row.chunk, records(old.lines)
         for row in rows:
             data = await self._artifacts.get(row.digest)
-            lines = parse(data) if data is not None else [(row.written_ms, "log", "[these lines are gone]")]
-            yield row.chunk, lines
+            gone = [_Line(row.written_ms, "log", "[these lines are not available any more]")]
+            yield row.chunk, records(data) if data is not None else gone
 
     async def more(self, timeout_s: float) -> None:
         """Until some log has grown, or for so long."""
@@ -102,10 +115,9 @@ class LogStore:
             return
 
 
-def parse(data: bytes) -> list[Line]:
+def records(data: bytes) -> list[_Line]:
     try:
-        records = [_lines.decode(line) for line in data.split(b"\n") if line]
-        return [(line.at, line.stream, line.text) for line in records]
+        return [_lines.decode(line) for line in data.split(b"\n") if line]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(
             "bad_log_chunk", f'a log chunk is JSON lines {{"at": ms, "stream": "…", "text": "…"}}: {error}'

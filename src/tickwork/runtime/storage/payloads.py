@@ -92,7 +92,7 @@ class PayloadStore:
     # ---- out
 
     def at_hand(self, value: Value) -> bytes | None:
-        """The bytes of a value where nobody has to be asked for them."""
+        """Return the bytes of a value if no lookup is needed."""
         if isinstance(value, bytes):
             return value
         if value is None:
@@ -100,7 +100,7 @@ class PayloadStore:
         return self._kept.get(value.digest) if isinstance(value, Ref) else None
 
     async def bytes_of(self, value: Value) -> bytes:
-        """The whole value as MessagePack, wherever it lies."""
+        """Return the whole value as MessagePack, wherever it is stored."""
         data = self.at_hand(value)
         if data is not None:
             return data
@@ -152,12 +152,14 @@ class PayloadStore:
         task, child = (int(part) for part in ref.digest.split("/"))
         if (keeping := self.keeping.get((task, child))) is not None:
             await asyncio.wait([keeping])
-        kept = self.unwritten_children(task, ARGUMENTS_STEP).get(child)
-        if kept is None:
+        unwritten = self.unwritten_children(task, ARGUMENTS_STEP)
+        if child in unwritten:
+            kept = unwritten[child]
+        else:
             rows = dict(await self._read_children(task, ARGUMENTS_STEP))
-            if child not in rows:
-                raise Corrupt(f"the inputs of child {child} of task {task} are not there")
-            kept = decode_value(rows[child])
+            kept = decode_value(rows[child]) if child in rows else None
+        if kept is None:  # they could not be made, or were never kept
+            raise Corrupt(f"the inputs of child {child} of task {task} are not there")
         return await self.bytes_of(kept)
 
     async def renewed(self, value: Value) -> bool:

@@ -1,6 +1,6 @@
-"""What the engine is told, checked before it becomes an input.
+"""Checks of requests before they become inputs.
 
-A refused input is journalled like any other, so whatever gets past here can be written and is not large: an input that
+A refused input is journalled like any other, so every input that passes must be encodable and small: an input that
 cannot be encoded would stop its partition.
 """
 
@@ -24,7 +24,7 @@ _TEXTS = (
 
 
 def check_terms(submission: wire.Submission) -> None:
-    """What is refused is journalled too, so it must be possible to write it, and it must not be large."""
+    """Refuse an input that cannot be encoded or is too large: refused inputs are journalled, too."""
     for field, code in _TEXTS:
         text = getattr(submission, field)
         if text and (len(text) > KEY_CHARACTERS_MAX or "\0" in text or not _encodes(text)):
@@ -64,7 +64,7 @@ def packed(value: Any, path: str) -> bytes:
 
 
 def shown(data: bytes) -> Any:
-    """Bytes of a worker may be anything; what is not plain data is shown as a remark."""
+    """Decode bytes from a worker. Anything that is not plain data is shown as a note."""
     try:
         plain = _plain.decode(data)
         check_plain(plain)

@@ -1,12 +1,13 @@
-"""The row of a run that ended, and the way back from it.
+"""Converts an ended run to its row and back.
 
-What people ask for has a field of its own. The rest, which only bringing a run back needs, is packed beside it; the two
-together are the run's record.
+Fields that queries need are separate columns. The rest, which is needed only to restore a run, is packed into one
+column; both together are the run's record.
 """
 
 import msgspec
 
 from tickwork.core.base.values import Value
+from tickwork.core.state.history import HistoryRecord, record_of_history
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.state import Run
 from tickwork.ports.store import RunRow
@@ -28,6 +29,7 @@ class EndedRunFields(msgspec.Struct, frozen=True, array_like=True, gc=False):
     decided: str
     pin: str
     tried: int = 0
+    history: HistoryRecord | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -41,6 +43,7 @@ def rest_of_run(run: Run) -> bytes:
         (
             run.inputs, run.submitted, run.started, run.priority, run.phases, results, run.body, run.scheduled_ms,
             run.queue, run.backfill, run.decided, run.pin, run.tried,
+            record_of_history(run.history) if run.history is not None else None,
         )
     )  # fmt: skip
 
@@ -77,4 +80,5 @@ def record_of(row: RunRow) -> RunRecord:
         rest.decided,
         rest.pin,
         rest.tried,
+        rest.history,
     )

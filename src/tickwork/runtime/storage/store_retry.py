@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def retry_until_available(ask: Callable[[], Awaitable[T]]) -> T:
-    """Its answer. Whoever no longer wants it cancels."""
+    """Call until the store responds, and return the result. The caller may cancel."""
     wait = RETRY_S
     while True:
         try:

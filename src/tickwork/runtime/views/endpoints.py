@@ -1,6 +1,6 @@
-"""An endpoint as what it is made of: a definition with one `http` node, and a governed schedule of the same name.
+"""An endpoint is a definition with one `http` node and a governed schedule of the same name.
 
-Requests become a document and a schedule here, and these two are read back as the endpoint that somebody asked for.
+This module converts a request to both of them, and both of them back to an endpoint.
 """
 
 from typing import Any
@@ -18,10 +18,10 @@ from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import word_of
 from tickwork.runtime.views.schedules import schedule as schedule_view
 
-PREFIX = "endpoint."  # of the workflows that stand behind endpoints; nobody else may publish one
+PREFIX = "endpoint."  # prefix of the workflows of endpoints; reserved
 NODE = "call"
 NAME_MAX = NAME_CHARACTERS_MAX - len(PREFIX)
-MAX_DURATION_MS = 5 * 60_000  # where nothing is said, and no declared try is longer
+MAX_DURATION_MS = 5 * 60_000  # default, unless a declared attempt takes longer
 RETRIES_MAX = 100
 BODYLESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
 
@@ -76,7 +76,7 @@ def document_of(name: str, request: wire.EndpointRequest) -> bytes:
 
 
 def _execution_ms(request: wire.EndpointRequest, timeout_ms: int, retry: Retry) -> int:
-    """How long a run may take before it counts as dead, whatever became of its worker."""
+    """Return the time limit of a run, after which it counts as failed even without a response of its worker."""
     if request.max_duration:
         found_ms = duration_ms(request.max_duration, path="max_duration", minimum_ms=1)
         if found_ms < timeout_ms:
@@ -126,7 +126,7 @@ def in_words_of_request(error: Refused, path: str) -> Refused:
 
 
 def warnings_of(request: wire.EndpointRequest) -> list[wire.ScheduleWarning]:
-    """What is allowed, and yet looks like a mistake."""
+    """Return warnings: settings that are allowed, but look like mistakes."""
     warnings: list[wire.ScheduleWarning] = []
     if request.body is not None and request.method in BODYLESS:
         warnings.append(_warning("body_not_sent", f"a {request.method} request has no body, so it is not sent"))

@@ -178,7 +178,7 @@ class HistoryReader:
     async def _entries(
         self, kind: int, subjects: tuple[int, int], *, after: int = 0, through: int | None = None
     ) -> list[IndexEntry]:
-        """Memory first: what is written meanwhile is found in one of the two."""
+        """Read memory first, then the store: rows written meanwhile are in one of the two."""
         through = self._through if through is None else through
         unwritten = self._books.index_entries(kind, subjects, after=after, through=through)
         stored = await self._store.read_index(

@@ -1,7 +1,7 @@
-"""What people ask: runs, tasks, attempts, workers, queues, as the models of the API.
+"""Views of runs, tasks, attempts, workers and queues, as models of the API.
 
-Unfinished runs are read from the state, ended ones from what is not stored yet and from the store. Views are
-built in one go, so they never mix two ticks.
+Unfinished runs are read from the state; ended runs from the write-behind buffer and the store. A view is built without
+a pause, so it never mixes two ticks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +15,7 @@ from tickwork.core.calendar.durations import duration_text
 from tickwork.core.definition.approval_text import message_of
 from tickwork.core.definition.model import ApprovalNode, WorkNode
 from tickwork.core.definition.plan import Kind, Plan, Step
+from tickwork.core.state.history import History, history_of_record
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import AttemptState, Phase
 from tickwork.core.state.ready_queues import UNLIMITED
@@ -23,6 +24,7 @@ from tickwork.ports.store import RunFilter, RunRow
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.partition.write_behind import AttemptRecord, WriteBehind
 from tickwork.runtime.storage.run_records import record_of
+from tickwork.runtime.views.functions import awaits_of, ended_history, history_of_run
 from tickwork.runtime.views.text import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
@@ -89,6 +91,8 @@ class RunDraft(msgspec.Struct):
     inputs: Value
     output: Value
     tasks: list[tuple[dict[str, Any], Value]]
+    function: tuple[str, History] | None = None  # node and history of a durable function
+    awaits: tuple[wire.FunctionAwait, ...] = ()
 
 
 def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -108,12 +112,13 @@ def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[Atte
         tasks.append((view, (run.results or {}).get(step.index)))
         for child in _children(run.number, step, attempts, progress):
             living = state.tasks.get(int(child["id"]))
-            if living is not None:  # one whose last attempt failed may be due again
+            if living is not None:  # a task whose last attempt failed may be due again
                 child["state"] = TASK_STATES[living.phase]
                 _add_live(child, living, clock)
             tasks.append((child, None))
     head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
-    return RunDraft(head, run.inputs, None, tasks)
+    function = history_of_run(state, run)
+    return RunDraft(head, run.inputs, None, tasks, function, awaits_of(state, *function) if function else ())
 
 
 def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -128,7 +133,8 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
         tasks.append((view, results.get(step.index)))
         tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
-    return RunDraft(head, record.inputs, output, tasks)
+    function = ended_history(plan, history_of_record(record.history))
+    return RunDraft(head, record.inputs, output, tasks, function)
 
 
 def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:
@@ -151,7 +157,7 @@ def _task_view(
     return {
         "id": str(number),
         "node": step.id,
-        "kind": str(kind),
+        "kind": "durable" if step.durable else str(kind),
         "state": TASK_STATES[phase],
         "attempts": tuple(attempt_view(row, progress.get(row.task)) for row in attempts.get(number, ())),
     }

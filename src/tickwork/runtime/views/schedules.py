@@ -195,7 +195,7 @@ def backfill(schedule_name: str, row: LiveBackfill) -> wire.Backfill:
 
 
 def catch_ups(tenant: Tenant, now_ms: int, policy: str = "") -> list[wire.CatchUp]:
-    """Return what is late and what would become of it; the server of this state need not run."""
+    """Return what is late and the outcome; the server of this state need not run."""
     return [
         wire.CatchUp(
             schedule=catch_up.schedule.name,

@@ -1,4 +1,4 @@
-"""How states, times and numbers are said to people and programs; one place, so that all say the same."""
+"""States, times and numbers as text for people and programs, so that all views use the same words."""
 
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.state.lifecycle import AttemptState, Phase, RunState
@@ -13,6 +13,7 @@ ATTEMPT_STATES = {
     int(AttemptState.TIMED_OUT): "timed_out",
     int(AttemptState.LOST): "lost",
     int(AttemptState.HANDED_BACK): "handed_back",
+    int(AttemptState.SUSPENDED): "suspended",
     int(AttemptState.CANCELLED): "cancelled",
 }
 STATE_NUMBERS = {name: number for number, name in RUN_STATES.items()}

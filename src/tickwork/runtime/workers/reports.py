@@ -6,31 +6,52 @@ values of workers are checked and cut here, before they are journalled.
 """
 
 import re
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
+from tickwork.core.state import history
 from tickwork.core.state import inputs as core
 from tickwork.core.state.inputs import Input, Offer
 from tickwork.core.state.ready_queues import is_broker_worker
+from tickwork.core.state.state import Task
 from tickwork.ports.store import Payload
 from tickwork.protocol import worker_messages as messages
+from tickwork.protocol.task_commands import COMMANDS_BYTES_MAX
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Call, Report
-from tickwork.runtime.partition.partition import Partition
 from tickwork.runtime.partition.write_behind import InFlightAttempt
 from tickwork.runtime.storage.payloads import PayloadStore
+from tickwork.runtime.storage.store_retry import retry_until_available
+
+if TYPE_CHECKING:
+    from tickwork.runtime.partition.partition import Partition
 
 MESSAGE_CHARACTERS_MAX = 4_000
+NAME_CHARACTERS_MAX = 255
+DIGEST_CHARACTERS_MAX = 64
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+BASES_MAX = 16  # of one error
 _Succeeded = core.Succeeded  # looked up once for each task
+
+
+class CommandReader(Protocol):
+    """Translates the commands of a task's code. Raises `Refused`."""
+
+    async def __call__(
+        self, data: bytes, task: Task, attempt: int, payloads: list[Payload]
+    ) -> tuple[core.TaskCommand, ...]: ...
 
 
 class ReportTranslator:
     """Reads the books of the partition at each call: a machine that is rebuilt has new ones."""
 
-    def __init__(self, partition: Partition, vault: PayloadStore) -> None:
+    def __init__(self, partition: "Partition", vault: PayloadStore, read_commands: CommandReader) -> None:
         self._partition = partition
         self._vault = vault
+        self._read_commands = read_commands
 
     async def inputs_of(self, call: Call, offer: Offer | None) -> tuple[list[Input], list[Payload], dict[int, Report]]:
         """Return the inputs of a call, the payloads committed with them, and the report of each input by its index."""
@@ -62,19 +83,46 @@ class ReportTranslator:
             case messages.Succeeded():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-                return core.Succeeded(report.task, report.attempt, await self._value(report.value, payloads), sender)
+                value = await self._value(report.value, payloads)
+                if report.commands is None:
+                    return core.Succeeded(report.task, report.attempt, value, sender)
+                return await self._with_commands(report, value, sender, payloads)
             case messages.Failed():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
                     row.exit_code = report.exit_code
                 error, message = _line(report.error, 128) or "Error", _line(report.message, MESSAGE_CHARACTERS_MAX)
-                return core.Failed(report.task, report.attempt, error, message, report.permanent, sender)
+                bases = tuple(_line(base, 128) for base in report.bases[:BASES_MAX])
+                return core.Failed(
+                    report.task, report.attempt, error, message, report.permanent, sender, report.position, bases,
+                    report.skip,
+                )  # fmt: skip
             case messages.Started():
                 if row is not None:
                     row.started_worker_ms = report.started_ms
                 return core.Started(report.task, report.attempt, sender)
             case messages.Checkpointed():
                 return core.Checkpointed(report.task, report.attempt, await self._value(report.value, payloads), sender)
+            case messages.StepsRecorded():
+                steps = await self._steps(report.steps, payloads)
+                return core.StepsRecorded(report.task, report.attempt, steps, report.versions, sender)
+            case messages.Suspended():
+                if row is not None:
+                    row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
+                return core.Suspended(
+                    report.task,
+                    report.attempt,
+                    await self._steps(report.steps, payloads),
+                    await self._awaits(report.awaits, payloads),
+                    report.withdrawn,
+                    report.together,
+                    report.versions,
+                    sender,
+                )
+            case messages.Continued():
+                if row is not None:
+                    row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
+                return core.Continued(report.task, report.attempt, await self._value(report.value, payloads), sender)
             case messages.HandedBack():
                 holder = worker if is_broker_worker(worker) else sender
                 return core.HandedBack(report.task, report.attempt, holder, report.begun)
@@ -84,6 +132,70 @@ class ReportTranslator:
                 if held is not None and row is not None:
                     held.progress, held.progress_message = (report.done, report.total), shortened(report.message, 500)
                 return None
+
+    async def _steps(
+        self, steps: tuple[messages.StepEntry, ...], payloads: list[Payload]
+    ) -> tuple[history.StepEntry, ...]:
+        return tuple([await self._step(step, payloads) for step in steps])
+
+    async def _step(self, step: messages.StepEntry, payloads: list[Payload]) -> history.StepEntry:
+        return history.StepEntry(
+            step.position,
+            _line(step.name, NAME_CHARACTERS_MAX),
+            _line(step.digest, DIGEST_CHARACTERS_MAX),
+            await self._value(step.value, payloads),
+            _line(step.error, NAME_CHARACTERS_MAX),
+            _line(step.message, MESSAGE_CHARACTERS_MAX),
+            step.at_ms,
+            step.took_ms,
+            step.tries,
+            step.retry,
+        )
+
+    async def _awaits(self, awaits: tuple[messages.Await, ...], payloads: list[Payload]) -> tuple[history.Await, ...]:
+        return tuple([await self._await(request, payloads) for request in awaits])
+
+    async def _await(self, request: messages.Await, payloads: list[Payload]) -> history.Await:
+        terms = _approval_terms(request.value) if request.kind == "approval" else ApprovalTerms()
+        return history.Await(
+            request.position,
+            request.kind,
+            _line(request.name, NAME_CHARACTERS_MAX),
+            _line(request.digest, DIGEST_CHARACTERS_MAX),
+            request.delay_ms,
+            request.until_ms,
+            _line(request.key, MESSAGE_CHARACTERS_MAX),
+            await self._value(request.value, payloads) if request.kind == "call" else None,
+            _line(terms.message, MESSAGE_CHARACTERS_MAX),
+            terms.approvers,
+            terms.four_eyes,
+            _line(request.line, NAME_CHARACTERS_MAX),
+        )
+
+    async def _with_commands(
+        self, report: messages.Succeeded, value: Value, sender: str, payloads: list[Payload]
+    ) -> Input:
+        """Handle a result with commands. If they can never be executed, the task has failed."""
+        task = self._partition.machine.state.tasks.get(report.task)
+        if task is None or report.commands is None:  # no caller waits for this result
+            return core.Succeeded(report.task, report.attempt, value, sender)
+        count = len(payloads)
+        try:
+            data = await self._bytes(report.commands)
+            commands = await self._read_commands(data, task, report.attempt, payloads)
+        except Refused as refused:
+            del payloads[count:]
+            message = _line(str(refused), MESSAGE_CHARACTERS_MAX)
+            return core.Failed(report.task, report.attempt, refused.code, message, True, sender)
+        return core.Succeeded(report.task, report.attempt, value, sender, commands)
+
+    async def _bytes(self, value: bytes | Ref) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if value.size > COMMANDS_BYTES_MAX:
+            raise Refused("commands_too_large", f"commands have at most {COMMANDS_BYTES_MAX} bytes", path="commands")
+        checked = await self._value(value, [])
+        return await retry_until_available(lambda: self._vault.bytes_of(checked))
 
     async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
         if isinstance(value, Ref):
@@ -97,6 +209,26 @@ class ReportTranslator:
         return await self._vault.take_any(value, payloads)
 
 
+class ApprovalTerms(msgspec.Struct, frozen=True):
+    """What a function says about an approval that it awaits."""
+
+    message: str = ""
+    approvers: tuple[str, ...] = ()
+    four_eyes: bool = False
+
+
+_decode_terms = msgspec.msgpack.Decoder(ApprovalTerms).decode
+
+
+def _approval_terms(value: bytes | Ref | None) -> ApprovalTerms:
+    if not isinstance(value, bytes):
+        return ApprovalTerms()
+    try:
+        return _decode_terms(value)
+    except msgspec.DecodeError as error:
+        raise Refused("bad_await", f"the terms of an approval: {error}", path="reports") from None
+
+
 def _line(text: str, characters_max: int) -> str:
     """Text of a worker goes into the journal: make it valid Unicode of limited length."""
     return shortened(text, characters_max).encode("utf-8", "replace").decode()
@@ -105,6 +237,8 @@ def _line(text: str, characters_max: int) -> str:
 def _small_result(opened: dict[int, InFlightAttempt], report: messages.Succeeded, worker: str) -> Input | None:
     value = report.value
     if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
+        return None
+    if report.commands is not None:
         return None
     task, attempt = report.task, report.attempt
     held = opened.get(task)

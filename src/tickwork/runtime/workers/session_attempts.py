@@ -1,19 +1,18 @@
-"""Sessions of workers, and the attempts that they held: what decides whose log lines are accepted.
+"""Sessions of workers and their attempts, which decide whose log lines are accepted.
 
-An attempt's last lines arrive shortly after its end, so a session is remembered with the attempts that ended in it: the
-latest of them, also where the worker was lost for a moment. What is older is looked up in the record of its run.
+An attempt's last lines arrive shortly after its end, so each session remembers its latest ended attempts, even if the
+worker was lost for a moment. Older attempts are looked up in the record of the run.
 """
 
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from operator import attrgetter
 
-from tickwork.protocol.worker_messages import Failed, HandedBack, Report, Succeeded
+from tickwork.protocol.worker_messages import LAST_REPORTS, Report
 
 AttemptKey = tuple[int, int]  # task, attempt
 ENDED_MAX = 4_000  # attempts of one session
 SESSIONS_MAX = 10_000
-_LAST = frozenset((Succeeded, Failed, HandedBack))
 _key: Callable[[Report], AttemptKey] = attrgetter("task", "attempt")
 
 
@@ -30,8 +29,8 @@ class SessionAttempts:
 
     def note_reports(self, reports: Sequence[Report], fenced: Container[AttemptKey]) -> None:
         """These are durable, except for those that came too late or were not this worker's to send."""
-        if not _LAST.issuperset(map(type, reports)):
-            reports = [report for report in reports if type(report) in _LAST]
+        if not LAST_REPORTS.issuperset(map(type, reports)):
+            reports = [report for report in reports if type(report) in LAST_REPORTS]
         self.note(list(map(_key, reports)), fenced)
 
     def note(self, keys: list[AttemptKey], fenced: Container[AttemptKey] = ()) -> None:

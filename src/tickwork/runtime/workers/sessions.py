@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt
@@ -25,20 +25,23 @@ from tickwork.protocol.worker_messages import (
     LogPiece,
     NodeSpec,
     Reply,
+    Succeeded,
     Taken,
     WorkerProfile,
     of_other_store,
     protocol_mismatch,
 )
-from tickwork.runtime.partition.partition import Partition
 from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBuilder, BadArgument, ReadyAssignment
 from tickwork.runtime.partition.write_behind import WriteBehind
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.supervision import supervised
 from tickwork.runtime.workers.failure_detector import SILENT_MS, FailureDetector, HeartbeatAges
-from tickwork.runtime.workers.reports import ReportTranslator
+from tickwork.runtime.workers.reports import CommandReader, ReportTranslator
 from tickwork.runtime.workers.session_attempts import AttemptKey, SessionAttempts, SessionAttemptsTable
+
+if TYPE_CHECKING:
+    from tickwork.runtime.partition.partition import Partition
 
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 WAIT_MS_MAX = 20_000
@@ -50,6 +53,14 @@ MOVED = "it speaks to another node by now"
 ReplyFuture = asyncio.Future[Reply]
 Handler = Callable[[Call, ReplyFuture | None], Awaitable[Reply]]
 """Handles a call. The second argument is the reply to the call before, which may be open; None: there was none."""
+
+
+def _has_commands(call: Call) -> bool:
+    """Whether something must be looked up for a report: only what its code asked for may need it."""
+    for report in call.reports:  # noqa: SIM110  (a generator takes twice the time, and this runs for every result)
+        if type(report) is Succeeded and report.commands is not None:
+            return True
+    return False
 
 
 class WorkerSession:
@@ -213,7 +224,7 @@ class RegisteredWorker:
 
 
 class WorkerSessions:
-    _partition: Partition  # from `attach` on
+    _partition: "Partition"  # from `attach` on
     _assigner: AssignmentBuilder
     _reporting: ReportTranslator
     _store: str  # its identity
@@ -225,8 +236,10 @@ class WorkerSessions:
         vault: PayloadStore,
         on_alarm: Callable[[str, str], None],
         detector: FailureDetector,
+        read_commands: CommandReader,
     ) -> None:
         self._clock = clock
+        self._read_commands = read_commands
         self._vault = vault
         self._on_alarm = on_alarm
         self._detector = detector
@@ -239,10 +252,10 @@ class WorkerSessions:
         self.fenced = 0  # reports that came too late
         self.deals = False  # there is somebody who deals credit out
 
-    def attach(self, partition: Partition, *, store: str) -> None:
+    def attach(self, partition: "Partition", *, store: str) -> None:
         """Serve this partition, which keeps its identity when its machine is rebuilt."""
         self._partition, self._assigner, self._store = partition, partition.assigner, store
-        self._reporting = ReportTranslator(partition, self._vault)
+        self._reporting = ReportTranslator(partition, self._vault, self._read_commands)
 
     @property
     def _books(self) -> WriteBehind:
@@ -352,7 +365,7 @@ class WorkerSessions:
             return Reply(call.seq, resync=True)  # a late offer of this start would end the one that replaced it
         fenced: tuple[AttemptKey, ...] = ()
         if inputs:
-            batch = self._partition.submit_inputs(inputs, payloads)
+            batch = self._partition.submit_inputs(inputs, payloads, facts=_has_commands(call))
             session.reporting += 1
             try:
                 await batch.done
@@ -387,7 +400,7 @@ class WorkerSessions:
             return Reply(call.seq, resync=True)
         fenced: tuple[AttemptKey, ...] = ()
         if inputs:
-            batch = self._partition.submit_inputs(inputs, payloads)
+            batch = self._partition.submit_inputs(inputs, payloads, facts=_has_commands(call))
             await batch.done
             late = [places[index] for index, answer in sorted(batch.answers.items()) if answer.code == "fenced"]
             fenced = tuple((report.task, report.attempt) for report in late)

@@ -4,6 +4,7 @@ The name of the module comes from whoever starts a worker, never from stored dat
 as `python app.py` would; whatever it decorates meanwhile, or holds under a name, belongs to it.
 """
 
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -11,16 +12,18 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.definition.model import VALUE_HANDLER
 from tickwork.sdk.authoring.declared import DECLARED, INSTANCES
+from tickwork.sdk.authoring.durable import DurableFunction, TaskWorkflow
 from tickwork.sdk.authoring.source_location import about_environment, placed, raised_at
 from tickwork.sdk.authoring.tasks import BoundTask, Executor, Task
 from tickwork.sdk.context import Context
+from tickwork.sdk.durable.function import Durable
 from tickwork.sdk.values.signature_codec import EMPTY_MAP, Codec
 
 if TYPE_CHECKING:
@@ -38,12 +41,13 @@ class Handler:
     executor: Executor
     codec: Codec
     place: str = ""
+    durable: bool = False  # its context is a `Durable`, and it may suspend
 
     @property
     def wants_context(self) -> bool:
         return bool(self.codec.context_name)
 
-    def call(self, args: bytes, context: Context) -> Any:
+    def call(self, args: bytes, context: Context | Durable) -> Any:
         """The function's answer, or a coroutine where it is asynchronous. `args` is MessagePack.
 
         The caller makes `context` the current one (`tickwork.sdk.context.running`) around the call and,
@@ -72,6 +76,7 @@ class App:
     handlers: dict[str, Handler] = field(default_factory=dict)
     workflows: "dict[str, Workflow[..., Any]]" = field(default_factory=dict)
     chosen: Any = None  # what `app.py:name` names
+    tasks: dict[str, TaskWorkflow[..., Any]] = field(default_factory=dict)  # by the name of their handler
 
     @property
     def name(self) -> str:
@@ -84,7 +89,7 @@ class App:
         """Documents, schedules and handlers, for the server. Raises `Refused` for a definition with problems."""
         from tickwork.protocol.worker_messages import Catalog
 
-        workflows = self.workflows.values()
+        workflows = self.published()
         return Catalog(
             documents=tuple(workflow.document() for workflow in workflows),
             schedules=tuple(table for workflow in workflows for table in workflow.timetables()),
@@ -92,6 +97,13 @@ class App:
             application=self.name,
             version=self.version,
         )
+
+    def published(self) -> "list[Workflow[..., Any]]":
+        """What the server hears of: its workflows, and its tasks where a durable function may call them."""
+        workflows = list(self.workflows.values())
+        if any(handler.durable for handler in self.handlers.values()):
+            workflows += [task for task in self.tasks.values() if task.name not in self.workflows]
+        return workflows
 
     @property
     def version(self) -> str:
@@ -137,6 +149,8 @@ def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
     app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
     things = [*(declared or ()), *_of_module(module), *_held(module)]
     for thing in things:
+        _bind_class_method(thing)
+    for thing in things:
         if isinstance(thing, Workflow):
             _add_workflow(app, thing)
         else:
@@ -150,9 +164,41 @@ def app_with(*workflows: "Workflow[..., Any]", module: ModuleType | None = None)
     """The application of these workflows alone, with everything that they call."""
     app = App(module or ModuleType("app"))
     app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
+    for thing in DECLARED:
+        _bind_class_method(thing)
     for workflow in workflows:
-        _add_workflow(app, workflow)
+        _add_workflow(app, _bound(workflow))
     return app
+
+
+def _bind_class_method(thing: Any) -> None:
+    """Put a task or workflow in the place of the @classmethod that stands above it. Python tells neither of them the
+    class, so it is looked up by the function's name; and since 3.13, a class method no longer asks what it wraps to
+    bind itself."""
+    if isinstance(thing, BoundTask) or thing.kind != "plain":
+        return
+    owner, name = _home_of(thing.function)
+    held = vars(owner).get(name) if isinstance(owner, type) else None
+    below: Any = held.__func__ if isinstance(held, classmethod) else None
+    if isinstance(owner, type) and below is thing:
+        setattr(owner, name, thing)
+        thing.become_class_method(owner)
+
+
+def _bound(workflow: Any) -> "Workflow[..., Any]":
+    """The workflow that a method stands for, which Python made of a @classmethod above @workflow."""
+    if isinstance(workflow, MethodType):
+        return workflow.__func__.bound_to_class(workflow.__self__)  # type: ignore[attr-defined, no-any-return]
+    return workflow  # type: ignore[no-any-return]
+
+
+def _home_of(function: Any) -> tuple[Any, str]:
+    """The class or module in which a function is written, as far as it can be found by name, and its name there."""
+    home: Any = sys.modules.get(getattr(function, "__module__", ""))
+    *above, last = getattr(function, "__qualname__", "").split(".")
+    for part in above:
+        home = getattr(home, part, None)
+    return home, last
 
 
 def _value(value: Any) -> Any:
@@ -283,7 +329,7 @@ def _part(module: ModuleType, name: str) -> Any:
 
 def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
     if workflow.kind == "plain":
-        workflow = _of_class(workflow)
+        _check_class_found(workflow)
     if workflow.kind == "class" and workflow.owner is None and workflow.written_in is not None:
         workflow = workflow.bound(workflow.written_in)
     if workflow.kind != "plain" and workflow.owner is None:
@@ -295,47 +341,36 @@ def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
         message = f"two workflows are named {workflow.name!r}: {known.place} and {workflow.place}"
         raise Refused("name_twice", f"{message}; give one of them another name=")
     app.workflows[workflow.name] = workflow
+    if isinstance(workflow, DurableFunction):
+        _add_function(app, workflow)
     for task, owner in workflow.tasks():
         _add_handler(app, task, owner, task.handler_name(owner))
     for child in workflow.children():
         _add_workflow(app, child)
 
 
-def _of_class(workflow: "Workflow[..., Any]") -> "Workflow[..., Any]":
-    """The same, or bound to its class where @classmethod stands above @workflow: Python tells the workflow nothing of
-    the class then, so the class is looked up by the function's name."""
-    home: Any = sys.modules.get(workflow.function.__module__)
-    *above, last = workflow.function.__qualname__.split(".")
-    for part in above:
-        home = getattr(home, part, None)
-    held = vars(home).get(last) if isinstance(home, type) else None
-    if isinstance(held, classmethod) and held.__func__ is workflow:
-        return workflow.bound_to_class(home)
-    if not isinstance(home, type) and workflow.looks_like_method():
+def _check_class_found(workflow: "Workflow[..., Any]") -> None:
+    if workflow.looks_like_method() and not isinstance(_home_of(workflow.function)[0], type):
         message = f"{workflow.name} is a method, and its class cannot be looked up by name"
         advice = "write @tw.workflow above @classmethod, or put the class at the top of the module"
         raise placed("bad_workflow", f"{message}; {advice}", workflow.where)
-    return workflow
 
 
 def _add_task(app: App, thing: Any) -> None:
     task, owner = (thing.task, thing.owner) if isinstance(thing, BoundTask) else (thing, None)
-    if owner is None and task.looks_like_method():
-        owner = _class_of(task)
+    if owner is None and task.kind == "class":
+        owner = task.owner
     if owner is not None or not task.looks_like_method():
         _add_handler(app, task, owner, task.handler_name(owner))
 
 
-def _class_of(task: Task[..., Any]) -> type | None:
-    """The class whose method it is, for a class method; found by name where @classmethod stands above @task."""
-    if task.kind != "plain":
-        return task.owner if task.kind == "class" else None
-    owner: Any = sys.modules.get(task.function.__module__)
-    *above, last = task.function.__qualname__.split(".")
-    for part in above:
-        owner = getattr(owner, part, None)
-    bound = getattr(owner, last, None)
-    return bound.owner if isinstance(bound, BoundTask) and isinstance(bound.owner, type) else None
+def _add_function(app: App, workflow: DurableFunction[..., Any]) -> None:
+    known = app.handlers.get(workflow.name)
+    if known is not None:
+        message = f"two functions are known to workers as {workflow.name!r}: {known.place} and {workflow.place}"
+        raise Refused("name_twice", f"{message}; give one of them another name=")
+    function, codec = workflow.handler_function, workflow.codec
+    app.handlers[workflow.name] = Handler(workflow.name, function, True, "process", codec, workflow.place, True)
 
 
 def _add_handler(app: App, task: Task[..., Any], owner: Any, name: str) -> None:
@@ -343,6 +378,8 @@ def _add_handler(app: App, task: Task[..., Any], owner: Any, name: str) -> None:
     known = app.handlers.get(name)
     if known is None:
         app.handlers[name] = Handler(name, function, task.is_async, task.executor, task.codec, task.place)
+        with contextlib.suppress(Refused):  # its name is not one of a workflow
+            app.tasks[name] = TaskWorkflow(task, owner)
     elif known.function != function:
         message = f"two functions are known to workers as {name!r}: {known.place} and {task.place}"
         raise Refused("name_twice", f"{message}; give one of them another name=")

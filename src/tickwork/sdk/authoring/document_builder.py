@@ -12,6 +12,7 @@ from tickwork.core.definition.model import (
     BranchNode,
     Definition,
     EventNode,
+    FirstNode,
     HttpNode,
     MapNode,
     RepeatNode,
@@ -72,9 +73,12 @@ def _node(record: NodeRecord) -> AnyNode:
         "when": None if record.condition is None else record.condition.text(),
     }
     if record.kind == "branch":
-        then, otherwise = (tuple(node.id for node in side) for side in record.fields["sides"])
-        case = BranchCase(when=record.fields["condition"].text(), to=then)
-        return BranchNode(**common, cases=(case,), default=otherwise)
+        *sides, default = (tuple(node.id for node in side) for side in record.fields["sides"])
+        whens = [condition.text() for condition in record.fields["conditions"]]
+        cases = tuple(BranchCase(when=when, to=to) for when, to in zip(whens, sides, strict=True))
+        return BranchNode(**common, cases=cases, default=default)
+    if record.kind == "first":
+        return FirstNode(**common, of=tuple(value._tw_root.id for value in record.fields["of"]))
     made: AnyNode = _typed(record, common)
     return made
 
@@ -92,12 +96,15 @@ def _typed(record: NodeRecord, common: dict[str, Any]) -> Any:
 
 def _work(record: NodeRecord) -> dict[str, Any]:
     options = record.options
+    labels = options.labels or {}
     return {
         "args": rendered_args(record.args),
         "retry": options.retry,
         "timeout": options.timeout,
-        "queue": options.queue,
-        "labels": options.labels or {},
+        "queue": None if isinstance(options.queue, Value) else options.queue,
+        "queue_from": options.queue._tw_reference() if isinstance(options.queue, Value) else None,
+        "labels": {name: value for name, value in labels.items() if isinstance(value, str)},
+        "labels_from": {name: value._tw_reference() for name, value in labels.items() if isinstance(value, Value)},
         "resources": options.resources,
         "priority": options.priority,
         "cache": options.cache,

@@ -9,20 +9,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import RESERVED_NODE_IDS, check_name
 from tickwork.core.definition.model import VALUE_HANDLER, Argument, Trigger
 from tickwork.sdk.authoring.options import Options
-from tickwork.sdk.authoring.placeholders import Condition, Node, Value
+from tickwork.sdk.authoring.placeholders import Condition, Node, Value, refuse_future
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
     from tickwork.sdk.authoring.tasks import Task
-    from tickwork.sdk.authoring.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import ChildOptions, Workflow
     from tickwork.sdk.values.signature_codec import Codec
 
 _active: ContextVar["Builder | None"] = ContextVar("tickwork_build", default=None)
@@ -42,6 +42,9 @@ def building(what: str) -> "Builder":
     return builder
 
 
+OWN_PARENTS = (Trigger.ANY_SUCCEEDED, Trigger.ONE_DONE, Trigger.ALL_FAILED)
+
+
 @dataclass(eq=False, slots=True)
 class NodeRecord:
     """One node to be."""
@@ -54,6 +57,8 @@ class NodeRecord:
     args: dict[str, Any] = field(default_factory=dict)  # name to Value, or to Constant
     options: Options = field(default_factory=Options)
     needs: list["NodeRecord"] = field(default_factory=list)
+    before: list["NodeRecord"] = field(default_factory=list)  # of a barrier: what stands above it in the function
+    is_barrier: bool = False
     branches: list["NodeRecord"] = field(default_factory=list)
     barrier: "NodeRecord | None" = None  # the wait, event or approval that stands before it in the function
     condition: Condition | None = None
@@ -100,10 +105,12 @@ class NodeRecord:
     def values(self) -> Iterator[Value]:
         """Everything it reads."""
         for argument in (*self.args.values(), *self.fields.values()):
-            if isinstance(argument, Value):
-                yield argument
-            elif isinstance(argument, Condition | Message):
-                yield from argument.values()
+            for part in argument if isinstance(argument, tuple) else (argument,):
+                if isinstance(part, Value):
+                    yield part
+                elif isinstance(part, Condition | Message):
+                    yield from part.values()
+        yield from self.options.values()
         if self.condition is not None:
             yield from self.condition.values()
         if self.body is not None:
@@ -112,8 +119,11 @@ class NodeRecord:
     def parents(self) -> "list[NodeRecord]":
         """Without repetition, in a stable order."""
         read = [root for value in self.values() if isinstance(root := value._tw_root, NodeRecord)]
-        before = [] if self.barrier is None else [self.barrier]
-        return list(dict.fromkeys([*self.branches, *read, *self.needs, *before]))
+        before = self.before if self.barrier is None else [*self.before, self.barrier]
+        own = [*self.branches, *read, *self.needs]
+        if self.trigger in OWN_PARENTS and len(own) > len(self.branches):
+            before = []  # the rule is about these parents, and not about what happens to stand above
+        return list(dict.fromkeys([*own, *before]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +259,8 @@ class Builder:
     def barrier(self, record: NodeRecord) -> None:
         """Everything before it in this stretch comes first, everything after it comes later."""
         if record.scope.capture is None:
-            record.needs += [leaf for leaf in self.leaves(record.scope) if leaf is not record]
-            record.scope.barrier = record
+            record.before += [leaf for leaf in self.leaves(record.scope) if leaf is not record]
+            record.scope.barrier, record.is_barrier = record, True
 
     def leaves(self, scope: Scope) -> list[NodeRecord]:
         """What nothing else in this stretch waits for; a branch is left by the ends of its sides."""
@@ -282,7 +292,7 @@ class Builder:
         constants: dict[str, Any],
         *,
         max_parallel: Any,
-        tolerate: int,
+        tolerate: Any,
     ) -> Node:
         codec = task.codec
         given = self._with_item(codec, constants)
@@ -291,16 +301,35 @@ class Builder:
         task.extras.apply(node._tw_record())
         return node
 
-    def child(self, workflow: "Workflow[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+    def child(
+        self,
+        workflow: "Workflow[..., Any]",
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: "ChildOptions | None" = None,
+    ) -> Node:
         given = at_place(workflow.codec.bind, args, kwargs)
-        return Node(self._child_record(workflow, given))
+        record = self._child_record(workflow, given, options)
+        if options is not None and record.scope.capture is None:
+            options.call.apply(record)
+        return Node(record)
 
     def map_child(
-        self, workflow: "Workflow[..., Any]", over: Any, constants: dict[str, Any], *, max_parallel: Any, tolerate: int
+        self,
+        workflow: "Workflow[..., Any]",
+        over: Any,
+        constants: dict[str, Any],
+        *,
+        max_parallel: Any,
+        tolerate: Any,
+        options: "ChildOptions | None" = None,
     ) -> Node:
         given = self._with_item(workflow.codec, constants)
-        body = self._body(lambda: self._child_record(workflow, given))
-        return self._map(body, self._items(workflow.codec, given, over), max_parallel, tolerate)
+        body = self._body(lambda: self._child_record(workflow, given, options))
+        node = self._map(body, self._items(workflow.codec, given, over), max_parallel, tolerate)
+        if options is not None:
+            options.call.apply(node._tw_record())
+        return node
 
     def _items(self, codec: "Codec", given: dict[str, Any], over: Any) -> Any:
         """What a map goes over. Where that is known already, it is a list, and its items fit."""
@@ -325,24 +354,44 @@ class Builder:
         handler = at_place(task.handler_name, owner)
         self.tasks[id(task.function), id(owner)] = (task, owner)
         fields = {"handler": handler, "handler_version": task.options.version}
-        return self.add("task", _id_base(task.function, task.name), fields=fields, args=args, options=task.options)
+        options = self._settled(task.options)
+        return self.add("task", id_base(task.function, task.name), fields=fields, args=args, options=options)
 
-    def _child_record(self, workflow: "Workflow[..., Any]", given: dict[str, Any]) -> NodeRecord:
+    def _child_record(
+        self, workflow: "Workflow[..., Any]", given: dict[str, Any], options: "ChildOptions | None"
+    ) -> NodeRecord:
         self.children[workflow.name] = workflow
         args: dict[str, Any] = {}
         for name, value in given.items():
             whole = self.whole(value) if _mixed(value) else value
             args[name] = whole if isinstance(whole, Value) else self._constant(workflow.codec, name, whole)
-        return self.add(
-            "workflow", _id_base(workflow.function, workflow.name), fields={"workflow": workflow.name}, args=args
-        )
+        fields: dict[str, Any] = {"workflow": workflow.name}
+        if options is not None:
+            fields |= {"retry": options.retry, "on_cancel": options.on_cancel}
+        return self.add("workflow", id_base(workflow.function, workflow.name), fields=fields, args=args)
 
     def _body(self, make: Callable[[], NodeRecord]) -> NodeRecord:
         """A record without a place of its own. Values that need a node get one before it."""
         return make_captured(self, make)
 
-    def _map(self, body: NodeRecord, over: Any, max_parallel: int | None, tolerate: int) -> Node:
-        fields = {"over": self.whole(over), "max_parallel": max_parallel, "tolerate": tolerate}
+    def _settled(self, options: Options) -> Options:
+        """The same options, with a node for each value to come that has none yet."""
+        if not options.values():
+            return options
+        queue, labels = options.queue, options.labels
+        return replace(
+            options,
+            queue=self.whole(queue) if isinstance(queue, Value) else queue,
+            labels={name: self.whole(value) if isinstance(value, Value) else value for name, value in labels.items()}
+            if labels
+            else labels,
+        )
+
+    def _map(self, body: NodeRecord, over: Any, max_parallel: Any, tolerate: Any) -> Node:
+        refuse_future("tolerate", tolerate)
+        most = self.whole(max_parallel) if isinstance(max_parallel, Value | Condition) else max_parallel
+        name = "max_parallel_from" if isinstance(most, Value) else "max_parallel"
+        fields = {"over": self.whole(over), name: most, "tolerate": tolerate}
         return Node(self.add("map", body.base, fields=fields, body=body))
 
     # ---- arguments
@@ -413,6 +462,61 @@ class Builder:
             )
 
 
+class RaceOrder:
+    """In `tw.first(tw.event("paid"), tw.wait("3d"))` the wait stands below the event, and does not wait for it.
+
+    Barriers that lead to one racer only belong to it: the other racers do not wait for them, and what follows waits for
+    the end of the race instead.
+    """
+
+    def __init__(self, racers: list[NodeRecord]) -> None:
+        self._above = [_made_from(racer) for racer in racers]
+        racer_of: dict[NodeRecord, int] = {}
+        shared: set[NodeRecord] = set()
+        for number, records in enumerate(self._above):
+            shared.update(record for record in records if record in racer_of)
+            racer_of |= dict.fromkeys(records, number)
+        self._racer_of = {record: number for record, number in racer_of.items() if record not in shared}
+
+    def apply(self, builder: Builder, made: NodeRecord) -> None:
+        orders = [
+            (record, *self._order_of(record, number))
+            for number, records in enumerate(self._above)
+            for record in records
+        ]
+        barrier, _ = self._past(builder.scope.barrier, -1)
+        if barrier is not builder.scope.barrier:
+            made.barrier, builder.scope.barrier = barrier, made
+        for record, own_barrier, before in orders:
+            record.barrier, record.before = own_barrier, before
+
+    def _order_of(self, record: NodeRecord, number: int) -> tuple[NodeRecord | None, list[NodeRecord]]:
+        barrier, more = self._past(record.barrier, number)
+        if not record.is_barrier:
+            return barrier, record.before
+        before = [one for one in (*record.before, *more) if self._racer_of.get(one, number) == number]
+        return barrier, list(dict.fromkeys(before))
+
+    def _past(self, barrier: NodeRecord | None, number: int) -> tuple[NodeRecord | None, list[NodeRecord]]:
+        """The next barrier above that belongs to no other racer, and what the skipped ones waited for."""
+        before: list[NodeRecord] = []
+        while barrier is not None and self._racer_of.get(barrier, number) != number:
+            before += barrier.before
+            barrier = barrier.barrier
+        return barrier, before
+
+
+def _made_from(record: NodeRecord) -> list[NodeRecord]:
+    """The record and everything that it takes values from or was told to come after."""
+    found = {record: None}
+    for one in (todo := [record]):  # grows while it is walked
+        read = [root for value in one.values() if isinstance(root := value._tw_root, NodeRecord)]
+        fresh = [other for other in dict.fromkeys([*one.branches, *read, *one.needs]) if other not in found]
+        found |= dict.fromkeys(fresh)
+        todo += fresh
+    return list(found)
+
+
 def make_captured(builder: Builder, make: Callable[[], Any]) -> NodeRecord:
     """The one record that `make` adds, kept out of the graph: the body of a map or repeat."""
     outer = builder.scope
@@ -458,7 +562,7 @@ def settle_ids(records: list[NodeRecord]) -> None:
         taken[record.id.casefold()] = record
 
 
-def _id_base(function: Callable[..., Any], known_as: str) -> str:
+def id_base(function: Callable[..., Any], known_as: str) -> str:
     name = getattr(function, "__name__", "") or known_as.rpartition(".")[2]
     if name == "<lambda>":
         name = known_as.rpartition(".")[2]
@@ -485,6 +589,9 @@ def _mixed(value: Any) -> bool:
 
 def _opened(value: Any) -> Any:
     """The fields of a dataclass: placeholders may stand in them too."""
+    if isinstance(value, Message):
+        message = "tw.text(...) is shown to people, as the message of an approval"
+        raise placed("bad_value", f"{message}; a text that tasks or conditions use is made by a task")
     if hasattr(type(value), "__dataclass_fields__"):
         return {name: getattr(value, name) for name in type(value).__dataclass_fields__ if hasattr(value, name)}
     return value
@@ -512,4 +619,5 @@ def _like(record: NodeRecord) -> Options:
 
 def refuse_async(function: Any, what: str) -> Refused:
     message = f"{what} describes a graph and is called once, before anything runs, so it cannot be asynchronous"
-    return placed("bad_workflow", f"{message}; write def, and async def for its tasks: {function.__qualname__}")
+    advice = "write def, and async def for its tasks, or make it a @tw.durable function"
+    return placed("bad_workflow", f"{message}; {advice}: {function.__qualname__}")

@@ -1,11 +1,12 @@
 """The nodes of a workflow that are no tasks: waits, events, approvals, branches, repeats, http and shell."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from string import Formatter
 from typing import Any, TypeVar, cast, overload
 
 from tickwork.core.calendar.durations import instant_ms
-from tickwork.core.definition.model import HTTP_BODY_BYTES
+from tickwork.core.definition.model import HTTP_BODY_BYTES, ITERATIONS_MAX
 from tickwork.sdk.authoring.graph_builder import (
     BranchResult,
     BranchSide,
@@ -13,12 +14,13 @@ from tickwork.sdk.authoring.graph_builder import (
     Constant,
     Message,
     NodeRecord,
+    RaceOrder,
     Scope,
     building,
     make_captured,
 )
 from tickwork.sdk.authoring.options import duration, task_options
-from tickwork.sdk.authoring.placeholders import Condition, Node, Value, as_condition, asked
+from tickwork.sdk.authoring.placeholders import Condition, Node, Value, as_condition, asked, refuse_future
 from tickwork.sdk.authoring.source_location import at_place, placed
 from tickwork.sdk.values.encode import plain
 
@@ -28,8 +30,8 @@ U = TypeVar("U")
 Duration = str | timedelta
 
 
-def wait(for_: Duration | None = None, /, *, until: Any = None, barrier: bool = True) -> Node:
-    """Waits for a time, `tw.wait("3d")`, or until an instant: a datetime, RFC 3339 text, or a value to come.
+def wait(for_: Any = None, /, *, until: Any = None, barrier: bool = True) -> Node:
+    """Waits for a time, `tw.wait("3d")`, or until an instant: a datetime, RFC 3339 text. Both may be values to come.
 
     What stands below it in the function comes after it, and it comes after what stands above it; with
     `barrier=False` only data and `.after(...)` order it. Nothing is held meanwhile, for minutes or years.
@@ -39,12 +41,10 @@ def wait(for_: Duration | None = None, /, *, until: Any = None, barrier: bool = 
         raise placed(
             "bad_wait", 'a wait has a length, tw.wait("3d"), or an end, tw.wait(until=...): exactly one of them'
         )
-    given: Any = for_
-    if isinstance(given, Value):
-        message = "the length of a wait is written in the workflow; for one that comes later, compute its end in a task"
-        raise placed("bad_wait", f"{message}: tw.wait(until=...)")
-    if for_ is not None:
-        fields: dict[str, Any] = {"duration_ms": at_place(duration, for_, path="wait", minimum_ms=1)}
+    if isinstance(for_, Value):
+        fields: dict[str, Any] = {"duration_from": builder.whole(for_)}
+    elif for_ is not None:
+        fields = {"duration_ms": at_place(duration, for_, path="wait", minimum_ms=1)}
     elif isinstance(until, Value):
         fields = {"until": builder.whole(until)}
     else:
@@ -54,16 +54,14 @@ def wait(for_: Duration | None = None, /, *, until: Any = None, barrier: bool = 
     return _ordered(builder, builder.add("wait", "wait", fields=fields), barrier=barrier)
 
 
-def event(
-    name: str, /, *, key: Any = None, timeout: Duration | None = None, on_timeout: str = "fail", barrier: bool = True
-) -> Any:
+def event(name: str, /, *, key: Any = None, timeout: Any = None, on_timeout: str = "fail", barrier: bool = True) -> Any:
     """Waits for an event from outside (`client.signal`) and gives its payload.
 
     `key` is an input or a result: only events with that key count. Where the time runs out, the run fails, or
-    goes on with None for `on_timeout="continue"`.
+    goes on with None for `on_timeout="continue"`. `timeout` is a duration, or a value to come: text such as "5m".
     """
     builder = building("event")
-    fields = {"event": name, "on_timeout": on_timeout, **_timeout(timeout, "event")}
+    fields = {"event": name, "on_timeout": on_timeout, **_timeout(builder, timeout, "event")}
     if key is not None:
         if not isinstance(key, Value):
             message = f"the key of an event is an input or a result of the workflow, not the constant {key!r}"
@@ -78,15 +76,16 @@ def approval(
     *,
     approvers: Sequence[str] = (),
     four_eyes: bool = False,
-    timeout: Duration | None = None,
+    timeout: Any = None,
     on_timeout: str = "fail",
     message: Any = "",
     barrier: bool = True,
 ) -> Any:
     """Waits for a person to approve; rejected, the node fails. `four_eyes`: not by whoever submitted the run.
 
-    `message` says what is asked: a text, a result, or a list of both that are shown one after the other:
-    `message=["Ship ", order["number"], "?"]`. It is shown by `tickwork show` and `why`, on the page and in the API.
+    `message` says what is asked: a text, a result, or a text with values in it: `message=tw.text("Ship {n} parcels?",
+    n=order["count"])`. It is shown by `tickwork show` and `why`, on the page and in the API. `timeout` is a duration,
+    or a value to come: text such as "5m".
     """
     builder = building("approval")
     if isinstance(approvers, str):
@@ -95,10 +94,42 @@ def approval(
         "approvers": tuple(approvers),
         "four_eyes": four_eyes,
         "on_timeout": on_timeout,
-        "message": Message(tuple(_message_part(builder, part) for part in _parts(message))),
-        **_timeout(timeout, "approval"),
+        "message": Message(tuple(part for given in _parts(message) for part in _message_parts(builder, given))),
+        **_timeout(builder, timeout, "approval"),
     }
     return _ordered(builder, builder.add("approval", _base(name, "approval"), fields=fields), barrier=barrier)
+
+
+def text(template: str, /, **values: Any) -> Any:
+    """A text for people with values in it: `tw.text("{n} rows of {name}", n=count(rows), name=name)`.
+
+    It is the message of an approval, and is filled in where it is shown. `{{` stands for a brace.
+    """
+    builder = building("text")
+    parts: list[Any] = []
+    used: dict[str, None] = {}
+    for before, name, spec, conversion in _pieces(template):
+        parts.append(before)
+        if name is None:
+            continue
+        if not name or spec or conversion or name not in values:
+            known = ", ".join(sorted(values)) or "none"
+            message = (
+                f"tw.text fills in names, like {{n}}, and {template!r} has {{{name}}}; the values given are: {known}"
+            )
+            raise placed("bad_text", message)
+        used[name] = None
+        parts += _message_parts(builder, values[name])
+    if unused := [name for name in values if name not in used]:
+        raise placed("bad_text", f"the text {template!r} does not mention {', '.join(unused)}")
+    return Message(tuple(parts))
+
+
+def _pieces(template: str) -> Iterator[tuple[str, str | None, str | None, str | None]]:
+    try:
+        yield from Formatter().parse(template)
+    except ValueError as error:
+        raise placed("bad_text", f"the text {template!r} cannot be read: {error}") from error
 
 
 @overload
@@ -115,10 +146,59 @@ def branch(condition: Any, then: Any, otherwise: Any = None) -> Any:
     A side is a function, called now to describe its nodes, or a node that exists already. The condition is a
     comparison of values to come, joined by & and |, or CEL as text.
     """
-    builder = building("branch")
-    question = _settled(as_condition(condition))
-    record = builder.add("branch", "branch", fields={"condition": question})
-    sides = [_side(builder, record, given) for given in (then, otherwise)]
+    return _branching(building("branch"), "branch", [(_settled(as_condition(condition)), then)], otherwise)
+
+
+def switch(value: Any, cases: Mapping[Any, Any], /, otherwise: Any = None) -> Any:
+    """The side whose case equals the value, or `otherwise`; gives the result of the side that was taken.
+
+        tw.switch(order["kind"], {"gift": lambda: wrap(order), "bulk": lambda: pack(order)}, otherwise=ship)
+
+    Cases are constants: texts, numbers, True, False, None or members of an enumeration. Sides are as in `branch`.
+    """
+    builder = building("switch")
+    if not isinstance(value, Value):
+        message = f"the value of a switch comes later, and {value!r} is known now"
+        raise placed("bad_switch", f"{message}; use a dict or if of Python")
+    if not isinstance(cases, Mapping) or not cases:
+        raise placed("bad_switch", "the cases of a switch are a dict: tw.switch(kind, {'a': lambda: one(), ...})")
+    questions: list[tuple[Condition, Any]] = []
+    for case, side in cases.items():
+        constant = at_place(plain, case, what="a case")
+        if not isinstance(constant, str | int | float | None):
+            raise placed("bad_switch", f"a case is a text, a number, true, false or None, not {case!r}")
+        questions.append((_settled(value == constant), side))
+    return _branching(builder, "switch", questions, otherwise)
+
+
+def first(*racers: Any) -> Any:
+    """Ends with the first of these that ends, and gives its result; the others are cancelled.
+
+        paid = tw.first(tw.event("paid", key=order), tw.wait("3d"))       # None after three days
+
+    What leads only to a cancelled one is cancelled with it. Where the first to end failed, this is blocked.
+    """
+    builder = building("first")
+    if len(racers) < 2:
+        raise placed("bad_first", "tw.first takes at least two results of nodes, of which the first to end counts")
+    records = [_racer(one) for one in racers]
+    if len(set(records)) < len(records):
+        raise placed("bad_first", "tw.first takes each node once")
+    made = builder.add("first", "first", fields={"of": tuple(Node(record) for record in records)})
+    RaceOrder(records).apply(builder, made)
+    return Node(made)
+
+
+def _racer(value: Any) -> NodeRecord:
+    if not isinstance(value, Node):
+        raise placed("bad_first", f"tw.first takes whole results of nodes, not {value!r}")
+    root: NodeRecord = value._tw_root
+    return root
+
+
+def _branching(builder: Builder, base: str, questions: list[tuple[Condition, Any]], otherwise: Any) -> Any:
+    record = builder.add("branch", base, fields={"conditions": tuple(question for question, _ in questions)})
+    sides = [_side(builder, record, given) for given in (*(side for _, side in questions), otherwise)]
     record.fields["sides"] = [scope for scope, _ in sides]
     choice = BranchResult(record, builder, builder.scope, [side for _, side in sides])
     builder.scope.choices.append(choice)
@@ -130,25 +210,34 @@ def repeat(
     /,
     *,
     until: Callable[..., Any] | str,
-    max_iterations: int,
+    max_iterations: int = ITERATIONS_MAX,
     delay: Duration | None = None,
     on_max: str = "fail",
+    timeout: Any = None,
+    tolerate: int = 0,
 ) -> T:
     """Runs one call again and again until a condition holds on its result; gives the last result.
 
         state = tw.repeat(lambda: poll(job), until=lambda last: last["done"] == True, delay="30s", max_iterations=99)
 
-    Inside the call, `tw.iteration` counts from 0 and `tw.previous` is the result before, None at first.
+    Inside the call, `tw.iteration` counts from 0 and `tw.previous` is the result before, None at first. `timeout`
+    limits all of it, a running call included; it is a duration, or a value to come. Where turns or time run out, the
+    node fails, or gives the last result for `on_max="continue"`. `tolerate=3` goes on after up to three failed turns in
+    a row.
     """
     builder = building("repeat")
     if not callable(body) or isinstance(body, Value):
         raise placed("bad_body", "the body of a repeat is a function: tw.repeat(lambda: poll(job), until=...)")
+    for name, given in (("max_iterations", max_iterations), ("delay", delay), ("tolerate", tolerate)):
+        refuse_future(name, given)
     inside = make_captured(builder, body)
     fields = {
         "until": asked(until, Value("last")),
         "max_iterations": max_iterations,
         "delay_ms": 0 if delay is None else at_place(duration, delay, path="delay"),
         "on_max": on_max,
+        "tolerate": tolerate,
+        **_timeout(builder, timeout, "repeat"),
     }
     return cast("T", Node(builder.add("repeat", inside.base, fields=fields, body=inside)))
 
@@ -251,15 +340,19 @@ def _parts(message: Any) -> Sequence[Any]:
     return message if isinstance(message, list | tuple) else (message,)
 
 
-def _message_part(builder: Builder, part: Any) -> Any:
+def _message_parts(builder: Builder, part: Any) -> tuple[Any, ...]:
+    if isinstance(part, Message):
+        return part.parts
     if isinstance(part, Value):
-        return builder.whole(part)
+        return (builder.whole(part),)
     if not isinstance(part, str | int | float):
         raise placed("bad_message", f"a message is made of texts and results, not of {part!r}; make the text in a task")
-    return str(part)
+    return (str(part),)
 
 
-def _timeout(value: Duration | None, what: str) -> dict[str, Any]:
+def _timeout(builder: Builder, value: Any, what: str) -> dict[str, Any]:
+    if isinstance(value, Value | Condition):
+        return {"timeout_from": builder.whole(value)}
     return {} if value is None else {"timeout_ms": at_place(duration, value, path=f"{what}.timeout", minimum_ms=1)}
 
 

@@ -1,16 +1,19 @@
 """The options of tasks and workflows: what users write, as parts of the document."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms
-from tickwork.core.definition.model import Cache, Resources, Retry, Sla, Timeout
+from tickwork.core.definition.model import Cache, Resources, Retry, RetryRule, Sla, Timeout
+from tickwork.sdk.authoring.placeholders import Value, refuse_future
 
 _UNITS = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, "t": 1024**2, "tb": 1024**2}
 _RETRY = {"retries": "attempts", "retry_delay": "delay_ms", "retry_factor": "factor", "retry_max": "delay_ms_max"}
+RETRY_OPTIONS = tuple(_RETRY)
+_RULES = ("fail_on", "retry_on")
 _TIMEOUT = {"timeout": "running_ms", "queued_timeout": "queued_ms", "silent_timeout": "silent_ms"}
 _RESOURCES = {"slots": "slots", "cpu": "cpu_milli", "memory": "memory_mb", "gpu": "gpu"}
 _PLAIN = ("queue", "labels", "priority", "dependency", "version", "on_worker_loss")
@@ -22,8 +25,8 @@ class Options:
 
     retry: Retry | None = None
     timeout: Timeout | None = None
-    queue: str | None = None
-    labels: dict[str, str] | None = None
+    queue: str | Value | None = None
+    labels: dict[str, str | Value] | None = None
     resources: Resources | None = None
     priority: int | None = None
     cache: Cache | None = None
@@ -34,20 +37,35 @@ class Options:
     def replaced(self, other: "Options") -> "Options":
         """The same, with everything that `other` says."""
         given = {field.name: getattr(other, field.name) for field in fields(other)}
-        return replace(self, **{name: value for name, value in given.items() if value not in (None, "")})
+        return replace(self, **{name: value for name, value in given.items() if value is not None and _says(value)})
+
+    def values(self) -> list[Value]:
+        """The values to come that say where it goes."""
+        named = [self.queue, *(self.labels or {}).values()]
+        return [value for value in named if isinstance(value, Value)]
+
+
+def _says(value: Any) -> bool:
+    """Whether an option says something: not every one can be compared, a value to come cannot."""
+    return isinstance(value, Value) or value != ""
 
 
 def task_options(given: dict[str, Any], *, where: str) -> Options:
     """Raises `Refused`, which names the option."""
-    known = {*_RETRY, *_TIMEOUT, *_RESOURCES, *_PLAIN, "cache"}
+    known = {*_RETRY, *_RULES, *_TIMEOUT, *_RESOURCES, *_PLAIN, "cache"}
     for name in given:
         if name not in known:
             choices = ", ".join(sorted([*known, "executor", "name"]))
             raise Refused("bad_option", f"{where}: there is no option {name!r}; known are {choices}")
     given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        if name not in ("queue", "labels") or not isinstance(value, Value):
+            refuse_future(f"{where}: {name}", value)
     retry: dict[str, Any] = {
         _RETRY[name]: _retry_value(name, value, where) for name, value in given.items() if name in _RETRY
     }
+    if rules := _rules(given, where):
+        retry["rules"] = rules
     timeout = {
         _TIMEOUT[name]: duration(value, path=f"{where}.{name}") for name, value in given.items() if name in _TIMEOUT
     }
@@ -91,10 +109,13 @@ def sla(value: Any, *, path: str) -> Sla | None:
     return Sla(breach_ms=duration(value, path=path))
 
 
-def _labels(value: Any, where: str) -> dict[str, str]:
+def _labels(value: Any, where: str) -> dict[str, str | Value]:
     if not isinstance(value, Mapping):
         raise Refused("bad_option", f"{where}: labels are names with values, labels={{'gpu': 'true'}}, not {value!r}")
-    return {str(key): label(entry) for key, entry in value.items()}
+    for key, entry in value.items():
+        if not isinstance(entry, Value):
+            refuse_future(f"{where}: the label {key}", entry)
+    return {str(key): entry if isinstance(entry, Value) else label(entry) for key, entry in value.items()}
 
 
 def _retry_value(name: str, value: Any, where: str) -> int:
@@ -114,6 +135,45 @@ def resource(name: str, value: Any, where: str) -> int:
     elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return round(value * 1000) if name == "cpu" else int(value)
     raise Refused("bad_option", f"{where}: {name}={value!r} is no amount; use a number, or '512MB', '2GB' for memory")
+
+
+def _rules(given: dict[str, Any], where: str) -> tuple[RetryRule, ...]:
+    """`fail_on` and `retry_on` as rules. The first rule that fits an error counts, so special errors come before more
+    general ones: what is named by a text first, then classes, the most derived first."""
+    named: list[tuple[int, RetryRule]] = []
+    for option in _RULES:
+        errors = given.get(option, ())
+        delays: Mapping[Any, Any] = errors if option == "retry_on" and isinstance(errors, Mapping) else {}
+        for error in _listed(errors, option, where):
+            name, depth = _error_name(error, option, where)
+            delay_ms = duration(delays[error], path=f"{where}.{option}") if error in delays else None
+            attempts = 1 if option == "fail_on" else None
+            named.append((depth, RetryRule(error=name, attempts=attempts, delay_ms=delay_ms)))
+    if named and not given.get("retries"):
+        raise Refused("bad_option", f"{where}: {' and '.join(name for name in _RULES if name in given)} choose"
+                      " among errors that are tried again; say how often: retries=3")  # fmt: skip
+    rules = [rule for _, rule in sorted(named, key=lambda pair: -pair[0])]
+    if given.get("retry_on"):
+        rules.append(RetryRule(error="*", attempts=1))
+    return tuple(rules)
+
+
+def _listed(errors: Any, option: str, where: str) -> list[Any]:
+    if isinstance(errors, str | type):
+        return [errors]
+    if not isinstance(errors, Iterable):
+        raise Refused("bad_option", f"{where}: {option} is a tuple of exceptions or their names, not {errors!r}")
+    return list(errors)
+
+
+def _error_name(error: Any, option: str, where: str) -> tuple[str, int]:
+    """How workers report it, and how special it is."""
+    if isinstance(error, str) and error:
+        return error, 1_000
+    if isinstance(error, type) and issubclass(error, BaseException):
+        every = error in (Exception, BaseException)
+        return ("*" if every else error.__name__), len(error.__mro__)
+    raise Refused("bad_option", f"{where}: {option} names exceptions, as classes or by name, not {error!r}")
 
 
 def _cache(value: Any, where: str) -> Cache | None:

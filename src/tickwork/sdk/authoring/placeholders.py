@@ -209,9 +209,18 @@ class Node(Value):
         return self
 
     def on(self, trigger: str) -> "Node":
-        """Which outcomes before it let it start: all_succeeded, all_done, any_failed or none_failed."""
+        """Which outcomes before it let it start: all_succeeded, all_done, any_failed, all_failed or none_failed; or
+        any_succeeded or one_done, which do not wait for the rest."""
         self._tw_record().trigger_on(trigger)
         return self
+
+
+def refuse_future(what: str, value: Any) -> None:
+    """For what must be written in the workflow. Raises `Refused` where a value to come stands there."""
+    if isinstance(value, Value | Condition):
+        which = _in_words(value) if isinstance(value, Value) else "a condition"
+        message = f"{what} is fixed when the workflow is built, and {which} comes later"
+        raise placed("future_value", f"{message}; write a constant, or choose between two calls with tw.branch(...)")
 
 
 def node(value: Any) -> Node:

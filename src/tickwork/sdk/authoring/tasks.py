@@ -5,7 +5,7 @@ being built, the same call adds a node instead, and what it returns stands for t
 """
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import update_wrapper
@@ -27,6 +27,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Duration = str | int | timedelta
+Errors = type[BaseException] | str | Sequence[type[BaseException] | str]
 Executor = Literal["process", "thread"]
 
 
@@ -91,19 +92,23 @@ class Task(Generic[P, R]):
     @property
     def codec(self) -> Codec:
         if self._codec is None:
-            self._codec = Codec.of(self.function, name=self.name, bound=self.kind != "plain")
+            codec = Codec.of(self.function, name=self.name, bound=self.kind != "plain")
+            if codec.is_durable:
+                message = f"{self.name} takes a tw.Durable, which only a durable function has"
+                raise Refused(
+                    "bad_task", f"{message}; decorate it with @tw.durable, or take a tw.Context ({self.place})"
+                )
+            self._codec = codec
         return self._codec
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self._call(None, args, kwargs))
 
-    def map(
-        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
-    ) -> list[R]:
+    def map(self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> list[R]:
         """One call per item of a list, side by side; gives the list of results in the order of the items.
 
         The items go to the first parameter that `constants` does not name. Outside of a workflow it is a
-        plain loop. `tolerate` failed children still let it succeed.
+        plain loop. `tolerate` failed children still let it succeed. `max_parallel` is a number, or a value to come.
         """
         return cast("list[R]", self._map(None, over, max_parallel, tolerate, constants))
 
@@ -133,7 +138,7 @@ class Task(Generic[P, R]):
         self._codec = None
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if isinstance(instance, type) and self.kind != "class" and self.looks_like_method():  # @classmethod above @task
+        if isinstance(instance, type) and self._is_unbound_method():  # @classmethod above @task, before 3.13
             self.kind, self._codec = "class", None
         if self.kind == "class":
             bound_to = instance if isinstance(instance, type) else owner or type(instance)
@@ -141,6 +146,14 @@ class Task(Generic[P, R]):
         if self.kind == "plain" or instance is None:
             return self
         return BoundTask(self, instance)
+
+    def become_class_method(self, owner: type) -> None:
+        """@classmethod stands above @task in this class."""
+        self.kind, self.owner, self._codec = "class", owner, None
+
+    def _is_unbound_method(self) -> bool:
+        """Written like a method, in a class that has not told this task its name: something stands above it."""
+        return self.kind == "plain" and self.owner is None and self.looks_like_method()
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -156,6 +169,13 @@ class Task(Generic[P, R]):
             message = f"{self.name} is a method, and workers cannot know this {type(owner).__name__} object"
             raise Refused("unknown_instance", f'{message}; register it once: tw.instance("a name", the_object)')
         return f"{self.name}@{name}"
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any], Callable[[Any], Any]]:
+        """For a durable function that calls it: its workflow, its inputs, and what makes the result of the plain
+        value."""
+        from tickwork.sdk.authoring.durable import TaskWorkflow
+
+        return TaskWorkflow(self).called(args, kwargs)
 
     def looks_like_method(self) -> bool:
         """Written in a class, with a first parameter that nobody passes."""
@@ -178,6 +198,9 @@ class Task(Generic[P, R]):
     def _call(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from tickwork.sdk.authoring.graph_builder import active
 
+        if owner is None and args and isinstance(args[0], type) and self._is_unbound_method():
+            owner, args = args[0], args[1:]  # @classmethod above @task, from 3.13 on
+            self.kind, self._codec = "class", None
         builder = active()
         if builder is not None:
             return builder.task(self, owner, args, kwargs)
@@ -205,9 +228,12 @@ class Task(Generic[P, R]):
         with running(local):
             return function(*args, **kwargs)
 
-    def _map(self, owner: Any, over: Any, max_parallel: int | None, tolerate: int, constants: dict[str, Any]) -> Any:
+    def _map(self, owner: Any, over: Any, max_parallel: Any, tolerate: int, constants: dict[str, Any]) -> Any:
         from tickwork.sdk.authoring.graph_builder import active
 
+        if owner is None and self._is_unbound_method():
+            message = f"{self.name} is a method of a class that has not been loaded as part of an application"
+            raise Refused("bad_task", f"{message}; write @tw.task above @classmethod ({self.place})")
         builder = active()
         if builder is not None:
             return builder.map_task(self, owner, over, constants, max_parallel=max_parallel, tolerate=tolerate)
@@ -225,11 +251,15 @@ class BoundTask(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.task._call(self.owner, args, kwargs))
 
-    def map(
-        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
-    ) -> list[R]:
+    def map(self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> list[R]:
         """Like `Task.map`."""
         return cast("list[R]", self.task._map(self.owner, over, max_parallel, tolerate, constants))
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any], Callable[[Any], Any]]:
+        """Like `Task.called`."""
+        from tickwork.sdk.authoring.durable import TaskWorkflow
+
+        return TaskWorkflow(self.task, self.owner).called(args, kwargs)
 
     def __repr__(self) -> str:
         return f"<task {self.task.name} of {self.owner!r}>"
@@ -279,6 +309,8 @@ def task(
     retry_delay: Duration = ...,
     retry_factor: int = ...,
     retry_max: Duration = ...,
+    retry_on: Errors | Mapping[type[BaseException] | str, Duration] = ...,
+    fail_on: Errors = ...,
     cache: bool | Duration = ...,
     slots: int = ...,
     cpu: float = ...,
@@ -295,6 +327,8 @@ def task(function: Any = None, /, *, name: str = "", executor: Executor = "proce
 
     retries         how often it is tried again after a failure; none unless said
     retry_delay     before the first retry; `retry_factor` times longer before each next, at most `retry_max`
+    retry_on        only these errors are tried again, and errors derived from them: exceptions or their names; with
+                    delays of their own, {RateLimited: "1m"}. `fail_on`: these are not; the more special one counts
     timeout         of one attempt; `silent_timeout`: without progress or checkpoint; `queued_timeout`: unstarted
     queue, labels   which workers may run it; `priority` 0 to 9; `slots`, `cpu`, `memory`, `gpu`: what it takes
     cache           True, or for how long a result for the same arguments is used again; `version` makes it new

@@ -6,22 +6,26 @@ call inside another workflow is a child run.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.names import check_name
-from tickwork.core.definition.model import Concurrency, Defaults, Definition, Overlap, Retry, Sla, Timeout
+from tickwork.core.definition.model import Concurrency, Defaults, Definition, FollowUp, Overlap, Retry, Sla, Timeout
 from tickwork.sdk.authoring import document_builder as render
+from tickwork.sdk.authoring import useless_code
 from tickwork.sdk.authoring.declared import declare, instance_name
+from tickwork.sdk.authoring.follow_ups import Handler, follow_up
 from tickwork.sdk.authoring.graph_builder import Builder, active, refuse_async
-from tickwork.sdk.authoring.options import duration, sla, task_options
-from tickwork.sdk.authoring.placeholders import Value
+from tickwork.sdk.authoring.options import RETRY_OPTIONS, duration, sla, task_options
+from tickwork.sdk.authoring.placeholders import Value, refuse_future
 from tickwork.sdk.authoring.schedules import Schedule
 from tickwork.sdk.authoring.signature import input_fields
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed, raised_at
-from tickwork.sdk.authoring.tasks import BoundTask, Task
+from tickwork.sdk.authoring.tasks import BoundTask, CallOptions, Task
+from tickwork.sdk.values.encode import plain
 from tickwork.sdk.values.signature_codec import Codec
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Duration = str | timedelta
+OnCancel = Literal["abandon", "cancel"]
 SCHEDULED_TIME = "scheduled_time"  # the input that the engine fills for a scheduled run
 
 
@@ -45,15 +50,26 @@ class Workflow(Generic[P, R]):
             self.kind = "class" if isinstance(function, classmethod) else "plain"
             function = function.__func__
         if isinstance(function, Workflow | Task | BoundTask) or not callable(function) or isinstance(function, type):
-            raise placed("bad_workflow", f"@workflow is for functions, not for {function!r}", place)
+            raise placed("bad_workflow", f"this decorator is for functions, not for {function!r}", place)
+        self._check(function, place)
+        self._set_up(function, name=name, settings=settings, place=place)
+        update_wrapper(self, function)
+        if not self.looks_like_method():
+            self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
+        declare(self)
+
+    def _check(self, function: Any, place: SourceLocation) -> None:
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise refuse_async(function, "a workflow function")
         if inspect.isgeneratorfunction(function):
             message = f"{function.__qualname__} yields, and a workflow function describes its nodes by calling tasks"
             raise placed("bad_workflow", f"{message}; return the result instead", place)
+
+    def _set_up(self, function: Any, *, name: str, settings: Mapping[str, Any], place: SourceLocation) -> None:
         self.function: Callable[..., Any] = function
         self.owner: Any = None  # of a method: its class or its object
         self.written_in: type | None = None
+        self.follows = ""  # made of a task, for the end of the workflow of this name
         self.where = place
         self.settings = settings
         self.schedules = _schedules(settings.get("schedule"))
@@ -62,11 +78,8 @@ class Workflow(Generic[P, R]):
         self._built: Builder | None = None
         self._definition: Definition | None = None
         self._bound: dict[int, Workflow[..., Any]] = {}
+        self._follow_ups: dict[str, tuple[FollowUp, Workflow[..., Any]]] | None = None
         self.name = at_place(check_name, name or _own_name(function), path="name", kind="workflow", place=place)
-        update_wrapper(self, function)
-        if not self.looks_like_method():
-            self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
-        declare(self)
 
     @property
     def place(self) -> str:
@@ -99,15 +112,51 @@ class Workflow(Generic[P, R]):
             )
         return cast("R", self.build())
 
-    def map(
-        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
-    ) -> list[R]:
+    def checked_inputs(self, given: Mapping[str, Any], args: tuple[Any, ...] = ()) -> dict[str, Any]:
+        """The inputs of a run as plain data, compared with the signature. Raises `Refused`."""
+        first = self.codec.parameters.get(SCHEDULED_TIME)
+        named = dict(given)
+        if first is not None and first.required and SCHEDULED_TIME not in named and not args:
+            named = {SCHEDULED_TIME: datetime.now(UTC), **named}  # what a schedule would fill in
+        sent: dict[str, Any] = {}
+        for name, value in self.codec.bind(args, named).items():
+            sent[name] = plain(value, what=name)
+            self.codec.check_constant(name, sent[name])
+        return sent
+
+    def map(self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> list[R]:
         """One child run per item of a list."""
         builder = active()
         if builder is None:
             raise placed("not_building", f"{self.name}.map(...) is only for the function of another workflow")
         mapped: Any = builder.map_child(self, over, constants, max_parallel=max_parallel, tolerate=tolerate)
         return cast("list[R]", mapped)
+
+    def using(
+        self,
+        *,
+        id: str = "",  # noqa: A002 - the word of the document
+        after: Any = (),
+        when: Any = None,
+        on: str = "",
+        on_cancel: OnCancel = "cancel",
+        **options: Any,
+    ) -> "WorkflowCall[P, R]":
+        """The same workflow with options for one call inside another workflow, and a place in it:
+
+        imports.using(retries=3, retry_delay="1m", id="first", after=[setup])(day)
+
+        A retry is a new child run. `on_cancel` is what becomes of the child run if the run around it ends before it:
+        "cancel", or "abandon": it goes on by itself.
+        """
+        for option in options:
+            if option not in RETRY_OPTIONS:
+                known = ", ".join(["after", "id", "on", "on_cancel", *RETRY_OPTIONS, "when"])
+                raise placed("bad_option", f"{self.name}: there is no option {option!r} of a call; known are {known}")
+        if on_cancel not in ("abandon", "cancel"):
+            raise placed("bad_option", f"{self.name}: on_cancel is 'abandon' or 'cancel', not {on_cancel!r}")
+        retry = at_place(task_options, options, where=self.name).retry
+        return WorkflowCall(self, ChildOptions(CallOptions(id, after, when, on), retry, on_cancel))
 
     def build(self) -> Definition:
         """Its definition. Raises `InvalidDefinition`, whose problems show the user's lines."""
@@ -126,8 +175,24 @@ class Workflow(Generic[P, R]):
         return list(self.builder().tasks.values())
 
     def children(self) -> "list[Workflow[..., Any]]":
-        """The workflows it calls."""
-        return list(self.builder().children.values())
+        """The workflows it calls, and those that follow its end."""
+        return [*self.builder().children.values(), *(handler for _, handler in self.follow_ups().values())]
+
+    def follow_ups(self) -> "dict[str, tuple[FollowUp, Workflow[..., Any]]]":
+        """What `on_failure` and `on_success` say, each with its workflow."""
+        if self._follow_ups is None:
+            handlers = {option: self.settings[option] for option in ("on_failure", "on_success")}
+            self._follow_ups = {
+                option: follow_up(option, handler, name=self.name, place=self.where, make=self._described_by)
+                for option, handler in handlers.items()
+                if handler is not None
+            }
+        return self._follow_ups
+
+    def _described_by(self, function: Any, *, name: str) -> "Workflow[..., Any]":
+        made: Workflow[..., Any] = Workflow(function, name=name, settings=settings_of({}, where=name), place=self.where)
+        made.follows = self.name
+        return made
 
     def timetables(self) -> "list[DeclaredSchedule]":
         """Its schedules, for the server."""
@@ -149,12 +214,21 @@ class Workflow(Generic[P, R]):
                 raise placed("bad_workflow", message, self.where)
             builder = Builder(self)
             with builder.active():
-                function = self.function if self.owner is None else self.function.__get__(self.owner)
-                given = {name: Value(f"inputs.{name}") for name in self.codec.parameters}
-                positional = [given.pop(name) for name in self.codec.positional]
-                render.note_output(builder, self._described(function, positional, given))
+                self._describe(builder)
             self._built = builder
         return self._built
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any], Callable[[Any], Any]]:
+        """For a durable function that calls it: its name, its inputs, and what makes the result of the plain value."""
+        return self.name, self.checked_inputs(kwargs, args), self.codec.result
+
+    def _describe(self, builder: Builder) -> None:
+        """Record the nodes and the output."""
+        useless_code.check(self.function)
+        function = self.function if self.owner is None else self.function.__get__(self.owner)
+        given = {name: Value(f"inputs.{name}") for name in self.codec.parameters}
+        positional = [given.pop(name) for name in self.codec.positional]
+        render.note_output(builder, self._described(function, positional, given))
 
     def _described(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
@@ -174,6 +248,7 @@ class Workflow(Generic[P, R]):
             known.owner = owner
             known.name = self._bound_name(owner)
             known._codec, known._built, known._definition = None, None, None
+            known._follow_ups = None
             self._bound[id(owner)] = known
         return cast("Workflow[P, R]", known)
 
@@ -182,6 +257,10 @@ class Workflow(Generic[P, R]):
             self.kind, self._codec = "class", None
         return self.bound(owner)
 
+    def become_class_method(self, owner: type) -> None:
+        """@classmethod stands above @workflow in this class."""
+        self.kind, self.written_in, self._codec = "class", owner, None
+
     def __set_name__(self, owner: type, name: str) -> None:
         self.written_in = owner
         if self.kind == "plain" and self.looks_like_method():
@@ -189,7 +268,7 @@ class Workflow(Generic[P, R]):
 
     def __get__(self, instance: Any, owner: type | None = None) -> "Workflow[P, R]":
         if isinstance(instance, type) and self.kind == "plain":
-            return self.bound_to_class(instance)  # @classmethod above @workflow
+            return self.bound_to_class(instance)  # @classmethod above @workflow, before 3.13
         if self.kind == "class":
             return self.bound(instance if isinstance(instance, type) else owner or type(instance))
         return self if self.kind == "plain" or instance is None else self.bound(instance)
@@ -227,6 +306,7 @@ class Workflow(Generic[P, R]):
             "timeout_ms": settings["timeout_ms"],
             "sla": settings["sla"],
             "policy": settings["policy"],
+            **{option: follow for option, (follow, _) in self.follow_ups().items()},
         }
 
     def _concurrency(self) -> Concurrency | None:
@@ -235,6 +315,43 @@ class Workflow(Generic[P, R]):
             return None
         limit, key = given if isinstance(given, tuple) else (given, "")
         return Concurrency(limit=limit, key=f'inputs["{key}"]' if key in self.codec.parameters else key)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """What one call of a workflow inside another says of its node."""
+
+    call: CallOptions
+    retry: Retry | None = None
+    on_cancel: OnCancel = "cancel"
+
+
+class WorkflowCall(Generic[P, R]):
+    """A workflow with the options of one call."""
+
+    def __init__(self, workflow: Workflow[P, R], options: ChildOptions) -> None:
+        self._workflow = workflow
+        self._options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """A child run."""
+        return cast("R", self._builder().child(self._workflow, args, kwargs, self._options))
+
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]:
+        """One child run per item of a list."""
+        mapped: Any = self._builder().map_child(
+            self._workflow, over, constants, max_parallel=max_parallel, tolerate=tolerate, options=self._options
+        )
+        return cast("list[R]", mapped)
+
+    def _builder(self) -> Builder:
+        builder = active()
+        if builder is None:
+            message = f"{self._workflow.name}.using(...) is only for the function of another workflow"
+            raise placed("not_building", message)
+        return builder
 
 
 @overload
@@ -255,6 +372,8 @@ def workflow(
     sla: Duration | tuple[Duration, Duration] | None = None,
     overlap: str = "allow",
     policy: Sequence[str] = (),
+    on_failure: Handler = None,
+    on_success: Handler = None,
     description: str = "",
 ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
 def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
@@ -267,13 +386,15 @@ def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     concurrency   how many runs at a time; (5, "customer"): five for each value of that input
     overlap       what becomes of an occurrence while a run of its schedule is going: allow, forbid, replace
     policy        names of policies asked before each step
+    on_failure    a task or workflow that runs when a run has failed, whatever the reason; it takes a tw.Failure, or
+                  nothing. `on_success`: when a run has completed; it takes a tw.Success, or nothing
     description   for people; the docstring unless given
     """
     place = here()
-    settings = at_place(_settings, options, where=name or getattr(function, "__name__", "workflow"), place=place)
+    settings = at_place(settings_of, options, where=name or getattr(function, "__name__", "workflow"), place=place)
 
     def decorate(target: Any) -> Any:
-        return Workflow(target, name=name, settings=settings, place=_written(target) or place)
+        return Workflow(target, name=name, settings=settings, place=written(target) or place)
 
     return decorate if function is None else decorate(function)
 
@@ -283,6 +404,8 @@ _OPTIONS = frozenset(
         "concurrency",
         "description",
         "labels",
+        "on_failure",
+        "on_success",
         "overlap",
         "policy",
         "priority",
@@ -297,7 +420,7 @@ _OPTIONS = frozenset(
 )
 
 
-def _settings(options: dict[str, Any], *, where: str) -> dict[str, Any]:
+def settings_of(options: dict[str, Any], *, where: str) -> dict[str, Any]:
     for option in options:
         if option not in _OPTIONS:
             known = ", ".join(sorted([*_OPTIONS, "name"]))
@@ -316,6 +439,8 @@ def _settings(options: dict[str, Any], *, where: str) -> dict[str, Any]:
         "timeout_ms": None if timeout is None else duration(timeout, path=f"{where}.timeout"),
         "sla": _sla(options.get("sla"), where),
         "policy": (policy,) if isinstance(policy, str) else tuple(policy),
+        "on_failure": options.get("on_failure"),
+        "on_success": options.get("on_success"),
     }
 
 
@@ -323,13 +448,15 @@ def _defaults(options: dict[str, Any], where: str) -> Defaults:
     names = {"retries": "retries", "retry_delay": "retry_delay", "task_timeout": "timeout", "queue": "queue"}
     names |= {"priority": "priority", "labels": "labels"}
     given = task_options({names[name]: options[name] for name in names if name in options}, where=where)
+    for name, value in {"queue": given.queue, **(given.labels or {})}.items():
+        refuse_future(f"{where}: {name}", value)
     bare = Defaults()
     return Defaults(
-        queue=given.queue or bare.queue,
+        queue=str(given.queue or bare.queue),
         priority=bare.priority if given.priority is None else given.priority,
         retry=given.retry or Retry(),
         timeout=given.timeout or Timeout(),
-        labels=given.labels or {},
+        labels={name: str(value) for name, value in (given.labels or {}).items()},
     )
 
 
@@ -354,6 +481,6 @@ def _own_name(function: Any) -> str:
     return str(name).rpartition("<locals>.")[2]
 
 
-def _written(function: Any) -> SourceLocation | None:
+def written(function: Any) -> SourceLocation | None:
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     return SourceLocation(code.co_filename, code.co_firstlineno) if code else None

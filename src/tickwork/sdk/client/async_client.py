@@ -1,4 +1,8 @@
-"""The asynchronous client; see `client.py`. Time is the event loop's, so it runs on a simulated one too."""
+"""The asynchronous client. Time is the event loop's, so it runs on a simulated one too.
+
+Requests and responses are built and read in `calls`. If the server does not respond, or asks to try again, the client
+repeats the call after growing pauses, until `deadline` seconds have passed.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -10,12 +14,15 @@ from typing import Any, Self, TypeVar, overload
 import httpx2
 import msgspec
 
-from tickwork.core.base.errors import TickworkError, Unavailable
+from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import shown
 from tickwork.sdk.authoring.app_loader import App
+from tickwork.sdk.authoring.durable import TaskWorkflow, as_workflow
+from tickwork.sdk.authoring.tasks import Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import calls
+from tickwork.sdk.client.async_endpoint_client import AsyncEndpointsClient
 from tickwork.sdk.client.async_schedule_client import AsyncSchedulesClient
 from tickwork.sdk.client.calls import ApiCall, Handle, RunLike
 from tickwork.sdk.client.connection import (
@@ -33,7 +40,6 @@ from tickwork.sdk.client.connection import (
     stream_headers,
     unreachable,
 )
-from tickwork.sdk.client.requests import AsyncEndpointsClient
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,16 +56,16 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         deadline: float = 30.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
+        """`url` and `token` default to TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), then this machine."""
         self.address = Address.of(url, token)
-        self._at = 0  # of its addresses
+        self._at = 0  # index of the current address
         self._stores = Stores()
         self._deadline_s = deadline
         self._http = httpx2.AsyncClient(
             headers=self.address.headers(),
             auth=self.address.auth(),
             timeout=httpx2.Timeout(30.0, connect=5.0),
-            trust_env=not self.address.local,  # no proxy stands before this machine itself
+            trust_env=not self.address.local,  # a local server is never behind a proxy
             transport=transport,
         )
 
@@ -72,14 +78,14 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         await self.close()
 
     async def close(self) -> None:
-        """Ends its connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     # ---- runs
 
     async def submit(
         self,
-        workflow: Workflow[..., R] | str,
+        workflow: Workflow[..., R] | Task[..., R] | str,
         inputs: Mapping[str, Any] | None = None,
         /,
         *,
@@ -91,12 +97,13 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         app_version: str = "",
         **values: Any,
     ) -> Handle[R]:
-        """Starts a run; durable when it returns. Inputs by name, or as one mapping; they are checked first.
+        """Start a run; it is durable when this returns. Inputs are given by name or as one mapping, and checked first.
 
-        The same `key` gives the same run for 24 hours.
+        The same `key` returns the same run for 24 hours. A task runs as a workflow of its own.
         """
+        known = None if isinstance(workflow, str) else as_workflow(workflow)
         submission = calls.submission(
-            workflow,
+            known or str(workflow),
             inputs,
             values,
             key=key,
@@ -106,8 +113,14 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
             priority=priority,
             app_version=app_version,
         )
-        answer = await self._ask(calls.submit(submission))
-        return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
+        try:
+            answer = await self._send(calls.submit(submission))
+        except Refused as refused:
+            if refused.code != "unknown_workflow" or not isinstance(known, TaskWorkflow):
+                raise
+            await self.publish(known)  # the first run of this task by itself
+            answer = await self._send(calls.submit(submission))
+        return Handle(answer.id, answer.duplicate, known)
 
     async def submit_many(
         self,
@@ -118,25 +131,38 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         keys: Iterable[str] | None = None,
         priority: int | None = None,
     ) -> list[Handle[R]]:
-        """A run for each row of inputs, a thousand per call. Raises `BatchRefused` where some were refused."""
+        """Start a run for each row of inputs, a thousand per call. Raises `BatchRefused` if any were refused."""
         answers: list[wire.Submitted | wire.Rejected] = []
         for batch in calls.batches(calls.submissions(workflow, rows, keys, priority)):
-            answers += calls.batch_answer(await self._ask(calls.submit_batch(batch)))
+            answers += calls.batch_answer(await self._send(calls.submit_batch(batch)))
         return calls.settle(answers, workflow)
 
     async def get(self, run: RunLike) -> wire.RunDetail:
-        """A run with its tasks, inputs and output."""
-        return await self._ask(calls.get(run))
+        """Return a run with its tasks, inputs and output."""
+        return await self._send(calls.get(run))
+
+    async def history(self, run: RunLike) -> wire.FunctionHistory:
+        """What the durable function of a run has recorded, and what it waits for."""
+        return await self._send(calls.history(run))
+
+    async def recorded(self, run: RunLike) -> bytes | None:
+        """The same in MessagePack, as a worker gets it; None where nothing is recorded. For `tickwork check`."""
+        try:
+            return await self._send(calls.recorded(run))
+        except Refused as refused:
+            if refused.code != "unknown_history":
+                raise
+            return None
 
     async def wait(self, run: RunLike, *, timeout: float | None = None) -> wire.RunDetail:
-        """The run when it has ended, however it ended. Raises `StillRunning` after `timeout` seconds."""
+        """Wait until the run has ended, with any outcome. Raises `StillRunning` after `timeout` seconds."""
         async with aclosing(self.watch(run, timeout=timeout)) as changes:
             async for _ in changes:
                 pass
         return await self.get(run)
 
     async def watch(self, run: RunLike, *, timeout: float | None = None) -> AsyncGenerator[wire.Run, None]:
-        """The run each time it has changed, until it has ended."""
+        """Yield the run after each change, until it has ended."""
         patience = Backoff(now_s=self._now(), within_s=timeout)
         streaming, seen = True, None
         state: wire.Run
@@ -150,7 +176,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
                                 return
                 except NoStream:
                     streaming = False
-            state = await self._ask(calls.get(run), within_s=patience.left_s(self._now()))
+            state = await self._send(calls.get(run), within_s=patience.left_s(self._now()))
             if state != seen:
                 yield state
                 seen = state
@@ -166,20 +192,20 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
     @overload
     async def result(self, run: RunLike, *, timeout: float | None = None) -> Any: ...
     async def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
-        """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
+        """Wait for a run and return its output, in the type that the workflow declares. Raises `RunFailed`."""
         workflow = run.workflow if isinstance(run, Handle) else None
         ended = await self.wait(run, timeout=timeout)
         if calls.is_left_out(ended):
-            ended = msgspec.structs.replace(ended, output=await self._ask(calls.output(run)))
+            ended = msgspec.structs.replace(ended, output=await self._send(calls.output(run)))
         return calls.typed_output(ended, workflow)
 
     async def list(
         self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
     ) -> AsyncIterator[wire.Run]:
-        """Runs, newest first; further pages are fetched on the way."""
+        """Iterate over runs, newest first; further pages are fetched as needed."""
         cursor = ""
         while True:
-            page = await self._ask(calls.page_of(workflow, state, cursor, page_size))
+            page = await self._send(calls.page_of(workflow, state, cursor, page_size))
             for run in page.runs:
                 yield run
             if not page.next:
@@ -187,38 +213,38 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
             cursor = page.next
 
     async def cancel(self, run: RunLike, *, reason: str = "") -> None:
-        """Ends a run; what is running of it is stopped."""
-        await self._ask(calls.cancel(run, reason))
+        """Cancel a run and stop its running tasks."""
+        await self._send(calls.cancel(run, reason))
 
     async def partition(self, partition: int) -> wire.PartitionHead:
-        """Where a partition stands."""
-        return await self._ask(calls.partition(partition))
+        """Return the head of a partition: its last row, its epoch, and whether it is paused."""
+        return await self._send(calls.partition(partition))
 
     async def pause_partition(self, partition: int, *, reason: str = "") -> None:
-        """Lets nothing of a partition be given to workers; what runs goes on."""
-        await self._ask(calls.partition_deed(partition, "pause", reason))
+        """Pause a partition: give none of its tasks to workers. Running tasks continue."""
+        await self._send(calls.partition_action(partition, "pause", reason))
 
     async def resume_partition(self, partition: int) -> None:
-        """Lets the work of a partition be given to workers again."""
-        await self._ask(calls.partition_deed(partition, "resume"))
+        """Resume a paused partition."""
+        await self._send(calls.partition_action(partition, "resume"))
 
     async def pause(self, run: RunLike, *, reason: str = "", until: datetime | str | None = None) -> None:
-        """Starts nothing more of it until it is resumed, or `until` has come."""
-        await self._ask(calls.pause(run, reason, until))
+        """Pause a run: start none of its tasks until it is resumed, or until `until`."""
+        await self._send(calls.pause(run, reason, until))
 
     async def resume(self, run: RunLike, *, reason: str = "") -> None:
-        """Goes on with a paused run."""
-        await self._ask(calls.resume(run, reason))
+        """Resume a paused run."""
+        await self._send(calls.resume(run, reason))
 
     async def retry(self, run: RunLike, *, reason: str = "") -> None:
-        """Tries again whatever failed in a failed run."""
-        await self._ask(calls.retry(run, reason))
+        """Retry everything that failed in a failed run."""
+        await self._send(calls.retry(run, reason))
 
     async def resolve(
         self, run: RunLike, decisions: Mapping[str, str], *, values: Mapping[str, Any] | None = None, reason: str = ""
     ) -> None:
-        """Decides about each failed node: retry, accept (with a value) or skip."""
-        await self._ask(calls.resolve(run, decisions, values or {}, reason))
+        """Resolve each failed node: retry, accept (with a value) or skip."""
+        await self._send(calls.resolve(run, decisions, values or {}, reason))
 
     async def rerun(
         self,
@@ -229,35 +255,35 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         definition: str = "",
         inputs: Mapping[str, Any] | None = None,
     ) -> Handle[Any]:
-        """A new run like an ended one. Of a completed run everything runs, of another one what did not end well.
+        """Run an ended run again, as a new run. A completed run repeats everything, any other what did not succeed.
 
         `from_node` keeps the results before that node; `from_start` keeps none. With another `definition` or other
         `inputs`, what reads them runs too.
         """
-        answer = await self._ask(calls.rerun(run, from_node, definition, inputs, from_start=from_start))
+        answer = await self._send(calls.rerun(run, from_node, definition, inputs, from_start=from_start))
         return Handle(answer.id, answer.duplicate, run.workflow if isinstance(run, Handle) else None)
 
     async def approve(self, run: RunLike, node: str, *, comment: str = "") -> None:
-        """Lets an approval pass."""
-        await self._ask(calls.decide(run, node, approve=True, comment=comment))
+        """Approve an approval node."""
+        await self._send(calls.decide(run, node, approve=True, comment=comment))
 
     async def reject(self, run: RunLike, node: str, *, comment: str = "") -> None:
-        """Refuses an approval."""
-        await self._ask(calls.decide(run, node, approve=False, comment=comment))
+        """Reject an approval node."""
+        await self._send(calls.decide(run, node, approve=False, comment=comment))
 
     async def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
-        """Tells an event to all that wait for its name and key, and gives how many did; or to one run, which keeps it
-        until it waits for it."""
-        return (await self._ask(calls.signal(event, payload, key=key, run=run))).waiting
+        """Send an event to all runs that wait for its name and key, and return how many did. With `run`, send it to
+        that run, which keeps it until it waits for it."""
+        return (await self._send(calls.signal(event, payload, key=key, run=run))).waiting
 
     async def why(self, run: RunLike) -> wire.Why:
-        """What was decided about a run, and what it waits for."""
-        return await self._ask(calls.why(run))
+        """Explain a run: what was decided about it, and what it waits for."""
+        return await self._send(calls.why(run))
 
     async def logs(self, run: RunLike, *, follow: bool = False) -> AsyncIterator[wire.LogLine]:
-        """The lines of a run's tasks; with `follow` also those to come, until the run has ended."""
+        """Iterate over the log lines of a run's tasks. With `follow`, continue until the run has ended."""
         if not follow:
-            for line in calls.log_lines(await self._ask(calls.logs(run))):
+            for line in calls.log_lines(await self._send(calls.logs(run))):
                 yield line
             return
         patience, last = Backoff(now_s=self._now(), within_s=self._deadline_s), ""
@@ -274,41 +300,59 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
                 self._go_on_from(self._url)
                 await self._rest(patience, error)
 
+    async def stream(self, run: RunLike, *, node: str = "") -> AsyncIterator[wire.StreamPiece]:
+        """What the run's tasks stream, from the beginning and as it comes, until the run has ended. A piece that is
+        `dead` belongs to an attempt that ended without a result; where it has no number, that has just become known."""
+        patience, last = Backoff(now_s=self._now(), within_s=self._deadline_s), ""
+        query = {"node": node} if node else {}
+        while True:
+            try:
+                async with self._stream(calls.stream_path(run), last, query, None) as events:
+                    async for event in events:
+                        if event is not None:
+                            last = event.id or last
+                            patience = Backoff(now_s=self._now(), within_s=self._deadline_s)
+                            yield msgspec.json.decode(event.data, type=wire.StreamPiece)
+                return
+            except (httpx2.TransportError, Unavailable) as error:
+                self._go_on_from(self._url)
+                await self._rest(patience, error)
+
     # ---- what is there
 
     async def publish(self, *things: Workflow[..., Any] | App) -> None:
-        """Makes workflows and their schedules known to the server, all or none."""
+        """Publish workflows and their schedules, all or none."""
         catalog = calls.published(things)
         with shown(catalog.schedules):
-            await self._ask(calls.publish(catalog))
+            await self._send(calls.publish(catalog))
 
     async def workflows(self) -> Sequence[wire.Workflow]:
-        """All workflows."""
-        return await self._ask(calls.workflows())
+        """List all workflows."""
+        return await self._send(calls.workflows())
 
     async def workflow(self, name: str) -> wire.WorkflowDetail:
-        """One workflow with its document."""
-        return await self._ask(calls.workflow(name))
+        """Return a workflow with its document."""
+        return await self._send(calls.workflow(name))
 
     async def list_application_versions(self, application: str = "") -> Sequence[wire.AppVersion]:
-        """The versions of all applications or of one, newest first."""
-        return await self._ask(calls.versions(application))
+        """List the versions of all applications or of one, newest first."""
+        return await self._send(calls.versions(application))
 
     async def latest_application_version(self, application: str = "") -> wire.AppVersion:
-        """The one whose definitions new and scheduled runs get. `application` may be left out if there is one only."""
-        return await self._ask(calls.latest_version(application))
+        """Return the version that new and scheduled runs use. `application` is optional if there is only one."""
+        return await self._send(calls.latest_version(application))
 
     async def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
-        """Makes a version the latest: its definitions and schedules are the application's from now on."""
-        return await self._ask(calls.set_latest_version(version, application))
+        """Make a version the latest: from now on, the application uses its definitions and schedules."""
+        return await self._send(calls.set_latest_version(version, application))
 
     async def workers(self) -> Sequence[wire.Worker]:
-        """The workers that the server knows."""
-        return await self._ask(calls.workers())
+        """List the workers that the server knows."""
+        return await self._send(calls.workers())
 
     async def queues(self) -> Sequence[wire.Queue]:
-        """The queues, with what waits and runs in each."""
-        return await self._ask(calls.queues())
+        """List the queues, with their waiting and running tasks."""
+        return await self._send(calls.queues())
 
     async def put_queue(
         self,
@@ -320,28 +364,28 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         burst: int | None = None,
         window: str = "bucket",
     ) -> None:
-        """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time. With
-        `window="sliding"` no stretch of that time has more starts; a bucket lets `burst` of them start after a rest."""
-        await self._ask(calls.put_queue(name, limit, rate, per, burst, window))
+        """Declare a queue, or replace its limits: `limit` concurrent tasks, and `rate` starts per `per`. With
+        `window="sliding"`, no period has more starts; a token bucket allows `burst` starts after an idle time."""
+        await self._send(calls.put_queue(name, limit, rate, per, burst, window))
 
     async def pause_queue(self, name: str, *, reason: str = "") -> None:
-        """Lets no task of a queue start."""
-        await self._ask(calls.queue_deed(name, "pause", reason))
+        """Pause a queue: start none of its tasks."""
+        await self._send(calls.queue_action(name, "pause", reason))
 
     async def resume_queue(self, name: str) -> None:
-        """Lets the tasks of a queue start again."""
-        await self._ask(calls.queue_deed(name, "resume"))
+        """Resume a paused queue."""
+        await self._send(calls.queue_action(name, "resume"))
 
     async def status(self) -> wire.Status:
-        """How the engine is."""
-        return await self._ask(calls.status())
+        """Return the status of the engine."""
+        return await self._send(calls.status())
 
     async def confirm_clock(self) -> None:
-        """Believe the server's wall clock: a step of it that is held (`status().clock`) is adopted now."""
-        await self._ask(calls.confirm_clock())
+        """Confirm the server's wall clock: adopt a clock step that is held back (`status().clock`)."""
+        await self._send(calls.confirm_clock())
 
     async def alive(self) -> bool:
-        """Whether a server answers at all; asked once."""
+        """Return whether a server responds, with one try per address."""
         for url in self.address.urls:
             with suppress(httpx2.TransportError):
                 if (await self._http.get(f"{url}/healthz")).status_code < 500:
@@ -349,43 +393,43 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         return False
 
     async def cluster(self) -> wire.Cluster:
-        """Nodes, partitions and their owners."""
-        return await self._ask(calls.cluster())
+        """Return the nodes, the partitions and their owners."""
+        return await self._send(calls.cluster())
 
     async def spread(self, partitions: int) -> None:
-        """Place new runs in so many partitions of the cluster. It can only grow."""
-        await self._ask(calls.spread(partitions))
+        """Spread new runs over this number of partitions. The number can only grow."""
+        await self._send(calls.spread(partitions))
 
     async def inbox(self) -> wire.HeldRuns:
-        """Runs that were accepted while their partition had no owner, and are refused by it. They are kept."""
-        return await self._ask(calls.inbox())
+        """List runs that were accepted while their partition had no owner, and that it refuses. They are kept."""
+        return await self._send(calls.inbox())
 
     async def remove_from_inbox(self, run_id: str) -> None:
-        """Give up on such a run for good."""
-        await self._ask(calls.remove_from_inbox(run_id))
+        """Remove a refused run from the inbox for good."""
+        await self._send(calls.remove_from_inbox(run_id))
 
     # ---- the network
 
-    async def _ask(self, ask: ApiCall[T], *, within_s: float | None = None) -> T:
+    async def _send(self, call: ApiCall[T], *, within_s: float | None = None) -> T:
         busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
         patience = Backoff(now_s=self._now(), within_s=within_s, busy_s=busy_s)
-        headers, doubt = ask.headers() | self._stores.headers(ask.path, ask.run), False
+        headers, doubt = call.headers() | self._stores.headers(call.path, call.run), False
         while True:
             url = self._url
             try:
                 answer = await self._http.request(
-                    ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
+                    call.method, url + call.path, params=call.query, content=call.body, headers=headers
                 )
-                self._stores.check(ask.path, answer.status_code, answer.headers, ask.run)
-                reply = ask.read(answer.status_code, answer.headers, answer.content)
-                self._stores.submitted(ask.path, reply, answer.headers)
+                self._stores.check(call.path, answer.status_code, answer.headers, call.run)
+                reply = call.read(answer.status_code, answer.headers, answer.content)
+                self._stores.submitted(call.path, reply, answer.headers)
                 return reply
             except (httpx2.TransportError, Unavailable) as error:
                 self._go_on_from(url)
                 doubt = doubt or may_have_arrived(error)
-                last = ask.unknown(error) if doubt else error
-                if ask.once and last is not error:
+                last = call.unknown(error) if doubt else error
+                if call.once and last is not error:
                     raise last from error
                 await self._rest(patience, error, last)
 
@@ -394,7 +438,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         return asyncio.get_running_loop().time()
 
     async def _rest(self, patience: Backoff, error: Exception, last: Exception | None = None) -> None:
-        """`last` is what is raised where the time is over."""
+        """Sleep before the next try. Raises `last` if the time limit is reached."""
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
         pause = patience.pause_s(self._now(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
         if pause is None:
@@ -402,7 +446,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         await asyncio.sleep(pause)
 
     async def _events(self, run: RunLike, patience: Backoff) -> AsyncGenerator[wire.Run, None]:
-        """From one opening of the stream; ends where the connection does. Raises `NoStream` where there is none."""
+        """Yield the events of one connection until it ends. Raises `NoStream` if the server has no stream."""
         try:
             left = patience.left_s(self._now())
             async with self._stream(calls.events_path(run), "", {}, left) as events:
@@ -413,14 +457,14 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
                         yield msgspec.json.decode(event.data, type=wire.Run)
         except (httpx2.TransportError, Unavailable):
             self._go_on_from(self._url)
-            return  # the caller asks for the run itself, and opens the stream again
+            return  # the caller reads the run and opens the stream again
 
     @property
     def _url(self) -> str:
         return self.address.urls[self._at]
 
     def _go_on_from(self, url: str) -> None:
-        """The next address, once where several calls to one fail together."""
+        """Switch to the next address, only once if several calls to one address fail together."""
         if url == self._url:
             self._at = (self._at + 1) % len(self.address.urls)
 
@@ -467,7 +511,7 @@ class _Stream:
 
     @staticmethod
     async def _events(answer: httpx2.Response) -> AsyncIterator[Event | None]:
-        """None for a line that ends no event, so that whoever waits can look at the time."""
+        """Yield None for a line that does not complete an event, so that the caller can check its time limit."""
         reader = EventReader()
         async for line in answer.aiter_lines():
             yield reader.feed(line)

@@ -1,13 +1,13 @@
-"""What the API can be asked, as plain values: requests are built and answers read without any network.
+"""API calls as plain values: requests are built and responses decoded without any network.
 
 Both clients send these. A call that changes something carries an `Idempotency-Key`, the same for each try, so
-that trying again after a lost answer is safe. What the server cannot recognise by its key is tried again only
-where nothing was done.
+that a retry after a lost response is safe. A call that the server cannot recognize by its key is retried only
+if it was certainly not executed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from tickwork.core.calendar.durations import duration_text, instant_ms
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Catalog
 from tickwork.sdk.authoring.options import duration
-from tickwork.sdk.authoring.workflows import SCHEDULED_TIME, Workflow
+from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.connection import error_of
 from tickwork.sdk.values.encode import plain
 from tickwork.system.uuids import SharedUuids
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RunFailed(TickworkError):
-    """A run ended otherwise than completed; `run` says how."""
+    """A run did not complete; `run` has its state."""
 
     code = "run_failed"
 
@@ -51,7 +51,7 @@ class RunFailed(TickworkError):
 
 
 class StillRunning(Unavailable):
-    """The time to wait was over before the run was; it goes on."""
+    """The time limit for waiting was reached before the run ended. The run continues."""
 
     code = "still_running"
 
@@ -109,9 +109,9 @@ class ApiCall(Generic[T_co]):
         """What the last error means where one of the tries may have arrived."""
         if self.method == "GET":
             return error
-        look = self.look or ("look before you repeat it" if self.once else "repeating it does no harm")
+        look = self.look or ("read the state before you repeat it" if self.once else "repeating it does no harm")
         reason = str(error) or type(error).__name__
-        return OutcomeUnknown(f"it is not known whether this was done ({reason}); {look}", retry_after_ms=0)
+        return OutcomeUnknown(f"the outcome is unknown ({reason}); {look}", retry_after_ms=0)
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> T_co:
         """The answer, or the error that it stands for."""
@@ -126,7 +126,9 @@ class ApiCall(Generic[T_co]):
                 return _listed(body, *self.answer)  # type: ignore[return-value]  # T is that list
             return msgspec.json.decode(body, type=self.answer)  # type: ignore[no-any-return]  # T is that type
         except msgspec.MsgspecError as error:
-            raise Unavailable(f"the server's answer to {self.path} cannot be read: {error}", retry_after_ms=0) from None
+            raise Unavailable(
+                f"the server's response to {self.path} cannot be decoded: {error}", retry_after_ms=0
+            ) from None
 
 
 _ids = SharedUuids()
@@ -157,8 +159,8 @@ def submission(
         instant_ms(start, path="start_at")
     return wire.Submission(
         workflow=workflow if isinstance(workflow, str) else workflow.name,
-        inputs=plain(given, what="inputs") if isinstance(workflow, str) else _checked(workflow, given),
-        id=id or ("" if key else _ids.new()),  # chosen here, so that asking again makes no second run
+        inputs=plain(given, what="inputs") if isinstance(workflow, str) else workflow.checked_inputs(given),
+        id=id or ("" if key else _ids.new()),  # chosen here, so that a retry creates no second run
         key=key,
         start_at=start,
         delay_ms=None if delay is None else duration(delay, path="delay"),
@@ -173,7 +175,9 @@ def submit(submission: wire.Submission) -> ApiCall[wire.Submitted]:
         if submission.key
         else f"look for the run {submission.id}, or repeat it as id"
     )
-    return ApiCall("POST", "/v1/runs", wire.Submitted, body=_encode(submission), look=f"{look}: it makes no second run")
+    return ApiCall(
+        "POST", "/v1/runs", wire.Submitted, body=_encode(submission), look=f"{look}: that creates no second run"
+    )
 
 
 def submit_batch(submissions: list[wire.Submission]) -> ApiCall[dict[str, list[dict[str, Any]]]]:
@@ -197,7 +201,7 @@ def batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..., R] | str") -> "list[Handle[R]]":
-    """Handles in order. Raises `BatchRefused` where there is none for one of them."""
+    """Return the handles in order. Raises `BatchRefused` if a submission was refused."""
     known = None if isinstance(workflow, str) else workflow
     handles = [
         Handle(answer.id, answer.duplicate, known) if isinstance(answer, wire.Submitted) else None for answer in answers
@@ -210,6 +214,14 @@ def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..
 
 def get(run: RunLike) -> ApiCall[wire.RunDetail]:
     return ApiCall("GET", _run(run), wire.RunDetail)
+
+
+def history(run: RunLike) -> ApiCall[wire.FunctionHistory]:
+    return ApiCall("GET", _run(run, "history"), wire.FunctionHistory)
+
+
+def recorded(run: RunLike) -> ApiCall[bytes]:
+    return ApiCall("GET", _run(run, "history"), bytes, terms={"Accept": "application/msgpack"})
 
 
 def output(run: RunLike) -> ApiCall[Any]:
@@ -229,7 +241,7 @@ def partition(number: int) -> ApiCall[wire.PartitionHead]:
     return ApiCall("GET", f"/v1/partitions/{number}", wire.PartitionHead)
 
 
-def partition_deed(partition: int, word: str, reason: str = "") -> ApiCall[None]:
+def partition_action(partition: int, word: str, reason: str = "") -> ApiCall[None]:
     return ApiCall("POST", f"/v1/partitions/{partition}/{word}", None, body=_encode(wire.Reason(reason=reason)))
 
 
@@ -284,11 +296,9 @@ def workflow(name: str) -> ApiCall[wire.WorkflowDetail]:
 
 
 def published(things: "tuple[Workflow[..., Any] | App, ...]") -> Catalog:
-    """An application alone is published as itself: what it does not declare any more ends."""
+    """A single application is published as itself: schedules that it no longer declares are removed."""
     workflows = [
-        workflow
-        for thing in things
-        for workflow in ([thing] if isinstance(thing, Workflow) else thing.workflows.values())
+        workflow for thing in things for workflow in ([thing] if isinstance(thing, Workflow) else thing.published())
     ]
     only = things[0] if len(things) == 1 else None
     return Catalog(
@@ -340,7 +350,7 @@ def put_queue(
     return ApiCall("PUT", _queue(name), None, body=_encode(request))
 
 
-def queue_deed(name: str, word: str, reason: str = "") -> ApiCall[None]:
+def queue_action(name: str, word: str, reason: str = "") -> ApiCall[None]:
     """pause or resume."""
     return ApiCall("POST", f"{_queue(name)}/{word}", None, body=_encode(wire.Reason(reason=reason)))
 
@@ -381,8 +391,12 @@ def logs_path(run: RunLike) -> str:
     return _run(run, "logs")
 
 
+def stream_path(run: RunLike) -> str:
+    return _run(run, "stream")
+
+
 def log_lines(body: bytes) -> list[wire.LogLine]:
-    """A JSON list, an object with `lines`, or one JSON value per line."""
+    """Decode a JSON list, an object with `lines`, or one JSON value per line."""
     text = body.strip()
     if not text:
         return []
@@ -392,12 +406,12 @@ def log_lines(body: bytes) -> list[wire.LogLine]:
 
 
 def is_left_out(run: wire.RunDetail) -> bool:
-    """Its output is too large for an answer about the run, and is asked for by itself."""
+    """Return whether the output is too large for the run's response, and must be read separately."""
     return run.state == "completed" and run.output is None and run.output_size > 1
 
 
 def typed_output(run: wire.RunDetail, workflow: "Workflow[..., R] | None") -> R:
-    """The output as the workflow says. Raises `RunFailed` where there is none."""
+    """Return the output in the type that the workflow declares. Raises `RunFailed` if the run did not complete."""
     if run.state != "completed":
         raise RunFailed(run)
     if workflow is not None and not workflow.returns:
@@ -406,21 +420,8 @@ def typed_output(run: wire.RunDetail, workflow: "Workflow[..., R] | None") -> R:
     return output  # type: ignore[no-any-return]  # R is what the workflow says
 
 
-def _checked(workflow: "Workflow[..., Any]", given: dict[str, Any]) -> dict[str, Any]:
-    codec = workflow.codec
-    first = codec.parameters.get(SCHEDULED_TIME)
-    if first is not None and first.required and SCHEDULED_TIME not in given:
-        given = {SCHEDULED_TIME: datetime.now(UTC), **given}  # what a schedule would fill in
-    bound = codec.bind((), given)
-    sent: dict[str, Any] = {}
-    for name, value in bound.items():
-        sent[name] = plain(value, what=name)
-        codec.check_constant(name, sent[name])
-    return sent
-
-
 def _listed(body: bytes, name: str, kind: type[T]) -> list[T]:
-    """A list, bare or under its name."""
+    """Decode a list, bare or in a field."""
     raw = msgspec.json.decode(body)
     return msgspec.convert(raw.get(name, []) if isinstance(raw, dict) else raw, list[kind])  # type: ignore[valid-type]  # made of a value
 
@@ -431,7 +432,7 @@ def _run(run: RunLike, part: str = "") -> str:
 
 
 def still_running(run: wire.Run) -> StillRunning:
-    return StillRunning(f"the run {run.id} is {run.state} and the time to wait for it is over", retry_after_ms=0)
+    return StillRunning(f"the run {run.id} is {run.state} and the time limit for waiting is over", retry_after_ms=0)
 
 
 def submissions(
@@ -440,7 +441,7 @@ def submissions(
     keys: Iterable[str] | None,
     priority: int | None,
 ) -> Iterator[wire.Submission]:
-    """One per row; a row that does not fit is refused with its number."""
+    """Yield one submission per row. A row that does not fit is refused with its index."""
     names = iter(keys) if keys is not None else None
     for number, row in enumerate(rows):
         key = "" if names is None else next(names, "")

@@ -1,4 +1,4 @@
-"""How clients reach a server, apart from the network itself: its address, patience, streams, and errors.
+"""What clients need besides the network: the server's address, backoff, event streams, and errors.
 
 Nothing here waits or sends, so both clients share it, and time is an argument.
 """
@@ -29,31 +29,31 @@ from tickwork.system import local_token as localtoken
 
 DEFAULT_URL = "http://127.0.0.1:8440"
 BY_CHARACTERS_MAX = 128
-RUNS_REMEMBERED_MAX = 10_000  # of a client: with the store that each was seen in
-STREAM_SILENCE_S = 60.0  # a stream that says nothing for so long is opened again
+RUNS_REMEMBERED_MAX = 10_000  # per client, with the store of each
+STREAM_SILENCE_S = 60.0  # a stream without data for this time is reopened
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server is, what lets us in, and who we say we are."""
+    """The server's addresses, the token, and the author of requests."""
 
-    urls: tuple[str, ...]  # of one server, or of several nodes of a cluster: the next one where one is away
+    urls: tuple[str, ...]  # of one server, or of several nodes: the next one is used if one is unreachable
     token: str = field(default="", repr=False)
-    by: str = ""  # as the journal remembers it; "": the server has a word of its own
+    by: str = ""  # recorded in the journal; "": the server's default
 
     @staticmethod
     def of(url: str | None, token: str | None) -> "Address":
-        """Arguments first, then TICKWORK_URL, TICKWORK_TOKEN and TICKWORK_TOKEN_FILE, then this machine."""
+        """Read arguments first, then TICKWORK_URL, TICKWORK_TOKEN and TICKWORK_TOKEN_FILE, then the local default."""
         text = url or os.environ.get("TICKWORK_URL") or DEFAULT_URL
         urls = tuple(part for part in (entry.strip().rstrip("/") for entry in text.split(",")) if part)
         for address in urls or (text,):
             if not address.startswith(("http://", "https://")):
-                raise Refused("bad_url", f"{address!r} is no address of a server; write it like {DEFAULT_URL}")
+                raise Refused("bad_url", f"{address!r} is not a valid server address; write it like {DEFAULT_URL}")
         return Address(urls, _token() if token is None else token, _by())
 
     @property
     def url(self) -> str:
-        """As a person would write it."""
+        """The address as text."""
         return ",".join(self.urls)
 
     @property
@@ -69,7 +69,7 @@ class Address:
 
 
 class Bearer(httpx2.Auth):
-    """A token that was given."""
+    """Authentication with a given token."""
 
     def __init__(self, token: str) -> None:
         self._value = f"Bearer {token}"
@@ -80,8 +80,8 @@ class Bearer(httpx2.Auth):
 
 
 class LocalBearer(httpx2.Auth):
-    """The token of a server of this user on this machine, looked up for each request: the server may start later, and
-    where it ended the port may be somebody else's."""
+    """Authentication with the token of this user's local server. It is looked up for each request: the server may start
+    later, and after it ended, another user's program may use the port."""
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         local = localtoken.find(f"{request.url.scheme}://{request.url.netloc.decode()}")
@@ -95,23 +95,23 @@ BUSY_S, BUSY_PAUSE_S = 30.0, 0.5
 
 
 class Backoff:
-    """How long to go on trying, and how long to wait before the next try. Told the time, never asks for it."""
+    """Limits the time for retries, and gives the pause before each. Receives the time, never reads a clock."""
 
     def __init__(self, *, now_s: float, within_s: float | None, busy_s: float = 0.0) -> None:
-        """`busy_s`: how long a server that answers "try again" is asked at least; it is there, and somebody may be
-        taking over from somebody."""
+        """`busy_s`: minimum time for retries while the server responds with "try again", for example during a
+        hand-over."""
         self._until_s = None if within_s is None else now_s + within_s
         self._busy_until_s = now_s + busy_s
         self._tries = 0
 
     def left_s(self, now_s: float) -> float | None:
-        """None: for ever."""
+        """Return the time left; None: no limit."""
         return None if self._until_s is None else max(0.0, self._until_s - now_s)
 
     def pause_s(
         self, now_s: float, *, at_least_ms: int = 0, cap_s: float = 5.0, answered: bool = False
     ) -> float | None:
-        """None: it is over. `answered`: the server did, with "try again"."""
+        """Return the pause before the next try; None: give up. `answered`: the server responded with "try again"."""
         self._tries += 1
         grown = min(cap_s, 0.05 * 2 ** min(self._tries - 1, 12))
         pause = max(grown * (0.5 + random.random() / 2), at_least_ms / 1_000)  # noqa: S311 - spreads clients, no secret
@@ -131,13 +131,13 @@ class Event:
 
 
 class OtherStore(Conflict):
-    """Another store answers at the address: its runs are other runs, also where their ids are alike."""
+    """Another store responds at the address: its runs are different runs, even with equal ids."""
 
     code = "other_store"
 
     def __init__(self, run: str, before: str, now: str) -> None:
         super().__init__(
-            f"another store answers at this address: the run {run} is one of store {before}, and the server has store "
+            f"another store responds at this address: the run {run} is one of store {before}, and the server has store "
             f"{now} now. It was restored or created again, or belongs to another project; look for the run in the "
             "store that took it, or submit it again"
         )
@@ -145,18 +145,18 @@ class OtherStore(Conflict):
 
 
 class Stores:
-    """Which store each run was seen in. A run that was submitted to one store is never looked for in another."""
+    """The store of each known run. A run of one store is never looked up in another."""
 
     def __init__(self) -> None:
         self._by_run: dict[str, str] = {}
 
     def headers(self, path: str, run: str = "") -> dict[str, str]:
-        """What a request about a run names its store by, so that another store does nothing of it."""
+        """Return the header that names the run's store, so that another store refuses the request."""
         store = self._by_run.get(run or _run_of(path), "")
         return {wire.STORE_HEADER: store} if store else {}
 
     def check(self, path: str, status: int, headers: Mapping[str, str], run: str = "") -> None:
-        """A response to a request about one run. Raises `OtherStore`."""
+        """Check a response to a request about one run. Raises `OtherStore`."""
         store, run = headers.get(wire.STORE_HEADER, ""), run or _run_of(path)
         if not store or not run:
             return
@@ -168,7 +168,7 @@ class Stores:
             raise OtherStore(run, before, store)
 
     def submitted(self, path: str, answer: object, headers: Mapping[str, str]) -> None:
-        """The answer to any request: it may be about new runs."""
+        """Record new runs in the response to any request."""
         store = headers.get(wire.STORE_HEADER, "")
         if isinstance(answer, wire.Submitted):
             self._note(answer.id, store)
@@ -186,14 +186,14 @@ class Stores:
 
 
 def _run_of(path: str) -> str:
-    """The run that the path of a request names; "": none."""
+    """Return the run in the path of a request; "": none."""
     head, _, rest = path.partition("/v1/runs/")
     name = rest.partition("/")[0]
     return "" if head or name == "batch" else unquote(name)
 
 
 class EventReader:
-    """Lines of a stream to events."""
+    """Parses the lines of an event stream."""
 
     def __init__(self) -> None:
         self._event = ""
@@ -201,7 +201,7 @@ class EventReader:
         self._id = ""
 
     def feed(self, line: str) -> Event | None:
-        """An event where this line ends one."""
+        """Return an event if this line completes one."""
         if line:
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")
@@ -221,7 +221,7 @@ class EventReader:
 
 
 class NoStream(Exception):
-    """This server, or something before it, has no stream of events here; polling does."""
+    """The server, or a proxy in front of it, does not provide an event stream. Poll instead."""
 
 
 def stream_headers(last: str) -> dict[str, str]:
@@ -235,12 +235,12 @@ def check_stream(headers: Mapping[str, str]) -> None:
 
 
 def stream_error(status: int, headers: Mapping[str, str], body: bytes) -> Exception:
-    """Missing or not offered: poll instead, which also tells whether the run itself is missing."""
+    """Return `NoStream` if the stream is missing: polling then shows whether the run itself is missing."""
     return NoStream() if status in (404, 405, 406, 501) else error_of(status, headers, body)
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TickworkError:
-    """Sorted by what the caller does next; the code is the server's."""
+    """Return the exception by what the caller can do next, with the server's code."""
     try:
         problem = msgspec.json.decode(body, type=wire.Problem)
     except msgspec.MsgspecError:
@@ -269,7 +269,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TickworkEr
 
 
 def may_have_arrived(error: Exception) -> bool:
-    """Whether the server may have done what it was sent, although there is no answer."""
+    """Return whether the server may have executed a request that got no response."""
     if isinstance(error, httpx2.TransportError):
         return not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
     return isinstance(error, OutcomeUnknown)
@@ -285,7 +285,7 @@ def unreachable(address: Address, error: Exception) -> Unavailable:
 
 
 def _by() -> str:
-    """TICKWORK_BY, or user@host. It is what people say of themselves, not what lets them in."""
+    """Return TICKWORK_BY, or user@host. It is a label, not a credential."""
     name = os.environ.get("TICKWORK_BY", "").strip()
     if not name:
         try:

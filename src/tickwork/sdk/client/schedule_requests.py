@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def request(workflow: "Workflow[..., Any] | str", given: Mapping[str, Any]) -> wire.ScheduleRequest:
-    """Where the workflow is at hand, its parameters say which of them get the scheduled time and the context."""
+    """Build a request. The parameters of a given workflow object show which receive the scheduled time and context."""
     if isinstance(workflow, str):
         return request_of(workflow, given)
     return fitted(request_of(workflow.name, given), workflow)
@@ -70,7 +70,7 @@ def pause(name: str, reason: str, until: Instant | None) -> ApiCall[None]:
     return ApiCall("POST", _path(name, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=ends)))
 
 
-def deed(name: str, word: str) -> ApiCall[None]:
+def action(name: str, word: str) -> ApiCall[None]:
     """resume, archive, restore or reset_failures."""
     return ApiCall("POST", _path(name, word), None, body=_encode(wire.Reason()))
 
@@ -79,7 +79,7 @@ def trigger(name: str, *, test: bool) -> ApiCall[wire.Triggered]:
     return ApiCall("POST", _path(name, "test" if test else "trigger"), wire.Triggered, body=_encode(wire.Reason()))
 
 
-def group_deed(name: str, word: str, reason: str = "") -> ApiCall[None]:
+def group_action(name: str, word: str, reason: str = "") -> ApiCall[None]:
     body = _encode(wire.Reason(reason=reason))
     return ApiCall("POST", f"/v1/groups/{quote(name, safe='')}/{word}", None, body=body)
 
@@ -111,7 +111,7 @@ def occurrences(name: str, start: Instant | None, end: Instant | None) -> ApiCal
 
 
 def new_in(page: wire.Occurrences, before: Sequence[wire.Occurrence]) -> Iterator[wire.Occurrence]:
-    """What a page has beside those of the pages before it: each begins with some of them."""
+    """Yield the entries of a page that earlier pages did not have: pages overlap."""
     known = {(span.from_at, span.fate, span.cause, span.backfill) for span in before}
     return (
         occurrence
@@ -165,7 +165,7 @@ def backfills() -> ApiCall[list[wire.Backfill]]:
     return ApiCall("GET", "/v1/backfills", ("backfills", wire.Backfill))
 
 
-def backfill_deed(number: int, word: str) -> ApiCall[None]:
+def backfill_action(number: int, word: str) -> ApiCall[None]:
     """pause, resume or cancel."""
     return ApiCall("POST", f"/v1/backfills/{number}/{word}", None, body=_encode(wire.Reason()))
 
@@ -179,7 +179,7 @@ def backfill_in(backfills: Iterable[wire.Backfill], number: int) -> wire.Backfil
 
 def still_filling(backfill: wire.Backfill) -> StillRunning:
     message = (
-        f"the backfill {backfill.number} of {backfill.schedule} is {backfill.state} and the time to wait for it is over"
+        f"the backfill {backfill.number} of {backfill.schedule} is {backfill.state} after the time limit for waiting"
     )
     return StillRunning(message, retry_after_ms=0)
 
@@ -218,7 +218,7 @@ def _instant(value: Instant, path: str) -> str:
 
 
 def _reading(value: Instant | date, path: str) -> str:
-    """What has no zone is left without one: the server reads it on the clock of the schedule's zone."""
+    """Return an instant as text. Without a zone, the server reads it in the schedule's zone."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return str(plain(value, what=path))
     return value if isinstance(value, str) else value.isoformat()

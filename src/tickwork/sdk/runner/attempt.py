@@ -11,19 +11,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from tickwork.core.base.errors import Refused
 from tickwork.protocol.child_messages import LargeAttemptJob, SpilledResult, filled
 from tickwork.protocol.log_lines import sendable
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, AttemptJob, Failed, NodeSpec, Succeeded
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.authoring.source_location import about_environment
-from tickwork.sdk.context import Channel, Context, StepsChanged
+from tickwork.sdk.context import Channel, Context, Skip, StepsChanged, commands_of
+from tickwork.sdk.durable.outcomes import CallFailed, StepFailed
 from tickwork.sdk.values.encode import NULL, encode
 
+LITTLE_BYTES = VALUE_BYTES_MAX // 4  # of two values that are too large together, what stays in the message
 MESSAGE_LENGTH_MAX = 8_000
 NAME_LENGTH_MAX = 500
 EXIT_CODE_MAX = 2**31 - 1
 ORIGINS_MAX = 5
+BASES_MAX = 16
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
 _OWN = str(Path(__file__).resolve().parents[2]) + os.sep
 
@@ -80,7 +85,7 @@ class AttemptContext(Context):
                 child=work.child,
                 scheduled_ms=work.scheduled_ms,
                 submitted_ms=work.submitted_ms,
-                checkpoint=_checkpoint(work, job),
+                checkpoint=checkpoint_of(work, job),
             )
             return getattr(self, name)
         raise AttributeError(f"a task's context has no {name!r}")
@@ -94,24 +99,30 @@ def _filled(context: Context) -> bool:
     return True
 
 
-def _checkpoint(work: AttemptJob, job: LargeAttemptJob | None) -> bytes | None:
+def checkpoint_of(work: AttemptJob, job: LargeAttemptJob | None) -> bytes | None:
     if job is not None and job.checkpoint_file:
         return Path(job.checkpoint_file).read_bytes()
     return work.checkpoint if isinstance(work.checkpoint, bytes) else None
 
 
 def answered(
-    task: int, attempt: int, value: Any, handler: Handler, *, folder: str, started_ms: int
+    task: int, attempt: int, value: Any, handler: Handler, here: Context, *, folder: str, started_ms: int
 ) -> Succeeded | SpilledResult:
     """Raises `Unsendable` for what cannot travel."""
+    commands = commands_of(here)
     ended_ms = time.time_ns() // 1_000_000
-    if value is None:
+    if value is None and commands is None:
         return Succeeded(task, attempt, None, started_ms, ended_ms)
     data = encode(value, what=f"result of {handler.name}")
-    if len(data) <= VALUE_BYTES_MAX:
-        return Succeeded(task, attempt, None if data == NULL else data, started_ms, ended_ms)
-    path = put_down(data, folder, f"{task}-{attempt}", "result")
-    return SpilledResult(task, attempt, path, len(data), items_in(data), False, started_ms, ended_ms)
+    if len(data) + len(commands or b"") <= VALUE_BYTES_MAX:
+        return Succeeded(task, attempt, None if data == NULL else data, started_ms, ended_ms, commands)
+    spilled = SpilledResult(task, attempt, "", len(data), items_in(data), False, started_ms, ended_ms, data, commands)
+    if len(data) > LITTLE_BYTES:
+        spilled = replace(spilled, path=put_down(data, folder, f"{task}-{attempt}", "result"), value=None)
+    if commands is not None and len(commands) > LITTLE_BYTES:
+        path = put_down(commands, folder, f"{task}-{attempt}", "commands")
+        spilled = replace(spilled, commands=None, commands_path=path)
+    return spilled
 
 
 def put_down(data: bytes, folder: str, attempt: str, name: str) -> str:
@@ -140,23 +151,39 @@ def items_in(data: bytes) -> int | None:
 
 
 def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) -> Failed:
-    permanent = isinstance(error, Refused | StepsChanged) or bool(getattr(error, "permanent", False))
+    permanent = is_permanent(error)
+    position = error.position if isinstance(error, StepFailed | CallFailed) else -1
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else None
     if code is not None and not -EXIT_CODE_MAX <= code <= EXIT_CODE_MAX:
         code = None
     name = sendable(type(error).__name__[:NAME_LENGTH_MAX])
-    return Failed(task, attempt, name, explained(error), permanent, code, started_ms, time.time_ns() // 1_000_000)
+    ended_ms = time.time_ns() // 1_000_000
+    bases = bases_of(type(error))
+    skip = isinstance(error, Skip)
+    message = error_text(error)[:MESSAGE_LENGTH_MAX] if skip else explained(error)
+    return Failed(task, attempt, name, message, permanent, code, started_ms, ended_ms, position, bases, skip)
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether another try would fail in the same way."""
+    return isinstance(error, Refused | StepsChanged) or bool(getattr(error, "permanent", False))
+
+
+def bases_of(kind: type[BaseException]) -> tuple[str, ...]:
+    """More general types of an error, the nearest first, without those that every error has."""
+    bases = [base.__name__ for base in kind.__mro__[1:] if base not in (object, BaseException, Exception)]
+    return tuple(sendable(base[:NAME_LENGTH_MAX]) for base in bases[:BASES_MAX])
 
 
 def explained(error: BaseException) -> str:
     """The message and the user's lines, none of ours; then the same of what led to it."""
-    lines = [_error_text(error)[: MESSAGE_LENGTH_MAX // 2], *_where(error)]
+    lines = [error_text(error)[: MESSAGE_LENGTH_MAX // 2], *_where(error)]
     for led, before in () if isinstance(error, Refused) else _origins(error):
-        lines += [f"{led} {type(before).__name__}: {_error_text(before)}"[: MESSAGE_LENGTH_MAX // 4], *_where(before)]
+        lines += [f"{led} {type(before).__name__}: {error_text(before)}"[: MESSAGE_LENGTH_MAX // 4], *_where(before)]
     return sendable("\n".join(lines)[:MESSAGE_LENGTH_MAX])
 
 
-def _error_text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     try:
         return str(error) + about_environment(error)
     except Exception:

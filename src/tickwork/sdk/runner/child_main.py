@@ -20,8 +20,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from tickwork.core.base.errors import TickworkError
+from tickwork.core.base.values import Ref
 from tickwork.protocol.child_messages import (
+    IN_FILE,
     AppLoaded,
     Cancel,
     CheckpointDurable,
@@ -30,6 +34,8 @@ from tickwork.protocol.child_messages import (
     FrameDecoder,
     LargeAttemptJob,
     LoadFailed,
+    OutputLine,
+    OutputLines,
     PacketDone,
     Retire,
     Retired,
@@ -42,8 +48,17 @@ from tickwork.protocol.child_messages import (
     spec_decoder,
 )
 from tickwork.protocol.child_shared_memory import AttemptSlot, ChildSharedMemory, marks_bytes
-from tickwork.protocol.log_lines import sendable
-from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, AttemptJob, Checkpointed, NodeSpec, Progressed
+from tickwork.protocol.log_lines import PIECE, sendable
+from tickwork.protocol.worker_messages import (
+    VALUE_BYTES_MAX,
+    AttemptJob,
+    Checkpointed,
+    Continued,
+    NodeSpec,
+    Progressed,
+    StepsRecorded,
+    Suspended,
+)
 from tickwork.sdk.authoring.app_loader import App, Handler, load_app
 from tickwork.sdk.context import _current, running
 from tickwork.sdk.runner.attempt import (
@@ -51,12 +66,14 @@ from tickwork.sdk.runner.attempt import (
     Cancelled,
     answered,
     arguments,
+    checkpoint_of,
     explained,
     failed,
     items_in,
     own_folder,
     put_down,
 )
+from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionOutcome, FunctionResult, history_of
 from tickwork.sdk.runner.output_capture import Output
 
 PACKET_BYTES = 256 * 1024
@@ -205,6 +222,22 @@ class AttemptChannel:
         path = put_down(value, self._host.folder, f"{self._key[0]}-{self._key[1]}", "checkpoint")
         self._host.voice.say(SpilledResult(*self._key, path, len(value), items_in(value), True))
 
+    async def record(self, report: StepsRecorded) -> None:
+        """Return when the steps of a durable function are durable."""
+        recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._host.orders.expect(self._key, lambda: None if recorded.done() else recorded.set_result(None))
+        self._host.output.flush()
+        self._host.voice.say(report)
+        await recorded
+
+    async def put(self, data: bytes) -> Ref:
+        """A file, which the agent makes an artifact of."""
+        path = put_down(data, self._host.folder, f"{self._key[0]}-{self._key[1]}", "value")
+        return Ref(path, len(data), items_in(data), IN_FILE)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
     def folder(self) -> Path:
         self._host.voice.say(WorkDirCreated(*self._key))
         return own_folder(self._host.folder, f"{self._key[0]}-{self._key[1]}")
@@ -214,6 +247,9 @@ class AttemptChannel:
         if now_ns - self._told_ns >= PROGRESS_NS or done == total:
             self._told_ns = now_ns
             self._host.voice.say(Progressed(*self._key, done, total, sendable(message[:1_000])))
+
+    def stream(self, number: int, text: str) -> None:
+        self._host.voice.say(OutputLines((OutputLine(*self._key, PIECE, text, time.time_ns() // 1_000_000, number),)))
 
 
 class ChildRunner:
@@ -270,7 +306,7 @@ class ChildRunner:
                 value = handler.call(work.args if job is None else arguments(work, job), here)
             finally:
                 become(None)
-            return answered(work.task, work.attempt, value, handler, folder=self.folder, started_ms=started_ms)
+            return answered(work.task, work.attempt, value, handler, here, folder=self.folder, started_ms=started_ms)
         except BaseException as error:
             return failed(work.task, work.attempt, error, started_ms=started_ms)
 
@@ -317,7 +353,7 @@ class ChildRunner:
             self._retired.set()  # it is killed when this attempt has ended: nothing else may begin in it
             here.cancel()
         else:
-            raise Cancelled("this attempt was called off")
+            raise Cancelled("this attempt was cancelled")
 
     def _serve_one(
         self, slot: AttemptSlot, number: int, work: AttemptJob, job: LargeAttemptJob | None, known: KnownSpecs
@@ -447,8 +483,15 @@ class _Loop:
             here = AttemptContext((work, job, spec, host.channel))
             self._contexts[key] = here
             with running(here):
-                value = await handler.call(arguments(work, job), here)
-            saying = answered(*key, value, handler, folder=host.folder, started_ms=started_ms)
+                if handler.durable:
+                    outcome = await self._function(work, job, handler, here)
+                    value = outcome.value if isinstance(outcome, FunctionResult) else None
+                else:
+                    outcome, value = None, await handler.call(arguments(work, job), here)
+            if isinstance(outcome, Suspended | Continued):
+                saying = outcome
+            else:
+                saying = answered(*key, value, handler, here, folder=host.folder, started_ms=started_ms)
         except BaseException as error:
             saying = failed(*key, error, started_ms=started_ms)
         host.ended(key)
@@ -459,6 +502,18 @@ class _Loop:
         self._free.append(slot)
         if not self._listening:
             self._listen()
+
+    async def _function(
+        self, work: AttemptJob, job: LargeAttemptJob | None, handler: Handler, here: AttemptContext
+    ) -> FunctionOutcome:
+        files = dict(job.fetched) if job is not None else {}
+
+        async def fetched(digest: str) -> bytes:
+            return Path(files[digest]).read_bytes()
+
+        history = await history_of(checkpoint_of(work, job), fetched)
+        whole = msgspec.structs.replace(work, args=arguments(work, job))
+        return await FunctionAttempt(whole, handler, here, self._host.channel((work.task, work.attempt)), history).run()
 
     def _cancel(self, key: Key) -> None:
         task, here = self._tasks.get(key), self._contexts.get(key)
@@ -488,6 +543,13 @@ def mode_of(handler: Handler) -> str:
     return "async" if handler.is_async else handler.executor
 
 
+def no_terminal(*_args: object, **_kwargs: object) -> None:
+    """What `breakpoint()` does in a task."""
+    message = "breakpoint() needs a terminal, and the process of a task has none: call the function of the task in a"
+    more = "test or script, where it works, or let a remote debugger through with --pass-env PYTHONBREAKPOINT"
+    raise RuntimeError(f"{message} {more}")
+
+
 def main(mode: str, width: str, target: str, folder: str, *fds: str) -> int:
     queue, stream = (socket.socket(fileno=int(fd)) for fd in fds[:2])
     memory = mmap.mmap(int(fds[2]), marks_bytes(int(width)))
@@ -495,6 +557,8 @@ def main(mode: str, width: str, target: str, folder: str, *fds: str) -> int:
         os.set_inheritable(int(fd), False)
     for channel in (queue, stream):
         channel.setblocking(True)
+    if "PYTHONBREAKPOINT" not in os.environ:  # a debugger that needs no terminal is for the user to choose
+        sys.breakpointhook = no_terminal
     try:
         app = load_app(target)
         hello = ready(app)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,11 +33,13 @@ from tickwork.protocol.worker_messages import (
     Progressed,
     Report,
     Started,
+    StepsRecorded,
     Succeeded,
 )
 from tickwork.sdk.authoring.app_loader import App, Handler
-from tickwork.sdk.context import running
+from tickwork.sdk.context import Context, commands_of, running
 from tickwork.sdk.runner.attempt import AttemptContext, Cancelled, failed, items_in
+from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionOutcome, FunctionResult, history_of
 from tickwork.sdk.runner.output_capture import Output
 from tickwork.sdk.values.encode import NULL, encode
 from tickwork.system.private_files import ScratchDirectory
@@ -46,6 +48,7 @@ BEGUN_S = 1.0
 SWEEP_S = 0.1
 INSIST_S = 0.5  # so long a function may look by itself whether it was called off
 Key = tuple[int, int]
+T = TypeVar("T")
 
 
 class RunningAttempt:
@@ -66,7 +69,7 @@ class InlineExecutor:
     """`capture`: what tasks print becomes lines of their log and still appears where it did."""
 
     kinds = frozenset({"task"})
-    isolation = "none: tasks run in the process of the application, beside each other"
+    isolation = "none: all tasks run in the process of the application"
 
     def __init__(self, app: App, *, threads: int = 8, capture: bool = True) -> None:
         self._app, self._threads = app, threads
@@ -203,7 +206,7 @@ class InlineExecutor:
             self._finish(key, None)
 
     def _in_thread(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> None:
-        outcome: Report | bytes | None = None
+        outcome: Report | None = None
         reported = False
         while not reported:
             try:
@@ -222,27 +225,42 @@ class InlineExecutor:
             except Cancelled:  # it came when the function had ended: what is left to do is done
                 turn.thread = -1
 
-    def _called(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> Report | bytes:
+    def _called(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> Report:
         started_ms = _wall_ms()
         assert turn.context is not None
         try:
             with running(turn.context):
-                return _answer(key, handler.call(work.args, turn.context), handler, started_ms)
+                return _answer(key, handler.call(work.args, turn.context), handler, turn.context, started_ms)
         except BaseException as error:
             return failed(*key, error, started_ms=started_ms)
 
-    async def _coroutine(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> Report | bytes:
+    async def _coroutine(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> Report:
         started_ms = _wall_ms()
         assert turn.context is not None
         try:
             with running(turn.context):
-                return _answer(key, await handler.call(work.args, turn.context), handler, started_ms)
+                if handler.durable:
+                    outcome = await self._function(key, work, handler, turn.context)
+                    if not isinstance(outcome, FunctionResult):
+                        return outcome
+                    return _answer(key, outcome.value, handler, turn.context, started_ms)
+                return _answer(key, await handler.call(work.args, turn.context), handler, turn.context, started_ms)
         except BaseException as error:
             return failed(*key, error, started_ms=started_ms)
 
-    async def _awaited_in_thread(
-        self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt
-    ) -> Report | bytes:
+    async def _function(self, key: Key, work: AttemptJob, handler: Handler, context: AttemptContext) -> FunctionOutcome:
+        host = _Channel(self, key)
+        history = await history_of(work.checkpoint, lambda digest: self.on_agent(self._sink.fetch(digest)))
+        return await FunctionAttempt(work, handler, context, host, history).run()
+
+    async def on_agent(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Await it on the agent's loop, from whichever loop an attempt has."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    async def put(self, data: bytes) -> Ref:
+        return Ref(await self.on_agent(self._sink.store(data)), len(data), items_in(data), "artifact")
+
+    async def _awaited_in_thread(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> Report:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -255,21 +273,27 @@ class InlineExecutor:
             self._output.ended(key)
         self._finish(key, outcome)
 
-    def _finish(self, key: Key, outcome: "Report | bytes | None") -> None:
+    def _finish(self, key: Key, outcome: Report | None) -> None:
         turn = self._turns.get(key)
         if turn is None:
             return
         if turn.over or outcome is None:
             del self._turns[key]
             self._next()
-        elif isinstance(outcome, bytes):
+        elif _is_large(outcome):
             self._later(self._store(key, outcome))
         else:
             self._ended(key, outcome)
 
-    async def _store(self, key: Key, data: bytes) -> None:
-        ref = Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
-        self._ended(key, Succeeded(*key, ref, 0, _wall_ms()))
+    async def _store(self, key: Key, report: Report) -> None:
+        assert isinstance(report, Succeeded), "nothing else has values of its own"
+        value, commands = [await self._stored(part) for part in (report.value, report.commands)]
+        self._ended(key, msgspec.structs.replace(report, value=value, commands=commands))
+
+    async def _stored(self, data: bytes | Ref | None) -> bytes | Ref | None:
+        if not isinstance(data, bytes) or len(data) <= VALUE_BYTES_MAX:
+            return data
+        return Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
 
     def _ended(self, key: Key, report: Report) -> None:
         turn = self._turns.pop(key, None)
@@ -296,9 +320,9 @@ class InlineExecutor:
     def _look_at(self, key: Key, turn: RunningAttempt, now: float) -> None:
         spec, reason = turn.spec, ""
         if spec.running_ms and now - turn.since >= spec.running_ms / 1000:
-            reason = f"ran longer than {spec.running_ms} ms; in this process it cannot be ended by force"
+            reason = f"ran longer than {spec.running_ms} ms; it cannot be killed in this process"
         elif spec.silent_ms and now - turn.told >= spec.silent_ms / 1000:
-            reason = f"neither progress nor checkpoint for {spec.silent_ms} ms"
+            reason = f"no progress and no checkpoint for {spec.silent_ms} ms"
         if reason:
             self._give_up(turn)
             self._sink.report(Failed(*key, "TimeoutError", reason))
@@ -332,6 +356,11 @@ class InlineExecutor:
             self._later(self._save_large(key, report.value))
         else:
             self._sink.report(report)
+
+    def stream(self, key: Key, number: int, text: str) -> None:
+        """From any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._sink.piece, *key, number, text, _wall_ms())
 
     async def _save_large(self, key: Key, data: bytes) -> None:
         ref = Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
@@ -378,12 +407,25 @@ class _Channel:
             done.wait()
 
     async def save_async(self, value: bytes) -> None:
+        await self._durable(Checkpointed(*self._key, value))
+
+    async def record(self, report: StepsRecorded) -> None:
+        await self._durable(report)
+
+    async def put(self, data: bytes) -> Ref:
+        return await self._executor.put(data)
+
+    def wall_ms(self) -> int:
+        return _wall_ms()
+
+    async def _durable(self, report: Report) -> None:
+        """Say it, and return when it is durable."""
         loop = asyncio.get_running_loop()
         kept = loop.create_future()
         self._executor.expect_kept(
             self._key, lambda: loop.call_soon_threadsafe(lambda: None if kept.done() else kept.set_result(None))
         )
-        self._executor.say(self._key, Checkpointed(*self._key, value))
+        self._executor.say(self._key, report)
         await kept
 
     def progress(self, done: int, total: int, message: str) -> None:
@@ -391,6 +433,9 @@ class _Channel:
         if now_ns - self._told_ns >= 200_000_000 or done == total:
             self._told_ns = now_ns
             self._executor.say(self._key, Progressed(*self._key, done, total, message[:1_000]))
+
+    def stream(self, number: int, text: str) -> None:
+        self._executor.stream(self._key, number, text)
 
     def folder(self) -> Path:
         return self._executor.folder(self._key)
@@ -402,12 +447,16 @@ def _interrupt(turn: RunningAttempt) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(turn.thread), ctypes.py_object(Cancelled))
 
 
-def _answer(key: Key, value: object, handler: Handler, started_ms: int) -> Report | bytes:
-    """Bytes where it is too large to travel."""
+def _answer(key: Key, value: object, handler: Handler, here: Context, started_ms: int) -> Report:
+    """What of it is too large to travel is stored before it is reported."""
     data = encode(value, what=f"result of {handler.name}")
-    if len(data) > VALUE_BYTES_MAX:
-        return data
-    return Succeeded(*key, None if data == NULL else data, started_ms, _wall_ms())
+    return Succeeded(*key, None if data == NULL else data, started_ms, _wall_ms(), commands_of(here))
+
+
+def _is_large(report: Report) -> bool:
+    return isinstance(report, Succeeded) and any(
+        isinstance(part, bytes) and len(part) > VALUE_BYTES_MAX for part in (report.value, report.commands)
+    )
 
 
 def _wall_ms() -> int:

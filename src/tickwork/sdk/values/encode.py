@@ -190,7 +190,7 @@ def _bytes(value: Any, _depth: int) -> str:
 def _instant(value: datetime, _depth: int) -> str:
     offset = value.utcoffset()
     if offset is None:
-        raise _Stuck("a datetime without a zone cannot travel; use datetime.now(UTC), or .replace(tzinfo=...)")
+        raise _Stuck("a datetime without a zone cannot be sent; use datetime.now(UTC), or .replace(tzinfo=...)")
     text = value.isoformat()
     if not offset:
         return text.removesuffix("+00:00") + "Z"

@@ -5,6 +5,7 @@ Whoever sends a wrong argument hears the function, the parameter and what came.
 """
 
 import inspect
+import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ __all__ = [
 
 _decode = msgspec.msgpack.Decoder().decode
 _EMPTY = inspect.Parameter.empty
+_CONTEXT = re.compile(r"(Context|Durable) *(\| *None)?$")
 
 
 class BadArguments(Refused):
@@ -68,12 +70,14 @@ class Parameter:
 class Codec:
     """How the arguments and the result of one function travel."""
 
-    __slots__ = ("_result", "_return", "context_name", "function", "name", "parameters", "positional")
+    __slots__ = ("_result", "_return", "context_name", "function", "is_durable", "name", "parameters", "positional")
 
     def __init__(self, function: Callable[..., Any], name: str, parameters: dict[str, Parameter], returns: Any) -> None:
         self.function = function
         self.name = name
-        self.context_name = next((parameter.name for parameter in parameters.values() if _is_context(parameter)), "")
+        context = next((parameter for parameter in parameters.values() if _is_context(parameter)), None)
+        self.context_name = "" if context is None else context.name
+        self.is_durable = context is not None and bool(getattr(context.type, "_tw_is_durable", False))
         self.parameters = {key: parameter for key, parameter in parameters.items() if key != self.context_name}
         self.positional = tuple(parameter.name for parameter in parameters.values() if parameter.positional_only)
         self._return = returns
@@ -143,7 +147,7 @@ class Codec:
         try:
             return self._result(value)
         except Mismatch as mismatch:
-            message = f"{self.name} is said to return {_shown_type(self.return_type)}, but {mismatch}"
+            message = f"{self.name} is declared to return {_shown_type(self.return_type)}, but {mismatch}"
             raise BadArguments(message) from mismatch.__cause__
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -297,7 +301,7 @@ def _closure(function: Callable[..., Any]) -> dict[str, Any]:
 def _is_context(parameter: Parameter) -> bool:
     """Only what looks like it is resolved: other annotations may not be resolvable yet."""
     annotation = parameter.annotation
-    if isinstance(annotation, str) and not annotation.replace(" ", "").removesuffix("|None").endswith("Context"):
+    if isinstance(annotation, str) and not _CONTEXT.search(annotation):
         return False
     if isinstance(annotation, str):
         try:

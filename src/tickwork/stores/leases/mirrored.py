@@ -98,7 +98,9 @@ class MirroredLeases:
     def _missed(self, error: Unavailable) -> None:
         if not self._away:
             self._away = True
-            self.on_alarm("leases_fell_back", f"leases are read from the store until their backend is back: {error}")
+            self.on_alarm(
+                "leases_fell_back", f"leases are read from the store until their backend responds again: {error}"
+            )
 
     def _back(self) -> None:
         self._away = False

@@ -112,7 +112,7 @@ class RedisLeases:
             import redis.asyncio as library
         except ImportError:
             raise StoreUnusable(
-                "leases in Redis need a library that is not here: pip install 'tickwork[redis]'"
+                "leases in Redis need a library that is not installed: pip install 'tickwork[redis]'"
             ) from None
         self._client = library.from_url(self._url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
         self._scripts = {name: self._client.register_script(_NOW + text) for name, text in _SCRIPTS.items()}

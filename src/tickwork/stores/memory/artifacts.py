@@ -22,7 +22,7 @@ class MemoryArtifacts:
     async def get(self, digest: str) -> bytes | None:
         data = self.kept.get(digest)
         if data is not None and digest_of(data) != digest:
-            raise Corrupt(f"artifact {digest} is not what was put")
+            raise Corrupt(f"artifact {digest} does not match its digest")
         return data
 
     async def delete(self, digest: str) -> None:

@@ -171,7 +171,7 @@ class MemoryStore(MemoryMaintenance):
         disk = self._disk
         own = disk.partitions.get(partition)
         if own is None or (own.head.epoch, own.head.seq) != (epoch, row.seq - 1):
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner wrote first")
         own.head = Head(epoch, row.seq, row.tick, row.hash, own.head.watermark)
         own.journal.append(row)
         own.epochs.append(epoch)
@@ -212,7 +212,7 @@ class MemoryStore(MemoryMaintenance):
             return []
         begin = after - own.cut.seq
         if begin < 0:
-            raise Corrupt(f"the journal of partition {partition} begins behind seq {own.cut.seq}")
+            raise Corrupt(f"the journal of partition {partition} begins after seq {own.cut.seq}")
         return own.journal[begin : begin + limit]
 
     async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
@@ -305,7 +305,7 @@ def _require_new_ids(disk: MemoryDisk, rows: Rows) -> None:
         if (before := disk.runs.get(row.number)) is not None:
             freed.add((before.tenant, before.id))
         if stored != row.number or ids.setdefault((row.tenant, row.id), row.number) != row.number:
-            raise Corrupt(f"run id {row.id} of {row.tenant} names two runs: two histories were mixed")
+            raise Corrupt(f"run id {row.id} of {row.tenant} names two runs: two histories are mixed")
 
 
 def _write_live(partition: Partition, rows: Rows) -> None:

@@ -52,9 +52,9 @@ def explained(error: BaseException, what: str, *, changes: bool) -> TickworkErro
     if state in UNDEFINED:
         return StoreUnusable(f"{what}: the schema is not ours, or gone ({_words(error)}): run `tickwork db upgrade`")
     if state.startswith("23"):
-        return Corrupt(f"{what}: the database holds something else already ({_words(error)}): two histories were mixed")
+        return Corrupt(f"{what}: the database holds something else already ({_words(error)}): two histories are mixed")
     if state in ("XX001", "XX002"):
-        return Corrupt(f"{what}: the database is damaged ({_words(error)}): stop, and bring back a backup")
+        return Corrupt(f"{what}: the database is damaged ({_words(error)}): stop, and restore a backup")
     if changes:
         return OutcomeUnknown(
             f"{what}: no answer that can be trusted ({_words(error)}): read the head", retry_after_ms=0

@@ -114,13 +114,13 @@ async def _check_server(connection: "asyncpg.Connection[Any]") -> list[str]:
         raise StoreUnusable(f"the database has the encoding {server['server_encoding']}: create one with UTF8")
     if server["data_sync_retry"] == "on":
         raise StoreUnusable(
-            "data_sync_retry is on: after an error of the disk this PostgreSQL would take lost data for stored. "
+            "data_sync_retry is on: after an error of the disk this PostgreSQL would treat lost data as stored. "
             "Switch it off, and restart PostgreSQL"
         )
     if await connection.fetchval("select pg_is_in_recovery()", timeout=CONNECT_S):
-        raise StoreUnusable("this PostgreSQL is a standby: give the address of the primary")
+        raise StoreUnusable("this PostgreSQL server is a standby: give the address of the primary")
     return [
-        f"{name} is off: a crash of the machine can lose or damage what was acknowledged"
+        f"{name} is off: a crash of the machine can lose or damage acknowledged data"
         for name in ("fsync", "full_page_writes")
         if server[name] == "off"
     ]

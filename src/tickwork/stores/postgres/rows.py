@@ -30,7 +30,7 @@ def head_of(partition: int, rows: list[Any]) -> Head:
 def journal_of(partition: int, after: int, records: Iterable[Any]) -> list[SealedRow]:
     rows = [SealedRow(*row) for row in records]
     if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
-        raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
+        raise Corrupt(f"the journal of partition {partition} has a gap after seq {after}: restore a backup")
     return rows
 
 
@@ -49,7 +49,7 @@ async def load(talk: Transaction, partition: int) -> LoadedPartition:
         partition, head.watermark, await talk.fetch("read_journal", partition, head.watermark, NUMBER_MAX)
     )
     if len(tail) != head.seq - head.watermark or (not tail and watermark_hash != head.hash):
-        raise Corrupt(f"the watermark of partition {partition} and its journal do not meet: bring back a backup")
+        raise Corrupt(f"the watermark of partition {partition} and its journal do not match: restore a backup")
     first, last = partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1
     runs, tasks, schedules = [
         [_live(table, *row) for row in await talk.fetch(f"read_{table}", first, last)]

@@ -104,7 +104,7 @@ async def checked(talk: Connection) -> AsyncIterator[list[RunRow]]:
     if waiting:
         yield await _led_to(talk, waiting, counts)
     [there] = await talk.fetch("count_all_leading")
-    checksums.require(list(there) == list(counts.expected().values()), "what leads to runs")
+    checksums.require(list(there) == list(counts.expected().values()), "the index of runs")
 
 
 async def _led_to(
@@ -116,7 +116,7 @@ async def _led_to(
     leading = [*columns(clues, 2), *columns(groups, 5), *columns(keys, 3)]
     [(count,)] = await talk.fetch("count_leading", *leading)
     checksums.require(
-        count == len(clues) + len(groups) + len(keys), f"what leads to run {rows[0].id} and its neighbours"
+        count == len(clues) + len(groups) + len(keys), f"the index entry of run {rows[0].id} and its neighbours"
     )
     counts.add(rows)
     return rows

@@ -193,7 +193,7 @@ class PostgresStore(PostgresMaintenance):
                 f"partition {partition} stands at epoch {head.epoch}, seq {head.seq}, but epoch {seen[0]}, "
                 f"seq {seen[1]} was acknowledged: this PostgreSQL has lost commits, as after a fail-over to "
                 "a replica that lagged. "
-                "Bring back the server that has them, or restart all nodes to go on without them"
+                "Start the server that has them, or restart all nodes to go on without them"
             )
 
     def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
@@ -219,7 +219,7 @@ class PostgresStore(PostgresMaintenance):
                 raise
             done = []  # this seq is written already: by us, where an answer was lost, or by another
         if not done:
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner wrote first")
         self._seen[partition] = (epoch, row.seq)
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:

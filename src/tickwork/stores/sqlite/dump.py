@@ -51,7 +51,7 @@ class Dump:
         try:
             return next(self._batches, None)
         except UnicodeDecodeError:
-            raise Corrupt("a text in the database was damaged on disk: stop, and bring back a backup") from None
+            raise Corrupt("a text in the database was damaged on disk: stop, and restore a backup") from None
         except apsw.Error as error:
             raise explained(error, system_errno=self._connection.system_errno) from error
 
@@ -112,12 +112,12 @@ class Dump:
             rows = sorted((row for _, rows in blocks for row in rows), key=lambda row: row.number)
             for outline, own in blocks:
                 require_outline(outline, own)
-            checksums.require(self._shelf.leads(rows), f"what leads to run {rows[0].id} and its neighbours")
+            checksums.require(self._shelf.leads(rows), f"the index entry of run {rows[0].id} and its neighbours")
             counts.add(rows)
             yield from map(astuple, rows)
         for table, count in counts.expected().items():
             [(there,)] = self._connection.execute(f"select count(*) from {table}").fetchall()  # noqa: S608
-            checksums.require(count == there, f"what leads to runs ({table})")
+            checksums.require(count == there, f"the index of runs ({table})")
 
     def _cut(self, partition: int) -> Row:
         """The last row that is only in the archive."""

@@ -127,7 +127,7 @@ def bring_up(path: Path, synchronous: str, *, upgrade: bool = True) -> apsw.Conn
             _require_ours(connection, path)
             _check(connection, path, size, log)
             if connection.pragma("journal_mode", "wal") != "wal":
-                raise StoreUnusable(f"{path}: this place cannot hold a write-ahead log: use a local disk")
+                raise StoreUnusable(f"{path}: this file system does not support a write-ahead log: use a local disk")
             if not upgrade:
                 _require_upgraded(connection, path)
             _migrate(connection, path)
@@ -138,9 +138,7 @@ def bring_up(path: Path, synchronous: str, *, upgrade: bool = True) -> apsw.Conn
     except apsw.Error as error:
         raise StoreUnusable(_advice(path, error)) from error
     except UnicodeDecodeError:
-        raise StoreUnusable(
-            f"{path} is damaged (a text): bring back a backup; keep this file for a closer look"
-        ) from None
+        raise StoreUnusable(f"{path} is damaged (a text): restore a backup; keep this file for analysis") from None
     except OSError as error:
         raise StoreUnusable(f"{path} cannot be opened: {_reason(error)}") from None
     return connection
@@ -162,9 +160,9 @@ def _check(connection: apsw.Connection, path: Path, size: int, log: int) -> None
     # With a log beside it, the file may rightly be shorter than the database.
     expected = connection.pragma("page_count") * connection.pragma("page_size")
     if verdict == "ok" and expected > size > 0 and not log:
-        verdict = "it is cut off"
+        verdict = "it is truncated"
     if verdict != "ok":
-        raise StoreUnusable(f"{path} is damaged ({verdict}): bring back a backup; keep this file for a closer look")
+        raise StoreUnusable(f"{path} is damaged ({verdict}): restore a backup; keep this file for analysis")
 
 
 def _glance(connection: apsw.Connection) -> str:
@@ -227,7 +225,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
 def _require_shape(connection: apsw.Connection, path: Path) -> None:
     """The schema is text inside the file: one damaged letter renames a column, and no check of pages sees it."""
     if shape(connection) != _shape_wanted():
-        raise StoreUnusable(f"{path} is damaged (its schema): bring back a backup; keep this file for a closer look")
+        raise StoreUnusable(f"{path} is damaged (its schema): restore a backup; keep this file for analysis")
 
 
 @cache
@@ -242,13 +240,13 @@ def _shape_wanted() -> dict[str, list[Any]]:
 def _advice(path: Path, error: apsw.Error) -> str:
     match error:
         case apsw.NotADBError():
-            return f"{path} is no SQLite database, or its header is damaged: name another file, or bring back a backup"
+            return f"{path} is not a SQLite database, or its header is damaged: name another file, or restore a backup"
         case apsw.CorruptError():
-            return f"{path} is damaged ({error}): bring back a backup; keep this file for a closer look"
+            return f"{path} is damaged ({error}): restore a backup; keep this file for analysis"
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-            return f"{path} cannot be written: give this user the right to write the file and its folder"
+            return f"{path} cannot be written: give this user write permission for the file and its folder"
         case apsw.FullError():
-            return f"{path}: no space is left to open the database: free some"
+            return f"{path}: no space is left to open the database: free some space"
         case _:
             return f"{path} cannot be used: {error}"
 

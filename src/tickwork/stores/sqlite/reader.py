@@ -57,7 +57,7 @@ class Reader(ArchiveReads):
                 if self.connection.in_transaction:
                     self.connection.execute("commit")
         except UnicodeDecodeError:
-            raise Corrupt("a text in the database was damaged on disk: stop, and bring back a backup") from None
+            raise Corrupt("a text in the database was damaged on disk: stop, and restore a backup") from None
         except apsw.Error as error:
             raise explained(error, system_errno=self.connection.system_errno) from error
 
@@ -150,7 +150,7 @@ class Reader(ArchiveReads):
     def journal(self, partition: int, after: int, limit: int) -> list[SealedRow]:
         rows = [SealedRow(*row) for row in self._rows("read_journal", partition, after, limit)]
         if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
-            raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
+            raise Corrupt(f"the journal of partition {partition} has a gap after seq {after}: restore a backup")
         return rows
 
     def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:

@@ -44,7 +44,7 @@ class RunBlocks:
         numbers = [number for key in keys for (number,) in self._rows("read_run_key", tenant, key)]
         runs = self.numbered(numbers) if numbers else {}
         for number in numbers:
-            checksums.require(number in runs, f"what leads to run {number}")
+            checksums.require(number in runs, f"the index entry of run {number}")
         return runs
 
     def listed(self, criteria: RunFilter) -> list[RunRow]:

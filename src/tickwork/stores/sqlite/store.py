@@ -80,7 +80,7 @@ class SqliteStore(SqliteMaintenance):
 
     def _writing(self, answers: ResultDispatcher) -> WriterHandle:
         if self._apart:
-            assert self._upgrade, "who only reads needs no process of its own for writing"
+            assert self._upgrade, "a read-only store needs no writer process"
             return WriterClient(self.path, synchronous=self._synchronous, failpoints=self._failpoints)
         return WriterThread(
             self.path, answers, synchronous=self._synchronous, failpoints=self._failpoints, upgrade=self._upgrade

@@ -160,7 +160,7 @@ class WriterClient(asyncio.Protocol):
 
 
 def _gone() -> OutcomeUnknown:
-    return OutcomeUnknown("the process that writes the database is gone: read the head", retry_after_ms=0)
+    return OutcomeUnknown("the writer process of the database has ended: read the head", retry_after_ms=0)
 
 
 def _bury(process: subprocess.Popen[bytes]) -> None:

@@ -96,7 +96,7 @@ class WriterTransactions(ArchiveWrites):
 
     def _transaction(self, work: Callable[[], T]) -> T:
         if self.suspect:
-            raise Unavailable("the store is being opened anew", retry_after_ms=RETRY_MS)
+            raise Unavailable("the store is being reopened", retry_after_ms=RETRY_MS)
         try:
             self.connection.execute("begin immediate")
             result = work()
@@ -108,7 +108,7 @@ class WriterTransactions(ArchiveWrites):
         except BaseException as error:
             self._roll_back()
             if isinstance(error, UnicodeDecodeError):
-                raise Corrupt("a text in the database was damaged on disk: stop, and bring back a backup") from None
+                raise Corrupt("a text in the database was damaged on disk: stop, and restore a backup") from None
             raise
         try:
             self.connection.execute("commit")
@@ -122,7 +122,7 @@ class WriterTransactions(ArchiveWrites):
             if is_sync(error):
                 raise sync_failed(error) from error
             raise OutcomeUnknown(
-                f"the disk answered the commit with an error ({error}): read the head to learn what is stored",
+                f"the commit failed with a disk error ({error}): read the head to learn what is stored",
                 retry_after_ms=0,
             ) from error
         return result
@@ -178,7 +178,7 @@ class WriterTransactions(ArchiveWrites):
 
     def _commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
         if not self._execute_one("advance_head", row.seq, row.tick, row.hash, partition, epoch, row.seq - 1):
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner wrote first")
         self.hit("after_head")
         self._execute_one("add_journal_row", partition, row.seq, epoch, row.tick, row.hash, row.data)
         self.hit("after_journal")
@@ -249,9 +249,9 @@ def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:
         case apsw.IOError() if system_errno == errno.ENOSPC:  # the shared index of the WAL could not grow
             return _full()
         case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError():  # of the last: its schema is not ours
-            return Corrupt(f"the database is damaged ({error}): stop, and bring back a backup")
+            return Corrupt(f"the database is damaged ({error}): stop, and restore a backup")
         case apsw.ConstraintError():
-            return Corrupt(f"the database holds something else already ({error}): two histories were mixed")
+            return Corrupt(f"the database already holds something else ({error}): two histories are mixed")
         case _:
             return Unavailable(f"the database cannot be reached ({error}): try again", retry_after_ms=RETRY_MS)
 
@@ -263,10 +263,10 @@ def is_sync(error: apsw.Error) -> bool:
 
 def sync_failed(error: apsw.Error) -> SyncFailed:
     return SyncFailed(
-        f"the disk did not confirm what was written (fsync: {error}): nothing more is written here. Look at the disk, "
-        "then start again: what is really stored is read then"
+        f"fsync failed ({error}): nothing more is written here. Check the disk, "
+        "then start again: the start reads what is really stored"
     )
 
 
 def _full() -> StoreFull:
-    return StoreFull("no space is left on the disk of the database: free some", retry_after_ms=RETRY_MS)
+    return StoreFull("no space is left on the disk of the database: free some space", retry_after_ms=RETRY_MS)

@@ -1,0 +1,188 @@
+"""Durable functions, end to end: real server, real worker, SQLite with full durability.
+
+Run `bench/durable.py [--quick] [--json] [--check]`; `--check` exits 1 and names what misses its gate. Server and worker
+are processes of their own, as in `throughput.py`; this process is the client.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import httpx2
+import msgspec
+
+import throughput
+from throughput import Bench, benching, missed, say
+
+throughput.APP = Path(__file__).resolve().parent / "durable_app.py"
+GATES: dict[str, tuple[str, float]] = {
+    "again_p50_ms": ("<=", 5.0),
+    "sleepers_s": ("<=", 15.0),
+    "steps_kb": ("<=", 1_000.0),
+    "steps_growth": ("<=", 1.5),
+    "suspended_bytes": ("<=", 2_048.0),
+    "suspended_core": ("<=", 0.02),
+}
+WORDS = {
+    "again_p50_ms": "event sent to function suspended again, median ms",
+    "again_p95_ms": "the same, p95 ms",
+    "sleepers_s": "functions that sleep twice for 2 s, all ended after, s",
+    "steps_s": "1,600 steps of 100 bytes, one after the other, s",
+    "steps_kb": "stored for them, KB",
+    "steps_growth": "cost of the last 400 steps against the first 400",
+    "suspended_bytes": "server's memory for each suspended function, bytes",
+    "suspended_core": "server's share of a core while all are suspended",
+}
+BATCH = 500
+
+
+async def submit(client: httpx2.AsyncClient, workflow: str, count: int) -> list[str]:
+    runs: list[str] = []
+    while len(runs) < count:
+        body = {"runs": [{"workflow": workflow}] * min(BATCH, count - len(runs))}
+        answer = await client.post("/v1/runs/batch", json=body)
+        answer.raise_for_status()
+        runs += [accepted["id"] for accepted in answer.json()["runs"]]
+    return runs
+
+
+async def run_of(client: httpx2.AsyncClient, run: str) -> dict[str, Any]:
+    return dict((await client.get(f"/v1/runs/{run}")).json())
+
+
+async def until_waiting(client: httpx2.AsyncClient, run: str, steps: int) -> None:
+    """Until so many outcomes are recorded and the function waits again."""
+    while True:
+        detail = await run_of(client, run)
+        if detail.get("steps_total", 0) >= steps and detail["state"] == "waiting" and detail.get("awaits"):
+            return
+
+
+async def again(client: httpx2.AsyncClient, samples: int) -> tuple[float, float]:
+    """From sending an event to a function that is suspended again; looking adds up to one request."""
+    (run,) = await submit(client, "entity", 1)
+    await until_waiting(client, run, 0)
+    times: list[float] = []
+    for sample in range(samples):
+        begun = time.perf_counter()
+        await client.post("/v1/events", json={"event": "ping", "key": run, "payload": {"n": sample}})
+        await until_waiting(client, run, sample + 1)
+        times.append((time.perf_counter() - begun) * 1_000)
+    await client.post("/v1/events", json={"event": "ping", "key": run, "payload": {"end": True}})
+    times.sort()
+    return statistics.median(times), times[int(len(times) * 0.95)]
+
+
+async def all_ended(bench: Bench, client: httpx2.AsyncClient, *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while await bench.completed(client) < 0:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not all functions ended within {seconds} s")
+        await asyncio.sleep(0.05)
+
+
+async def sleepers(bench: Bench, client: httpx2.AsyncClient, count: int) -> float:
+    begun = time.perf_counter()
+    await submit(client, "sleeper", count)
+    await all_ended(bench, client, seconds=300)
+    return time.perf_counter() - begun
+
+
+def stored_kb(bench: Bench) -> float:
+    return sum(path.stat().st_size for path in (bench.folder / "data").rglob("*") if path.is_file()) / 1_000
+
+
+async def steps(bench: Bench, client: httpx2.AsyncClient, figures: dict[str, float]) -> None:
+    await bench.rest()
+    before, begun = stored_kb(bench), time.perf_counter()
+    (run,) = await submit(client, "stepper", 1)
+    await all_ended(bench, client, seconds=120)
+    figures["steps_s"] = time.perf_counter() - begun
+    await bench.rest()
+    figures["steps_kb"] = stored_kb(bench) - before
+    history = msgspec.json.decode((await client.get(f"/v1/runs/{run}/history")).content)
+    at = [_ms(step["at"]) for step in history["steps"]]
+    figures["steps_growth"] = (at[-1] - at[-400]) / max(at[400] - at[0], 1)
+
+
+def _ms(instant: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(instant).timestamp() * 1_000
+
+
+def memory_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4_096
+
+
+async def all_suspended(client: httpx2.AsyncClient, count: int) -> bool:
+    status = (await client.get("/v1/status")).json()
+    return bool(status["live_tasks"] >= count and not status["ready"] and not status["running"])
+
+
+async def suspended(bench: Bench, client: httpx2.AsyncClient, count: int, figures: dict[str, float]) -> None:
+    await bench.rest()
+    before = memory_bytes(bench.server.popen.pid)
+    await submit(client, "waiter", count)
+    deadline = time.monotonic() + 300
+    while not await all_suspended(client, count):
+        if time.monotonic() > deadline:
+            raise SystemExit("not all functions were suspended within 300 s")
+        await asyncio.sleep(0.2)
+    await bench.rest()
+    figures["suspended_bytes"] = (memory_bytes(bench.server.popen.pid) - before) / count
+    spent, begun = bench.server.cpu_s(), time.perf_counter()
+    await asyncio.sleep(3)
+    figures["suspended_core"] = (bench.server.cpu_s() - spent) / (time.perf_counter() - begun)
+
+
+async def measure(*, quick: bool) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    async with benching() as (bench, client):
+        bench.add_worker()
+        await bench.ready(client, workflow="entity")
+        figures["again_p50_ms"], figures["again_p95_ms"] = await again(client, 50 if quick else 300)
+        say("event to suspended again")
+        await steps(bench, client, figures)
+        say("1,600 steps")
+        count = 1_000 if quick else 10_000
+        figures["sleepers"], figures["sleepers_s"] = count, await sleepers(bench, client, count)
+        say(f"{count:,} sleepers")
+        count = 3_000 if quick else 100_000
+        figures["suspended"] = count
+        await suspended(bench, client, count, figures)
+        say(f"{count:,} suspended")
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--quick", "--json", "--check"):
+        parser.add_argument(flag, action="store_true")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    figures = asyncio.run(measure(quick=options.quick))
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        for name, text in WORDS.items():
+            sign, gate = GATES.get(name, ("", 0))
+            print(f"{text:66} {figures[name]:>12,.2f}   {f'{sign} {gate:,}' if sign else ''}")
+        print(f"{figures['sleepers']:,.0f} sleepers, {figures['suspended']:,.0f} suspended")
+    wrong = missed(figures, GATES, WORDS) if options.check else []
+    for text in wrong:
+        print(f"missed: {text}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

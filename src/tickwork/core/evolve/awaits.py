@@ -1,0 +1,119 @@
+"""Keeping the awaits of durable functions in step with timers and with the events that tasks wait for.
+
+Helpers of `evolve` and of nobody else.
+"""
+
+from tickwork.core.base.values import Value
+from tickwork.core.evolve.indexes import clear_due, set_due, want
+from tickwork.core.state.history import Await, History, HistoryEntry, PendingAwait
+from tickwork.core.state.lifecycle import Phase, RunState
+from tickwork.core.state.state import Run, State, Task
+
+RUNNING, WAITING = int(Phase.RUNNING), int(Phase.WAITING)
+ENTRY_BYTES = 64  # of an entry, beside its texts and its value
+
+
+def history_of(state: State, task: Task) -> History:
+    """The history of a task; it begins with the first thing that is recorded."""
+    history = task.history
+    if history is None:
+        started = task.run.started or state.tick
+        history = task.history = History(state.settings.clock.ms_of(started))
+    return history
+
+
+def append(history: History, entry: HistoryEntry) -> None:
+    history.entries.append(entry)
+    history.size += entry_bytes(entry)
+
+
+def entry_bytes(entry: HistoryEntry) -> int:
+    value = len(entry.value) if isinstance(entry.value, bytes) else 0
+    return ENTRY_BYTES + len(entry.name) + len(entry.message) + value
+
+
+def register(state: State, task: Task, request: Await, due: int) -> None:
+    """From here on an outcome for this await is recorded."""
+    history = history_of(state, task)
+    history.awaits[request.position] = PendingAwait(request, due, state.tick)
+    if request.kind == "event":
+        task.run.tenant.waits.setdefault((request.name, request.key), {})[task.number] = task
+
+
+def drop(task: Task, position: int) -> PendingAwait:
+    """The await at this position has its outcome, or is given up."""
+    history = task.history
+    assert history is not None
+    pending = history.awaits.pop(position)
+    request = pending.request
+    if request.kind == "event" and history.event_await(request.name, request.key) < 0:
+        waits = task.run.tenant.waits[request.name, request.key]
+        del waits[task.number]
+        if not waits:
+            del task.run.tenant.waits[request.name, request.key]
+    return pending
+
+
+def settle(state: State, task: Task, position: int, *, value: Value = None, error: str = "", message: str = "") -> None:
+    """Record the outcome of an await. An attempt that runs now does not know it: it follows what that still reports."""
+    history = task.history
+    assert history is not None
+    pending = drop(task, position)
+    request = pending.request
+    entry = HistoryEntry(
+        position, request.kind, request.name, request.digest, value, error, message, state.now_ms, pending.tries or 1
+    )
+    if task.phase in (RUNNING, WAITING):
+        history.arrived.append(entry)
+    else:
+        append(history, entry)
+    if pending.group >= 0:
+        history.groups[pending.group] -= 1
+    if pending.group < 0 or error or not history.groups[pending.group]:
+        history.woken = True
+    if task.phase == WAITING:
+        arm(state, task)
+    want(state, task.run)
+
+
+def arm(state: State, task: Task) -> None:
+    """Set the timer of a suspended function to its earliest await. One that is over already is seen in a visit."""
+    assert task.history is not None
+    clear_due(state, task)
+    due = task.history.next_due()
+    if due:
+        set_due(state, task, max(due, state.tick + 1))
+
+
+def take_arrived(task: Task) -> None:
+    """The next attempt gets what the one before it did not know."""
+    history = task.history
+    if history is not None and history.arrived:
+        for entry in history.arrived:
+            append(history, entry)
+        history.arrived = []
+
+
+def forget_awaits(task: Task) -> None:
+    """The function ends or starts again: nothing waits for these outcomes any more."""
+    history = task.history
+    if history is None:
+        return
+    for position in list(history.awaits):
+        drop(task, position)
+    take_arrived(task)
+    history.groups, history.woken = [], False
+    if task.run.fanning is not None:
+        task.run.fanning = {index: other for index, other in task.run.fanning.items() if other is not task} or None
+
+
+def call_ended(state: State, task: Task, run: Run, output: Value) -> None:
+    """The child run of a call has ended; its outcome is the call's, unless the call was withdrawn."""
+    history = task.history
+    if history is None or run.child not in history.awaits:
+        return
+    if run.state == RunState.COMPLETED:
+        settle(state, task, run.child, value=output)
+    else:
+        error = RunState(run.state).name
+        settle(state, task, run.child, error=error, message=f"{run.id}: {run.pause_reason or error.lower()}")

@@ -1,0 +1,97 @@
+"""The text of what happens to a durable function: its steps, its awaits and their outcomes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.history import Await, StepEntry
+from tickwork.core.state.state import State, Task
+
+SHOWN_MAX = 10  # steps or awaits named in one sentence
+
+FunctionEvent = (
+    ev.StepsAppended
+    | ev.FunctionSuspended
+    | ev.StepRetrying
+    | ev.AwaitMet
+    | ev.FunctionWoken
+    | ev.FunctionContinued
+    | ev.FunctionCancelled
+)
+
+
+def function_words(state: State, task: Task, event: FunctionEvent) -> tuple[str, str]:
+    """A short code and a sentence. Ask before the event is applied."""
+    position: int = getattr(event, "input", -1)
+    report: Any = inp.request_in(state.inputs[position], getattr(event, "command", -1)) if position >= 0 else None
+    match event:
+        case ev.StepsAppended():
+            return "step", _steps(report.steps)
+        case ev.FunctionSuspended():
+            return "suspended", _suspension(report)
+        case ev.StepRetrying():
+            step: StepEntry = report.steps[event.index]
+            failure = f"step {step.name} failed in try {step.tries}: {step.error}: {step.message}"
+            return "step_retrying", f"{failure}; " + (
+                f"again at {state.at(event.due)}" if event.due else "no retry is left"
+            )
+        case ev.AwaitMet():
+            return "outcome", _outcome(task, event, report)
+        case ev.FunctionWoken():
+            return "ready", "the function can go on"
+        case ev.FunctionCancelled():
+            limit = f"it may undo what it did until {state.at(event.until)}"
+            return "cancelling", f"by {report.by}: {report.reason or 'cancelled'}; {limit}"
+        case ev.FunctionContinued():
+            return "continued", "it starts again with other inputs and an empty history"
+
+
+def _steps(steps: Iterable[StepEntry]) -> str:
+    words = [f"{step.name} failed: {step.error}" if step.error else step.name for step in steps]
+    return f"recorded {_joined(words)}" if words else "recorded"
+
+
+def _suspension(report: inp.Suspended) -> str:
+    parts = []
+    if report.steps:
+        parts.append(_steps(report.steps))
+    if report.awaits:
+        parts.append(f"waits for {_joined(await_words(request) for request in report.awaits)}")
+    return "; ".join(parts) or "it waits for what it awaited before"
+
+
+def _joined(words: Iterable[str]) -> str:
+    every = list(words)
+    more = f" and {len(every) - SHOWN_MAX} more" if len(every) > SHOWN_MAX else ""
+    return ", ".join(every[:SHOWN_MAX]) + more
+
+
+def await_words(request: Await) -> str:
+    match request.kind:
+        case "event":
+            return f"event {request.name}" + (f" with key {request.key!r}" if request.key else "")
+        case "call":
+            return f"the call of {request.name}"
+        case "approval":
+            return f"the approval {request.name}"
+        case "retry":
+            return f"the next try of step {request.name}"
+    return "its sleep"
+
+
+def _outcome(task: Task, event: ev.AwaitMet, report: object) -> str:
+    assert task.history is not None
+    what = await_words(task.history.awaits[event.position].request)
+    if event.error == "timeout":
+        return f"{what} did not come in time"
+    if event.error:
+        return f"{what} failed: {event.error}: {event.message}"
+    if event.kept >= 0:
+        return f"{what} had come before"
+    match report:
+        case inp.Decide():
+            return f"{what}: {'approved' if report.approve else 'rejected'} by {report.by}"
+        case inp.Ingest():
+            return f"{what} came"
+    return f"{what} is over"

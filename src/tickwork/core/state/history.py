@@ -1,0 +1,149 @@
+"""What a durable function has done so far: the steps that ended, and what it awaits.
+
+A worker runs the function from its first line and feeds it the recorded outcomes in their order, so that the function
+makes the same calls again. Outcomes that arrive while an attempt runs are unknown to that attempt; they follow the
+steps that it still reports (`arrived`). A plain task records its steps the same way and awaits nothing.
+"""
+
+import msgspec
+
+from tickwork.core.base.values import Value
+
+CANCELLATION = -1  # position of the entry that cancels the function
+FUNCTION_CANCELLED = "Cancelled"  # error of a function that ended because it was cancelled
+TIMED_OUT = "timeout"  # error of an event or approval that did not come in time
+WITHDRAWN = "withdrawn"  # kind of an await that the function gave up
+
+
+class StepEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A step that ended on a worker. `retry`, where an error may be retried: retries, delay_ms, delay_ms_max, and the
+    factor in percent."""
+
+    position: int
+    name: str
+    digest: str
+    value: Value = None
+    error: str = ""
+    message: str = ""
+    at_ms: int = 0  # the worker's clock at its end: the function's time from here on
+    took_ms: int = 0
+    tries: int = 1
+    retry: tuple[int, int, int, int] | None = None
+
+
+class Await(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a function waits for: `sleep`, `event`, `call` or `approval`."""
+
+    position: int
+    kind: str
+    name: str
+    digest: str
+    delay_ms: int = -1  # length of a sleep, or the time-out; -1: none
+    until_ms: int = 0  # instant at which a sleep ends
+    key: str = ""  # of an event
+    value: Value = None  # inputs of a call
+    message: str = ""  # to the approver
+    approvers: tuple[str, ...] = ()
+    four_eyes: bool = False
+    line: str = ""  # of the user's code
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One recorded outcome. Kinds: step, retry (the step runs again), sleep, event, call, approval, withdrawn,
+    cancel."""
+
+    position: int
+    kind: str
+    name: str
+    digest: str
+    value: Value = None
+    error: str = ""
+    message: str = ""
+    at_ms: int = 0
+    tries: int = 1
+    took_ms: int = 0
+    attempt: int = 0  # that reported it
+
+
+class PendingAwait(msgspec.Struct, array_like=True, gc=False):
+    """An await that has no outcome yet. Kind `retry`: a step that is run again when its delay is over."""
+
+    request: Await
+    due: int = 0  # tick; 0: none
+    since: int = 0  # tick
+    group: int = -1  # awaited together with others: index in `History.groups`
+    child: int = 0  # number of the run that a call started
+    tries: int = 0  # of a step to be retried
+
+
+class History(msgspec.Struct, gc=False, eq=False):
+    """The history of one task."""
+
+    started_ms: int
+    base: int = 0  # first position since the function continued as new
+    entries: list[HistoryEntry] = []
+    awaits: dict[int, PendingAwait] = {}
+    arrived: list[HistoryEntry] = []
+    groups: list[int] = []  # how many members of each have no outcome yet
+    versions: dict[str, int] = {}
+    woken: bool = False  # an outcome is there that lets the function go on
+    past: int = 0  # attempts that ended in a suspension: they do not count as tries
+    failed: int = -1  # position of the recorded failure that ended the function
+    size: int = 0  # bytes of its entries, about
+    cancelled: str = ""  # why; from then on the function only undoes what it did
+
+    def next_due(self) -> int:
+        """The earliest tick at which an await is over; 0: none has an end."""
+        return min((pending.due for pending in self.awaits.values() if pending.due), default=0)
+
+    def next_position(self) -> int:
+        known = [entry.position for entry in self.entries] + [entry.position for entry in self.arrived]
+        return max([self.base - 1, *known, *self.awaits]) + 1
+
+    def event_await(self, name: str, key: str) -> int:
+        """Position of the oldest await for this event; -1: there is none."""
+        return min(
+            (position for position, pending in self.awaits.items() if is_event(pending.request, name, key)), default=-1
+        )
+
+
+def is_event(request: Await, name: str, key: str) -> bool:
+    return request.kind == "event" and request.name == name and request.key == key
+
+
+class HistoryRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """A history as rows and records hold it."""
+
+    started_ms: int
+    base: int
+    entries: list[HistoryEntry]
+    awaits: list[PendingAwait]  # by position
+    arrived: list[HistoryEntry]
+    groups: list[int]
+    versions: dict[str, int]
+    woken: bool
+    past: int
+    failed: int
+    size: int
+    cancelled: str = ""
+
+
+def record_of_history(history: History | None) -> HistoryRecord | None:
+    if history is None:
+        return None
+    awaits = [history.awaits[position] for position in sorted(history.awaits)]
+    return HistoryRecord(
+        history.started_ms, history.base, history.entries, awaits, history.arrived, history.groups, history.versions,
+        history.woken, history.past, history.failed, history.size, history.cancelled,
+    )  # fmt: skip
+
+
+def history_of_record(record: HistoryRecord | None) -> History | None:
+    """The lists of the record belong to the history from here on."""
+    if record is None:
+        return None
+    awaits = {pending.request.position: pending for pending in record.awaits}
+    return History(
+        record.started_ms, record.base, list(record.entries), awaits, list(record.arrived), list(record.groups),
+        dict(record.versions), record.woken, record.past, record.failed, record.size, record.cancelled,
+    )  # fmt: skip

@@ -1,0 +1,495 @@
+"""`tw.Durable`: what a durable function can call.
+
+Each call is a position in the function's history. A call that was recorded gives the recorded outcome; another one is
+carried out by the worker (a step) or by the server (everything else).
+"""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
+from uuid import UUID
+
+import msgspec
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import duration_ms
+from tickwork.protocol.worker_messages import HistoryEntry
+from tickwork.sdk.context import Context
+from tickwork.sdk.durable.driver import OURS, Driver
+from tickwork.sdk.durable.outcomes import CallFailed, ContinueAsNew, Decision, First, StepFailed
+from tickwork.sdk.durable.pending import Location, Pending
+from tickwork.sdk.values.encode import EMPTY_MAP, Unsendable, encode, plain
+from tickwork.sdk.values.signature_codec import result_of
+
+if TYPE_CHECKING:
+    import logging
+    from types import TracebackType
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+Duration = str | int | float | timedelta
+
+TIMED_OUT = "timeout"
+NAME_CHARACTERS_MAX = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_decode = msgspec.msgpack.Decoder().decode
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+
+
+class Callee(Protocol):
+    """What `ctx.call` takes beside a name: a task, a workflow, a durable function."""
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any], Any]:
+        """Name of the workflow, its inputs by name, and what makes the result of the plain value."""
+
+
+class StepCall(msgspec.Struct, frozen=True):
+    """A step: what to call and how often to try."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    timeout_ms: int | None
+    retry: tuple[int, int, int, int] | None  # retries, delay_ms, delay_max_ms, factor in percent
+
+    def outcome(self, entry: HistoryEntry) -> Any:
+        if entry.error:
+            raise StepFailed(entry.name, entry.error, entry.message, position=entry.position)
+        return result_of(self.function, _value(entry))
+
+
+class Sleep(msgspec.Struct, frozen=True):
+    delay_ms: int = -1
+    until_ms: int = 0
+
+    def outcome(self, entry: HistoryEntry) -> None:  # noqa: ARG002 - of every kind
+        return None
+
+
+class EventCall(msgspec.Struct, frozen=True):
+    key: str
+    delay_ms: int
+
+    def outcome(self, entry: HistoryEntry) -> Any:
+        if entry.error == TIMED_OUT:
+            return None
+        value = _value(entry)
+        return {} if value is None else value
+
+
+class RunCall(msgspec.Struct, frozen=True):
+    inputs: bytes
+    result: Callable[[Any], Any]
+
+    def outcome(self, entry: HistoryEntry) -> Any:
+        if entry.error:
+            run_id, _, _ = entry.message.partition(": ") if entry.error.isupper() else ("", "", "")
+            raise CallFailed(entry.name, entry.error, entry.message, run_id=run_id, position=entry.position)
+        return self.result(_value(entry))
+
+
+class ApprovalCall(msgspec.Struct, frozen=True):
+    terms: bytes
+    delay_ms: int
+
+    def outcome(self, entry: HistoryEntry) -> Decision:
+        if entry.error == TIMED_OUT:
+            return Decision(approved=False, timed_out=True)
+        value = _value(entry)
+        return Decision(bool(value["approved"]), str(value.get("by", "")), str(value.get("comment", "")))
+
+
+class Durable:
+    """The context of a durable function."""
+
+    _tw_is_context = True  # so that a signature knows a parameter of this type without importing it
+    _tw_is_durable = True
+
+    def __init__(self, driver: Driver, context: Context) -> None:
+        self._driver, self._context = driver, context
+        self._log: _ReplayLog | None = None
+
+    # ---- who it is
+
+    @property
+    def run_id(self) -> str:
+        return self._context.run_id
+
+    @property
+    def tenant(self) -> str:
+        return self._context.tenant
+
+    @property
+    def workflow(self) -> str:
+        return self._context.workflow
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is; each suspension ends one."""
+        return self._context.attempt
+
+    @property
+    def scheduled_time(self) -> datetime | None:
+        """When a schedule meant this run to begin; None for one that was submitted."""
+        return self._context.scheduled_time
+
+    @property
+    def submitted_at(self) -> datetime | None:
+        return self._context.submitted_at
+
+    @property
+    def idempotency_key(self) -> str:
+        return self._context.idempotency_key
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the function repeats what it did before. For display only: decide nothing by it."""
+        return self._driver.replaying
+
+    @property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger that is silent while the function repeats what it did before."""
+        if self._log is None:
+            self._log = _ReplayLog(self._context, self._driver)
+        return self._log.adapter
+
+    # ---- calls
+
+    @overload
+    def step(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        name: str | None = None,
+        retries: int = 0,
+        retry_delay: Duration = "1s",
+        retry_factor: float = 2,
+        retry_max: Duration = "5m",
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Pending[T]: ...
+    @overload
+    def step(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        name: str | None = None,
+        retries: int = 0,
+        retry_delay: Duration = "1s",
+        retry_factor: float = 2,
+        retry_max: Duration = "5m",
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Pending[T]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        retries: int = 0,
+        retry_delay: Duration = "1s",
+        retry_factor: float = 2,
+        retry_max: Duration = "5m",
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Pending[T]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        retries: int = 0,
+        retry_delay: Duration = "1s",
+        retry_factor: float = 2,
+        retry_max: Duration = "5m",
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Pending[T]: ...
+    def step(
+        self,
+        fn: Any,
+        /,
+        *args: Any,
+        name: str | None = None,
+        retries: int = 0,
+        retry_delay: Duration = "1s",
+        retry_factor: float = 2,
+        retry_max: Duration = "5m",
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Pending[Any]:
+        """`fn(*args, **kwargs)`, run by this worker. Its outcome is recorded before the function goes on.
+
+        A function runs in a thread, a coroutine function in an event loop. An error is recorded too, after `retries`
+        further tries with growing delays, and raised as `tw.StepFailed`. `timeout` is for each try.
+        """
+        location = _here()
+        if isinstance(fn, str):
+            if name is not None or not args:
+                raise Refused("bad_step", f"a step is ctx.step(fn, ...) or ctx.step('name', fn, ...)\n    {location}")
+            name, fn, args = fn, args[0], args[1:]
+        if not callable(fn):
+            what = "the coroutine is running code already; " if inspect.iscoroutine(fn) else ""
+            raise Refused("bad_step", f"{what}a step takes a function and its arguments, not {fn!r}\n    {location}")
+        retry = _retry(retries, retry_delay, retry_factor, retry_max)
+        detail = StepCall(fn, args, kwargs, None if timeout is None else _ms(timeout, "timeout"), retry)
+        return self._driver.call("step", _step_name(name, fn), _digest([args, kwargs]), detail, location)
+
+    def sleep(self, delay: Duration) -> Pending[None]:
+        """Wait for this time: `"3d"`, a timedelta, or seconds. Nothing of the function runs anywhere meanwhile."""
+        delay_ms = _ms(delay, "delay")
+        return self._driver.call("sleep", "sleep", _digest(delay_ms), Sleep(delay_ms=delay_ms), _here())
+
+    def sleep_until(self, when: datetime) -> Pending[None]:
+        """Wait until this time, which has a time zone."""
+        if not isinstance(when, datetime) or when.tzinfo is None:
+            raise Refused("bad_time", f"sleep_until takes a datetime with a time zone, not {when!r}\n    {_here()}")
+        until_ms = (when - _EPOCH) // timedelta(milliseconds=1)
+        return self._driver.call("sleep", "until", _digest(until_ms), Sleep(until_ms=max(until_ms, 1)), _here())
+
+    def event(self, name: str, key: str = "", timeout: Duration | None = None) -> Pending[Any]:
+        """Wait for an event and return its payload, `{}` if it has none; `None` if it did not come in time."""
+        detail = EventCall(key, -1 if timeout is None else _ms(timeout, "timeout"))
+        return self._driver.call("event", name, _digest(key), detail, _here())
+
+    @overload
+    def call(self, target: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any) -> Pending[T]: ...
+    @overload
+    def call(self, target: Callable[..., T], /, *args: Any, **kwargs: Any) -> Pending[T]: ...
+    @overload
+    def call(self, target: str, /, *args: Any, **kwargs: Any) -> Pending[Any]: ...
+    def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Pending[Any]:
+        """Run a task, a workflow or a durable function as a child run and wait for its result. Failure raises
+        `tw.CallFailed`."""
+        location = _here()
+        name, given, result = _target(target, args, kwargs, location)
+        inputs = encode(given, what=f"inputs of {name}") if given else EMPTY_MAP
+        return self._driver.call("call", name, _hash(inputs), RunCall(inputs, result), location)
+
+    def approval(
+        self,
+        name: str,
+        message: str = "",
+        approvers: "tuple[str, ...] | list[str]" = (),
+        *,
+        four_eyes: bool = False,
+        timeout: Duration | None = None,
+    ) -> Pending[Decision]:
+        """Wait until a person decides. The decision is true if it is approved."""
+        terms = encode({"message": message, "approvers": list(approvers), "four_eyes": four_eyes}, what="approval")
+        detail = ApprovalCall(terms, -1 if timeout is None else _ms(timeout, "timeout"))
+        return self._driver.call("approval", name, _digest(""), detail, _here())
+
+    # ---- several at once
+
+    @overload
+    def gather(self, one: Awaitable[T1], /) -> Pending[tuple[T1]]: ...
+    @overload
+    def gather(self, one: Awaitable[T1], two: Awaitable[T2], /) -> Pending[tuple[T1, T2]]: ...
+    @overload
+    def gather(self, one: Awaitable[T1], two: Awaitable[T2], three: Awaitable[T3], /) -> Pending[tuple[T1, T2, T3]]: ...
+    @overload
+    def gather(
+        self, one: Awaitable[T1], two: Awaitable[T2], three: Awaitable[T3], four: Awaitable[T4], /
+    ) -> Pending[tuple[T1, T2, T3, T4]]: ...
+    @overload
+    def gather(self, *awaitables: Awaitable[T], return_errors: Literal[False] = ...) -> Pending[list[T]]: ...
+    @overload
+    def gather(self, *awaitables: Awaitable[T], return_errors: bool) -> Pending[list[T | Exception]]: ...
+    def gather(self, *awaitables: Awaitable[Any], return_errors: bool = False) -> Pending[Any]:
+        """The results of all, in this order, as a list. The first error is raised at once, and the others are
+        withdrawn; with `return_errors` errors are among the results."""
+        return self._driver.join(_members(awaitables), keep_errors=return_errors)
+
+    @overload
+    def first(self, *awaitables: Awaitable[T]) -> Pending[First[T]]: ...
+    @overload
+    def first(self, **awaitables: Awaitable[T]) -> Pending[First[T]]: ...
+    def first(self, *awaitables: Awaitable[Any], **named: Awaitable[Any]) -> Pending[First[Any]]:
+        """Whichever ends first; the others are withdrawn, and their child runs cancelled."""
+        if not awaitables and not named:
+            raise Refused("bad_first", f"ctx.first takes at least one call\n    {_here()}")
+        names = ("",) * len(awaitables) + tuple(named)
+        members = _members((*awaitables, *named.values()))
+        return self._driver.join(members, chosen=lambda index, value: First(index, names[index], value))
+
+    # ---- values that every replay repeats
+
+    def now(self) -> datetime:
+        """The time of the latest outcome that the function has got, in UTC."""
+        self._driver.check_open()
+        return _EPOCH + timedelta(milliseconds=self._driver.now_ms)
+
+    def random(self) -> float:
+        """A number from 0 to below 1."""
+        return (int.from_bytes(self._driver.draw()[:8], "big") >> 11) / (1 << 53)
+
+    def randint(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`, both included."""
+        if high < low:
+            raise Refused("bad_range", f"there is no number from {low} to {high}")
+        return low + int.from_bytes(self._driver.draw(), "big") % (high - low + 1)
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=self._driver.draw()[:16], version=4)
+
+    def version(self, name: str, number: int) -> int:
+        """Which version of the code this run has passed here: 0 where it came by before `name` was in the code, else
+        the number that was recorded, or `number` where it comes by for the first time."""
+        return self._driver.version(name, number)
+
+    def continue_as_new(self, **inputs: Any) -> "None":
+        """End this history and begin the function again under the same run id with these inputs. Never returns."""
+        raise ContinueAsNew(encode(inputs, what="inputs") if inputs else EMPTY_MAP, inputs)
+
+    def undo(self) -> "Undo":
+        """`async with ctx.undo() as undo: ...; undo(fn, *args)`: if the block is left by an error or a cancellation,
+        the registered calls run as steps, the last one first."""
+        return Undo(self)
+
+
+class Undo:
+    """Calls that reverse what a block has done."""
+
+    def __init__(self, ctx: Durable) -> None:
+        self._ctx = ctx
+        self._calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def __call__(self, fn: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Takes what `ctx.step` takes."""
+        self._calls.append(((fn, *args), kwargs))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> None:
+        if error is None or isinstance(error, GeneratorExit | ContinueAsNew):
+            return
+        failures: list[StepFailed] = []
+        for args, kwargs in reversed(self._calls):
+            try:
+                await self._ctx.step(*args, **kwargs)
+            except StepFailed as failed:  # the others are undone all the same
+                failures.append(failed)
+        if failures:
+            raise failures[0] from error
+
+
+class _ReplayLog:
+    """Lines of the function that were logged in an earlier attempt are not logged again."""
+
+    def __init__(self, context: Context, driver: Driver) -> None:
+        import logging
+
+        class Adapter(logging.LoggerAdapter[logging.Logger]):
+            def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name in logging
+                return not (driver.replaying or driver.closed) and super().isEnabledFor(level)
+
+        inner = context.log
+        self.adapter = Adapter(inner.logger, inner.extra)
+
+
+def _members(awaitables: tuple[Any, ...]) -> list[Any]:
+    for awaitable in awaitables:
+        if not isinstance(awaitable, Pending) and not inspect.iscoroutine(awaitable):
+            what = f"calls of the context, or coroutines that use it, not {awaitable!r}"
+            raise Refused("bad_member", f"ctx.gather and ctx.first take {what}\n    {_here()}")
+    return list(awaitables)
+
+
+def _target(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], location: Location
+) -> tuple[str, dict[str, Any], Callable[[Any], Any]]:
+    if isinstance(target, str):
+        if args:
+            raise Refused("bad_call", f"inputs of a workflow that is called by its name have names\n    {location}")
+        return target, plain(kwargs, what=f"inputs of {target}"), _same
+    called = getattr(target, "called", None)
+    if called is None:
+        message = f"ctx.call runs a task, a workflow or a durable function, not {target!r}; a plain function is a step"
+        raise Refused("bad_call", f"{message}: ctx.step(...)\n    {location}")
+    name, given, result = called(args, kwargs)
+    return name, given, result
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _value(entry: HistoryEntry) -> Any:
+    assert entry.value is None or isinstance(entry.value, bytes), "artifacts are read before the attempt begins"
+    return None if entry.value is None else _decode(entry.value)
+
+
+def _step_name(name: str | None, fn: Any) -> str:
+    if name is None:
+        inner = getattr(fn, "func", fn)  # of a functools.partial
+        name = getattr(inner, "__name__", "") or type(inner).__name__
+    if not isinstance(name, str) or not name:
+        raise Refused("bad_step", f"the name of a step is a text, not {name!r}")
+    return name[:NAME_CHARACTERS_MAX]
+
+
+def _retry(retries: int, delay: Duration, factor: float, delay_max: Duration) -> tuple[int, int, int, int] | None:
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise Refused("bad_step", f"retries is a whole number from 0, not {retries!r}")
+    if not retries:
+        return None
+    delay_ms = _ms(delay, "retry_delay")
+    return retries, delay_ms, max(delay_ms, _ms(delay_max, "retry_max")), round(factor * 100)
+
+
+def _ms(value: Duration, what: str) -> int:
+    """Milliseconds of `"3d"`, a timedelta, or a number of seconds."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not 0 <= value < 1e10:
+            raise Refused("bad_duration", f"{what} is a time from 0, not {value!r}")
+        return round(value * 1000)
+    return duration_ms(value, path=what, minimum_ms=0)
+
+
+def _digest(value: Any) -> str:
+    try:
+        return _hash(encode(value, what="arguments"))
+    except Unsendable:
+        return _hash(_encode(_outline(value)))
+
+
+def _outline(value: Any) -> Any:
+    """Arguments of a step stay in the process, so they may be anything: what cannot travel counts by its type."""
+    if isinstance(value, list | tuple):
+        return [_outline(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _outline(item) for key, item in value.items()}
+    try:
+        return plain(value, what="argument")
+    except Unsendable:
+        return f"<{type(value).__qualname__}>"
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
+
+
+def _here() -> Location:
+    """The line of the user's code that calls."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,75 @@
+"""Durable functions over HTTP: what they recorded and await is shown, and approvals reach them."""
+
+import msgspec
+
+from api.scripted_worker import Worker, publish, submit
+from tickwork.protocol.worker_messages import Await, FunctionHistory, StepEntry, Suspended
+
+FUNCTION = {"name": "order", "nodes": [{"kind": "task", "id": "order", "handler": "order", "durable": True}]}
+TERMS = {"message": "12 rows", "approvers": ["api"], "four_eyes": False}
+
+
+async def suspended(http, *awaits):
+    await publish(http, FUNCTION)
+    run_id = await submit(http, "order")
+    worker = Worker(http)
+    [work] = await worker.work()
+    step = StepEntry(0, "reserve", "d", msgspec.msgpack.encode({"seat": 7}), at_ms=1, took_ms=3)
+    await worker.call(Suspended(work.task, work.attempt, (step,), awaits, started_ms=1, ended_ms=2))
+    return run_id, worker
+
+
+async def test_a_run_shows_the_steps_of_its_function_and_what_it_waits_for(http):
+    waits = Await(1, "event", "paid", "d", 60_000, key="k1", line="app.py:9")
+    run_id, _ = await suspended(http, waits, Await(2, "sleep", "", "d", 500_000))
+    run = (await http.get(f"/v1/runs/{run_id}")).json()
+
+    assert (run["state"], run["tasks"][0]["kind"]) == ("waiting", "durable")
+    assert run["tasks"][0]["attempts"][0]["state"] == "suspended"
+    assert [(step["name"], step["state"], step["value"]) for step in run["steps"]] == [
+        ("reserve", "succeeded", {"seat": 7})
+    ]
+    assert [(one["kind"], one["name"], one.get("key", "")) for one in run["awaits"]] == [
+        ("event", "paid", "k1"),
+        ("sleep", "", ""),
+    ]
+    why = (await http.get(f"/v1/runs/{run_id}/why")).json()
+    assert "event paid with key 'k1'" in msgspec.json.encode(why).decode()
+
+
+async def test_an_approval_reaches_the_function_and_the_next_attempt_gets_the_history(http):
+    run_id, worker = await suspended(http, Await(1, "approval", "ok", "d", value=msgspec.msgpack.encode(TERMS)))
+    run = (await http.get(f"/v1/runs/{run_id}")).json()
+    assert (run["awaits"][0]["message"], run["awaits"][0]["approvers"]) == ("12 rows", ["api"])
+
+    answer = await http.post(f"/v1/runs/{run_id}/approvals/ok", json={"approve": True, "comment": "go"})
+    assert answer.status_code == 204, answer.text
+    [work] = await worker.work()
+    history = msgspec.msgpack.decode(work.checkpoint, type=FunctionHistory)
+    assert [(entry.position, entry.kind) for entry in history.entries] == [(0, "step"), (1, "approval")]
+    assert msgspec.msgpack.decode(history.entries[1].value) == {"approved": True, "by": "api", "comment": "go"}
+
+
+async def test_the_history_of_a_run_is_found_while_it_lives_and_afterwards(http):
+    run_id, worker = await suspended(http, Await(1, "event", "paid", "d"))
+    live = (await http.get(f"/v1/runs/{run_id}/history")).json()
+    assert [step["position"] for step in live["steps"]] == [0] and live["awaits"][0]["name"] == "paid"
+
+    await http.post("/v1/events", json={"event": "paid", "payload": {"sum": 3}})
+    [work] = await worker.work()
+    await worker.finish(work, value="done")
+    ended = (await http.get(f"/v1/runs/{run_id}/history")).json()
+    assert [(step["kind"], step["value"]) for step in ended["steps"]] == [
+        ("step", {"seat": 7}),
+        ("event", {"sum": 3}),
+    ]
+    raw = await http.get(f"/v1/runs/{run_id}/history", headers={"accept": "application/msgpack"})
+    assert len(msgspec.msgpack.decode(raw.content, type=FunctionHistory).entries) == 2
+
+
+async def test_a_run_without_a_function_has_no_history(http):
+    await publish(http, {"name": "plain", "nodes": [{"kind": "task", "id": "a", "handler": "a"}]})
+    run_id = await submit(http, "plain")
+    answer = await http.get(f"/v1/runs/{run_id}/history")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_history")
+    assert (await http.get("/v1/runs/nobody/history")).json()["code"] == "unknown_run"

@@ -1,0 +1,112 @@
+"""Durable functions with real processes: a private server, a worker and its children."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+APP = """
+import os, subprocess, sys, time
+import tickwork as tw
+
+
+def large(size: int) -> str:
+    return "x" * size
+
+
+async def process() -> int:
+    return os.getpid()
+
+
+def once(path: str) -> int:
+    with open(path, "a") as file:
+        file.write("tried\\n")
+    if len(open(path).readlines()) < 2:
+        raise OSError("away")
+    return 7
+
+
+@tw.task
+def pack(number: str) -> str:
+    return f"parcel {number}"
+
+
+@tw.durable
+async def order(ctx: tw.Durable, number: str, path: str) -> list[object]:
+    text = await ctx.step(large, 200_000)
+    await ctx.sleep(0.2)
+    parcel, tries = await ctx.gather(ctx.call(pack, number), ctx.step(once, path, retries=3, retry_delay="100ms"))
+    pages = await ctx.call(count, text=text)
+    await ctx.step(process)
+    return [len(text), parcel, tries, pages]
+
+
+@tw.durable
+async def waits(ctx: tw.Durable) -> None:
+    await ctx.step(large, 3)
+    await ctx.event("never")
+
+
+@tw.durable
+async def count(ctx: tw.Durable, text: str, page: int = 1) -> int:
+    await ctx.sleep(0.05)
+    if page < 3:
+        ctx.continue_as_new(text=text, page=page + 1)
+    return page + len(text)
+
+
+if __name__ == "__main__":
+    with tw.embedded(data="embedded") as client:
+        print(client.result(client.submit(order, number="7", path="tries")))
+        print(client.result(client.submit(pack, number="8")))
+        waiting = client.submit(waits)
+        while client.get(waiting).state != "waiting":
+            time.sleep(0.05)
+        os.environ["TICKWORK_TOKEN"] = client.address.token
+        for code in ("app.py", "changed.py"):
+            command = [sys.executable, "-m", "tickwork", "check", code, "--url", client.address.url]
+            done = subprocess.run(command, capture_output=True, text=True)
+            print(done.returncode, done.stdout.splitlines()[-1], done.stderr)
+        client.cancel(waiting)
+"""
+
+
+@pytest.fixture
+def shell(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "changed.py").write_text(APP.replace("await ctx.step(large, 3)", "await ctx.step(large, 4)"))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TICKWORK_")}
+
+    def run(*command: str) -> str:
+        env = kept | {"PYTHONPATH": str(SOURCE), "NO_COLOR": "1"}
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=90, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_durable_function_runs_in_child_processes(shell, tmp_path):
+    printed = shell("-m", "tickwork", "run", "app.py:order", "--input", "number=7", "--input", f"path={tmp_path}/tries")
+
+    assert json.loads(printed.splitlines()[-1]) == [200_000, "parcel 7", 7, 200_003]
+    assert (tmp_path / "tries").read_text() == "tried\n" * 2
+
+
+def test_a_task_runs_by_itself(shell):
+    assert json.loads(shell("-m", "tickwork", "run", "app.py:pack", "--input", "number=7")) == "parcel 7"
+
+
+def test_a_durable_function_runs_in_an_embedded_engine(shell):
+    assert shell("app.py").splitlines()[-4:] == [
+        "[200000, 'parcel 7', 7, 200003]",
+        "parcel 8",
+        "0 1 runs checked, 0 differ ",
+        "1 1 runs checked, 1 differ ",
+    ]

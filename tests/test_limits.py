@@ -1,0 +1,52 @@
+"""The table of limits in the guarantees: what it says is what the code has, and no other page has another figure."""
+
+import re
+from pathlib import Path
+
+from tickwork.api.http.route import BodySpec
+from tickwork.core.decide.advance import MAP_ITEMS_MAX
+from tickwork.core.decide.functions import NESTING_MAX
+from tickwork.core.decide.run_commands import EVENTS_KEPT_MAX, KEY_CHARACTERS_MAX
+from tickwork.core.definition.cel import TEXT_LENGTH_MAX
+from tickwork.core.definition.cel_extracts import EXTRACT_BYTES_MAX
+from tickwork.core.definition.validation import Limits
+from tickwork.executors.egress_client import BODY_BYTES_MAX
+from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX
+from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX
+from tickwork.runtime.storage.request_checks import COMMAND_BYTES_MAX
+
+ROOT = Path(__file__).resolve().parents[1]
+UNITS = {"characters": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+LIMITS = {
+    "an argument or a result of a task; an artifact": ARTIFACT_BYTES_MAX,
+    "all inputs of a run together, also of a child workflow": INPUT_BYTES_MAX,
+    "the payload of an event": INPUT_BYTES_MAX,
+    "the body of any other API request": BodySpec().bytes_max,
+    "what the conditions of a workflow read of one value": EXTRACT_BYTES_MAX,
+    "the text of a condition": TEXT_LENGTH_MAX,
+    "a submission key": KEY_CHARACTERS_MAX,
+    "the response of an HTTP call": BODY_BYTES_MAX,
+    "items of a map": MAP_ITEMS_MAX,
+    "nodes of a workflow": Limits().nodes,
+    "workflows inside workflows": NESTING_MAX,
+    "events that a run keeps": EVENTS_KEPT_MAX,
+}
+
+
+def table() -> dict[str, int]:
+    text = (ROOT / "docs" / "guarantees.md").read_text().partition("## Limits\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+?) \| ([\d,]+)(?: (KiB|MiB|characters|bytes))? \|", text, re.MULTILINE)
+    return {what: int(figure.replace(",", "")) * UNITS.get(unit, 1) for what, figure, unit in rows}
+
+
+def test_the_limits_of_the_page_are_those_of_the_code():
+    assert table() == LIMITS
+
+
+def test_no_page_gives_another_size_for_values_and_inputs():
+    known = {value >> 20 for value in (ARTIFACT_BYTES_MAX, INPUT_BYTES_MAX, COMMAND_BYTES_MAX)}
+    text = (ROOT / "docs" / "guide.md").read_text()
+    section = text.partition("**Arguments and results**")[2].partition("```python")[0]
+
+    assert {int(figure) for figure in re.findall(r"(\d+) MiB", section)} <= known
+    assert "guarantees.md#limits" in section
