@@ -15,7 +15,7 @@ from overlaps import Overlaps
 from tickwork.core.base.values import Ref, pack
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.decide.functions import approval_of
+from tickwork.core.decide.runs.functions import approval_of
 from tickwork.core.definition.model import ApprovalNode
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.versions import declared_puts

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tickwork.core.calendar.durations import instant_text
-from tickwork.core.decide.rerun import kept_steps
+from tickwork.core.decide.commands.rerun import kept_steps
 from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode
 from tickwork.core.definition.plan import Kind, Plan, Step, plan_of
 from tickwork.core.state import events as ev

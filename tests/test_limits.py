@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 from tickwork.api.http.route import BodySpec
-from tickwork.core.decide.advance import MAP_ITEMS_MAX
-from tickwork.core.decide.functions import NESTING_MAX
-from tickwork.core.decide.run_commands import EVENTS_KEPT_MAX, KEY_CHARACTERS_MAX
+from tickwork.core.decide.commands.run_commands import KEY_CHARACTERS_MAX
+from tickwork.core.decide.commands.signals import EVENTS_KEPT_MAX
+from tickwork.core.decide.runs.advance import MAP_ITEMS_MAX
+from tickwork.core.decide.runs.functions import NESTING_MAX
 from tickwork.core.definition.cel import TEXT_LENGTH_MAX
 from tickwork.core.definition.cel_extracts import EXTRACT_BYTES_MAX
 from tickwork.core.definition.validation import Limits

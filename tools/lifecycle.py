@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 
-from tickwork.core.decide.advance import CLEAN_UP_MS_MAX, CLEAN_UP_MS_MIN
+from tickwork.core.decide.runs.run_end import CLEAN_UP_MS_MAX, CLEAN_UP_MS_MIN
 from tickwork.core.state import lifecycle
 
 FILE = Path(__file__).parent.parent / "docs" / "lifecycle.md"

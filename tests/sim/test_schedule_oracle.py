@@ -7,8 +7,8 @@ from sim.schedule_oracle import DAY_MS, HOUR_MS, MINUTE_MS, Life, Policy, Rule, 
 from sim.schedule_years import Years
 from tickwork.core.calendar import local_time as zoned
 from tickwork.core.calendar.zones import Zones
-from tickwork.core.decide import schedule_firing as occurrences
-from tickwork.core.decide.schedule_firing import _run as run_as_it_is
+from tickwork.core.decide.schedules import schedule_firing as occurrences
+from tickwork.core.decide.schedules.schedule_firing import _run as run_as_it_is
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state.state import Schedule
 from tickwork.system.zone_data import load_zones

@@ -15,8 +15,8 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.decide.admission import admit, has_room, shed_load
-from tickwork.core.decide.advance import visit
-from tickwork.core.decide.run_commands import COMMANDS
+from tickwork.core.decide.commands.run_commands import COMMANDS
+from tickwork.core.decide.runs.advance import visit
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.timers import TIMERS
 from tickwork.core.decide.worker_reports import REPORTS

@@ -4,7 +4,7 @@ import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import Ref, unpack
-from tickwork.core.decide.functions import NESTING_MAX
+from tickwork.core.decide.runs.functions import NESTING_MAX
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp

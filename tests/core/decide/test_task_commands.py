@@ -5,7 +5,7 @@ import pytest
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import TASK_COMMANDS_MAX as COMMANDS_MAX
 from tickwork.core.base.values import Ref, pack, unpack
-from tickwork.core.decide.task_commands import OUTBOX_MAX
+from tickwork.core.decide.commands.task_commands import OUTBOX_MAX
 from tickwork.core.explain.run_history import why
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.invariants import violations

@@ -6,7 +6,7 @@ import pytest
 
 from driver import BY, Driver, task
 from tickwork.core.base.values import Ref, pack
-from tickwork.core.decide.trigger_rules import verdict
+from tickwork.core.decide.runs.trigger_rules import verdict
 from tickwork.core.definition.model import Trigger
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import StepEnded, TaskDispatched

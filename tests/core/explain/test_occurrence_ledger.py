@@ -12,7 +12,7 @@ from campaign import seeds
 from driver import BY, Driver, T, task
 from histories import History, ScheduleHistory
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.decide import schedule_firing as occurrences
+from tickwork.core.decide.schedules import schedule_firing as occurrences
 from tickwork.core.explain import occurrence_ledger as module
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.machine import Machine

@@ -5,10 +5,14 @@ from collections.abc import Callable
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.evolve import HANDLERS
-from tickwork.core.state.effects import CommandResult, Effect
-from tickwork.core.state.events import Event
+from tickwork.core.state.effects import CommandResult, Effect, ReadExtract
+from tickwork.core.state.evaluation_context import ExtractMissing
+from tickwork.core.state.events import Event, ExtractRequested
 from tickwork.core.state.inputs import KnownRun
-from tickwork.core.state.state import State, Tenant
+from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.state import Run, State, Tenant
+
+KEY_CHARACTERS_MAX = 255
 
 
 class TickContext:
@@ -80,6 +84,30 @@ def earlier_run(
 def check_same(before: str, now: str, what: str) -> None:
     if before != now:
         raise Refused("key_reused", f"{what} was used for a different request", path="key")
+
+
+def request_extracts(turn: TickContext, run: Run, missing: ExtractMissing) -> None:
+    """The shell reads what is missing; the run is visited again when it has come."""
+    for source, key in missing.places:
+        if (source, key) not in (run.extracts or {}):
+            turn.emit(ExtractRequested(run.number, source, key))
+            turn.effects.append(ReadExtract(run.number, source, key))
+
+
+def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None) -> Run:
+    """The run in memory. Without the fact beside it, one that ended and one that never was look the same."""
+    run = tenant_of(state, tenant).runs.get(run_id)
+    if run is None and left_as is not None:
+        message = f"run {run_id[:128]} is {RunState(left_as).name}: it only moves if it failed, by resolve"
+        raise Refused("illegal_move", message, path="run_id")
+    if run is None:
+        raise Refused("unknown_run", f"there is no unfinished run {shortened(run_id, 128)!r}", path="run_id")
+    return run
+
+
+def check_key(key: str, path: str) -> None:
+    if len(key) > KEY_CHARACTERS_MAX:
+        raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=path)
 
 
 def answer(turn: TickContext, position: int, run_id: str) -> None:

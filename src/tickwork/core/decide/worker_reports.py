@@ -11,8 +11,9 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Value, too_large
-from tickwork.core.decide.advance import alert_dead_letter, end_calls, end_run, fail_or_retry
-from tickwork.core.decide.functions import (
+from tickwork.core.decide.commands.task_commands import FOR_NOW, OUTBOX_REPORTS, apply_commands, check_commands
+from tickwork.core.decide.runs.attempts import fail_or_retry
+from tickwork.core.decide.runs.functions import (
     called_runs,
     check_awaited,
     check_awaits,
@@ -20,7 +21,7 @@ from tickwork.core.decide.functions import (
     decide_retries,
     withdrawn_children,
 )
-from tickwork.core.decide.task_commands import FOR_NOW, OUTBOX_REPORTS, apply_commands, check_commands
+from tickwork.core.decide.runs.run_end import alert_dead_letter, end_calls, end_run
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.node_validation import QUANTITY_MAX

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.calendar.recurrence import Recurrence
-from tickwork.core.decide.schedule_firing import catch_up, own_policy
+from tickwork.core.decide.schedules.schedule_firing import catch_up, own_policy
 from tickwork.core.evolve.schedules import held_until_ms, is_held
 from tickwork.core.explain.upcoming import runs_left
 from tickwork.core.state.events import CatchUpDecided

@@ -15,7 +15,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.strict_json import loads
 from tickwork.core.base.values import Value
 from tickwork.core.calendar.durations import instant_ms
-from tickwork.core.decide.schedule_commands import check_put, is_same
+from tickwork.core.decide.schedules.schedule_commands import check_put, is_same
 from tickwork.core.definition.model import HttpNode
 from tickwork.core.definition.plan import new_plan
 from tickwork.core.state import inputs as inp

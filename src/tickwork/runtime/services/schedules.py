@@ -15,8 +15,8 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import TENANT, check_name
 from tickwork.core.calendar.durations import duration_ms, instant_ms
 from tickwork.core.calendar.zones import in_zone
-from tickwork.core.decide.backfill import window_end_ms
-from tickwork.core.decide.schedule_commands import check_advice, check_put, is_same, schedule_of
+from tickwork.core.decide.schedules.backfill import window_end_ms
+from tickwork.core.decide.schedules.schedule_commands import check_advice, check_put, is_same, schedule_of
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.schedules import anchored, is_held, occurrence_id, rhythm_of
 from tickwork.core.explain import schedule_preview

@@ -1,6 +1,6 @@
 """Versions of applications in words: the latest one, and those that no worker has."""
 
-from tickwork.core.decide.versions import stranded
+from tickwork.core.decide.commands.versions import stranded
 from tickwork.core.evolve.versions import latest_of
 from tickwork.core.state.state import State, Tenant
 

@@ -16,9 +16,9 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.dates import parse_date
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
-from tickwork.core.decide.advance import end_run
-from tickwork.core.decide.governor_input import cron_of, first_course, governor_state_of
-from tickwork.core.decide.schedule_firing import book_pause, govern, start_delay_ms, take_one
+from tickwork.core.decide.runs.run_end import end_run
+from tickwork.core.decide.schedules.governor_input import cron_of, first_course, governor_state_of
+from tickwork.core.decide.schedules.schedule_firing import book_pause, govern, start_delay_ms, take_one
 from tickwork.core.decide.tick_context import TickContext, answer, check_room, earlier_run, tenant_of
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.plan import Plan

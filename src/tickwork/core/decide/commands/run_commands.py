@@ -9,36 +9,37 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
-from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
-from tickwork.core.calendar.durations import instant_text
-from tickwork.core.decide import schedule_commands as schedules
-from tickwork.core.decide.advance import CLEAN_UP_MS_MAX, end_calls, end_run, pause_run, resume_run, take_gate_again
-from tickwork.core.decide.backfill import BACKFILL_COMMANDS
-from tickwork.core.decide.functions import approval_of, called_runs, to_unwind
-from tickwork.core.decide.policy import ACTIONS
-from tickwork.core.decide.rerun import given_up, kept_steps, left_out
-from tickwork.core.decide.tick_context import TickContext, answer, check_room, check_same, earlier_run, tenant_of
-from tickwork.core.decide.versions import VERSION_COMMANDS, pinned
-from tickwork.core.definition.cel import Condition
+from tickwork.core.base.values import too_large
+from tickwork.core.decide.commands.rerun import given_up, kept_steps, left_out
+from tickwork.core.decide.commands.setup_commands import SETUP_COMMANDS
+from tickwork.core.decide.commands.signals import SIGNAL_COMMANDS, check_entitled
+from tickwork.core.decide.commands.versions import VERSION_COMMANDS, pinned
+from tickwork.core.decide.runs.advance import take_gate_again
+from tickwork.core.decide.runs.functions import called_runs, to_unwind
+from tickwork.core.decide.runs.run_end import CLEAN_UP_MS_MAX, end_calls, end_run, pause_run, resume_run
+from tickwork.core.decide.schedules import schedule_commands as schedules
+from tickwork.core.decide.schedules.backfill import BACKFILL_COMMANDS
+from tickwork.core.decide.tick_context import (
+    TickContext,
+    answer,
+    check_key,
+    check_room,
+    check_same,
+    earlier_run,
+    live_run,
+    tenant_of,
+)
 from tickwork.core.definition.input_fields import require_inputs
-from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, Node, WorkNode
-from tickwork.core.definition.plan import Kind, Plan, downstream, nodes_read, plan_of
+from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
+from tickwork.core.definition.plan import Kind, Plan, downstream, nodes_read
 from tickwork.core.evolve.capacity import scope_gauge
 from tickwork.core.evolve.run_creation import submitted
 from tickwork.core.state import inputs
-from tickwork.core.state.effects import Alert, CommandResult
+from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
-    AwaitMet,
-    ClockGapRecorded,
-    DefinitionPut,
     Duplicate,
-    EventStored,
     FunctionCancelled,
-    LabelLimitPut,
-    PolicyPut,
-    QueuePut,
     RunDebounced,
     RunMoved,
     RunRerun,
@@ -48,10 +49,6 @@ from tickwork.core.state.events import (
     ScopeResumed,
     StepAccepted,
     StepReset,
-    TaskAnswered,
-    TaskFailed,
-    TenantPut,
-    TimersHeld,
 )
 from tickwork.core.state.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.state.state import Run, State, Task, Tenant
@@ -66,17 +63,6 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+~@=-]{0,254}")
 _is_plain_id = re.compile(
     r"[A-Fa-f0-9][A-Fa-f0-9-]{0,63}"
 ).fullmatch  # what most ids are: nothing is to be said about them
-
-
-def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None) -> Run:
-    """The run in memory. Without the fact beside it, one that ended and one that never was look the same."""
-    run = tenant_of(state, tenant).runs.get(run_id)
-    if run is None and left_as is not None:
-        message = f"run {run_id[:128]} is {RunState(left_as).name}: it only moves if it failed, by resolve"
-        raise Refused("illegal_move", message, path="run_id")
-    if run is None:
-        raise Refused("unknown_run", f"there is no unfinished run {shortened(run_id, 128)!r}", path="run_id")
-    return run
 
 
 # ---- submissions
@@ -160,11 +146,6 @@ def _earlier(state: State, tenant: Tenant, submit: inputs.Submit, terms: inputs.
         check_same(run.body, terms.body, f"run {submit.run_id}")
         return run.id
     return earlier_run(state, tenant, terms.key, terms.body, terms.known, run_id=submit.run_id)
-
-
-def check_key(key: str, path: str) -> None:
-    if len(key) > KEY_CHARACTERS_MAX:
-        raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=path)
 
 
 def _check_submission(state: State, tenant: Tenant, plan: Plan, submit: inputs.Submit) -> None:
@@ -326,7 +307,7 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: 
             message = f"the branch {node} took no side, so it cannot be accepted: retry it, or skip it with its sides"
             raise Refused("bad_decision", message, path=f"decisions.{node}")
         if decision != "retry":  # to bypass an approval takes the right to approve
-            _check_entitled(plan.steps[index].node, by=resolve.by, requester=record.by)
+            check_entitled(plan.steps[index].node, by=resolve.by, requester=record.by)
         chosen[index] = decision
     if len(chosen) < len(failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
@@ -444,210 +425,12 @@ def _rerun(turn: TickContext, position: int, rerun: inputs.Rerun) -> None:
     turn.emit(RunRerun(state.next_number, position, list(kept.items())))
 
 
-def _decide(turn: TickContext, position: int, decide: inputs.Decide) -> None:
-    state = turn.state
-    if decide.left_as is not None and tenant_of(state, decide.tenant).runs.get(decide.run_id) is None:
-        message = f"run {decide.run_id[:128]} is {RunState(decide.left_as).name}: nothing in it waits for a decision"
-        raise Refused("run_ended", message, path="run_id")
-    run = live_run(state, decide.tenant, decide.run_id)
-    if run.plan.steps[0].durable:
-        _decide_for_function(turn, position, decide, run)
-        return
-    task = _waiting_task(state, run, decide.node, Kind.APPROVAL)
-    _check_entitled(task.step.node, by=decide.by, requester=run.by)
-    if decide.approve:
-        turn.emit(TaskAnswered(task.number, position))
-    else:
-        turn.emit(TaskFailed(task.number, "rejected", f"by {decide.by}: {decide.comment}"[:512], position))
-
-
-def _decide_for_function(turn: TickContext, position: int, decide: inputs.Decide, run: Run) -> None:
-    """Both decisions are outcomes: the function itself says what follows from a rejection."""
-    task = turn.state.tasks.get(run.number)
-    pending = approval_of(task, decide.node) if task is not None else None
-    if task is None or pending is None:
-        raise Refused("not_waiting", f"{shortened(decide.node, 128)!r} does not wait for an answer", path="node")
-    request = pending.request
-    _check_approver(request.name, request.approvers, four_eyes=request.four_eyes, by=decide.by, requester=run.by)
-    turn.emit(AwaitMet(task.number, request.position, position))
-
-
-def _check_entitled(node: Node, *, by: str, requester: str) -> None:
-    if isinstance(node, ApprovalNode):
-        _check_approver(node.id, node.approvers, four_eyes=node.four_eyes, by=by, requester=requester)
-
-
-def _check_approver(name: str, approvers: tuple[str, ...], *, four_eyes: bool, by: str, requester: str) -> None:
-    if approvers and by not in approvers:
-        raise Refused("not_entitled", f"{shortened(by, 128)!r} is not among the approvers of {name}", path="by")
-    if four_eyes and by == requester:
-        raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
-
-
-def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
-    index = run.plan.index.get(node)
-    task = state.tasks.get(run.number + index) if index is not None else None
-    phase = Phase(run.phases[index]) if index is not None and run.plan.steps[index].kind is kind else None
-    if phase in (Phase.SUCCEEDED, Phase.FAILED):
-        raise Refused(
-            "already_decided", f"{shortened(node, 128)!r} is {phase.name}: it was decided before", path="node"
-        )
-    if task is None or task.step.kind is not kind or task.phase != Phase.WAITING:
-        raise Refused("not_waiting", f"{shortened(node, 128)!r} does not wait for an answer", path="node")
-    return task
-
-
-def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
-    state = turn.state
-    check_event(state, ingest)
-    if not ingest.run_id:
-        count = give_event(turn, position, ingest)
-        turn.effects.append(CommandResult(position, "", "", f"{count} waiting"))
-        return
-    waiting = _waiting(state, ingest)
-    run = live_run(state, ingest.tenant, ingest.run_id)
-    own = [task for task in waiting if task.run is run]
-    if own:
-        _take_event(turn, own[0], position, ingest)
-    elif run.plan.events is not None and ingest.event not in run.plan.events:
-        known = ", ".join(run.plan.events[:10])
-        waits = f"its events are {known}" if known else "it waits for no event"
-        message = f"run {run.id} of {run.plan.name} can never take the event {ingest.event}: {waits}"
-        raise Refused("unknown_event", message, path="event")
-    elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
-        raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
-    else:
-        turn.emit(EventStored(run.number, position))
-
-
-def check_event(state: State, ingest: inputs.Ingest) -> None:
-    """Raises `Refused` for an event that nobody could ever take."""
-    tenant_of(state, ingest.tenant)
-    if too_large(ingest.payload):
-        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
-    check_name(ingest.event, path="event", kind="event")
-    check_key(ingest.key, "key")
-
-
-def give_event(turn: TickContext, position: int, ingest: inputs.Ingest, *, command: int = -1) -> int:
-    """An event that was checked, to everybody who waits for it. Returns how many that are."""
-    waiting = _waiting(turn.state, ingest)
-    for task in waiting:
-        _take_event(turn, task, position, ingest, command)
-    return len(waiting)
-
-
-def _take_event(turn: TickContext, task: Task, position: int, ingest: inputs.Ingest, command: int = -1) -> None:
-    if task.history is not None:
-        awaited = task.history.event_await(ingest.event, ingest.key)
-        turn.emit(AwaitMet(task.number, awaited, position, command=command))
-    else:
-        turn.emit(TaskAnswered(task.number, position, command=command))
-
-
-def _waiting(state: State, ingest: inputs.Ingest) -> list[Task]:
-    return list(tenant_of(state, ingest.tenant).waits.get((ingest.event, ingest.key), {}).values())
-
-
-# ---- set-up
-
-
-def _put_definition(turn: TickContext, position: int, definition: inputs.PutDefinition) -> None:
-    state = turn.state
-    tenant_of(state, definition.tenant)
-    plan = plan_of(definition.document)
-    for step in plan.steps:
-        if step.requirement[0] not in state.queues and _runs_on_workers(step.node, step.body):
-            raise Refused(
-                "unknown_queue", f"queue {step.requirement[0]!r} is not declared", path=f"nodes.{step.id}.queue"
-            )
-    turn.emit(DefinitionPut(position, plan.hash))
-
-
-def _runs_on_workers(node: object, body: object) -> bool:
-    return isinstance(node, WorkNode) or (body is not None and isinstance(getattr(body, "node", None), WorkNode))
-
-
-def _put_tenant(turn: TickContext, position: int, tenant: inputs.PutTenant) -> None:
-    check_name(tenant.tenant, path="tenant", kind="tenant")
-    if not 1 <= tenant.weight <= WEIGHT_MAX:
-        raise Refused("bad_weight", f"a weight is 1 to {WEIGHT_MAX}", path="weight")
-    _check_limits(tenant)
-    turn.emit(TenantPut(position))
-
-
-def _put_queue(turn: TickContext, position: int, queue: inputs.PutQueue) -> None:
-    check_name(queue.queue, path="queue", kind="queue")
-    _check_limits(queue)
-    turn.emit(QueuePut(position))
-
-
-def _check_limits(request: inputs.PutTenant | inputs.PutQueue) -> None:
-    for field in ("limit", "burst"):
-        value = getattr(request, field)
-        if value is not None and not 0 <= value <= LIMIT_MAX:
-            raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path=field)
-    if request.rate_starts is not None and not 1 <= request.rate_starts <= 1_000_000:
-        raise Refused("bad_rate", "a rate is 1 to 1,000,000 starts", path="rate_starts")
-    if not 1 <= request.rate_ms <= 86_400_000:
-        raise Refused("bad_rate", "a rate is counted over 1 ms to one day", path="rate_ms")
-    if request.rate_starts is not None and request.burst == 0:
-        raise Refused("bad_rate", "a burst of 0 would let nothing start", path="burst")
-    if request.window not in ("bucket", "sliding"):
-        raise Refused("bad_rate", "a window is bucket or sliding", path="window")
-    if request.window == "sliding":
-        _check_sliding(request)
-
-
-def _check_sliding(request: inputs.PutTenant | inputs.PutQueue) -> None:
-    if request.rate_starts is None:
-        raise Refused("bad_rate", "a sliding window needs a rate: give the number of starts", path="rate_starts")
-    if request.rate_starts > SLIDING_STARTS_MAX:
-        message = (
-            f"a sliding window remembers each start, {SLIDING_STARTS_MAX:,} at most; use a bucket, or a shorter time"
-        )
-        raise Refused("bad_rate", message, path="rate_starts")
-    if request.burst is not None:
-        raise Refused("bad_rate", "a sliding window has no burst; leave it out, or use a bucket", path="burst")
-
-
-def _put_label_limit(turn: TickContext, position: int, limit: inputs.PutLabelLimit) -> None:
-    check_name(limit.label, path="label", kind="label")
-    if limit.limit is not None and not 0 <= limit.limit <= LIMIT_MAX:
-        raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path="limit")
-    turn.emit(LabelLimitPut(position))
-
-
-def _put_policy(turn: TickContext, position: int, policy: inputs.PutPolicy) -> None:
-    check_name(policy.policy, path="policy", kind="policy")
-    Condition.compile(policy.allow, path="allow")
-    if policy.action not in ACTIONS:
-        raise Refused("bad_action", f"an action is one of {', '.join(ACTIONS)}", path="action")
-    if not 0 <= policy.pause_ms <= DELAY_MS_MAX:
-        raise Refused("bad_delay", "a pause is 0 ms or more", path="pause_ms")
-    turn.emit(PolicyPut(position))
-
-
-def _clock_gap(turn: TickContext, position: int, gap: inputs.ClockGap) -> None:
-    """A new owner of a partition cannot tell whether the old owner was idle or away. If nothing was due meanwhile, it
-    makes no difference."""
-    turn.emit(ClockGapRecorded(position))
-    due = turn.state.wheel.next_due()
-    harmless = gap.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > gap.to_ms)
-    if not harmless:
-        span = f"{instant_text(gap.from_ms)} to {instant_text(gap.to_ms)}"
-        turn.effects.append(Alert("clock_gap", "", gap.cause, span))
-
-
-def _hold_timers(turn: TickContext, position: int, timers: inputs.HoldTimers) -> None:
-    if timers.held != turn.state.timers_held:
-        turn.emit(TimersHeld(position, timers.held))
-
-
 COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     **schedules.SCHEDULE_COMMANDS,
     **VERSION_COMMANDS,
     **BACKFILL_COMMANDS,
+    **SETUP_COMMANDS,
+    **SIGNAL_COMMANDS,
     inputs.Submit: _submit,
     inputs.Cancel: _cancel,
     inputs.Pause: _pause,
@@ -655,13 +438,4 @@ COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Resolve: _resolve,
     inputs.Redrive: _redrive,
     inputs.Rerun: _rerun,
-    inputs.Decide: _decide,
-    inputs.Ingest: _ingest,
-    inputs.PutDefinition: _put_definition,
-    inputs.PutTenant: _put_tenant,
-    inputs.PutQueue: _put_queue,
-    inputs.PutLabelLimit: _put_label_limit,
-    inputs.PutPolicy: _put_policy,
-    inputs.ClockGap: _clock_gap,
-    inputs.HoldTimers: _hold_timers,
 }

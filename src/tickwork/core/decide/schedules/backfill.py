@@ -10,8 +10,8 @@ from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.schedule_commands import schedule_of
-from tickwork.core.decide.schedule_firing import book_pause
+from tickwork.core.decide.schedules.schedule_commands import schedule_of
+from tickwork.core.decide.schedules.schedule_firing import book_pause
 from tickwork.core.decide.tick_context import TickContext, answer
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.evolve.schedules import is_held

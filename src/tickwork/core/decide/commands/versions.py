@@ -11,7 +11,7 @@ from typing import Any
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.schedule_commands import apply_set, check_set
+from tickwork.core.decide.schedules.schedule_commands import apply_set, check_set
 from tickwork.core.decide.tick_context import TickContext, answer, tenant_of
 from tickwork.core.evolve.versions import declared_bytes, latest_of
 from tickwork.core.state import inputs as inp

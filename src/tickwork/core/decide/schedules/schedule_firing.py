@@ -8,8 +8,8 @@ for the next when its run has ended.
 
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
-from tickwork.core.decide.advance import end_run
-from tickwork.core.decide.governor_input import next_decision
+from tickwork.core.decide.runs.run_end import end_run
+from tickwork.core.decide.schedules.governor_input import next_decision
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.run_creation import begun_on_time, on_scheduled
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id

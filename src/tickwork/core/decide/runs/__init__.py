@@ -1,0 +1,1 @@
+"""What a run does by itself, one visit at a time."""

@@ -1,0 +1,1 @@
+"""Schedules: their commands, their firing, backfills."""
