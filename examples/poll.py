@@ -29,7 +29,7 @@ def report(last: dict[str, Any]) -> str:
 def wait_for_export(patience: str = "1m") -> str:
     last = tw.repeat(
         lambda: ask(tw.iteration, tw.previous),
-        until=lambda last: last["done"] == True,  # noqa: E712
+        until=lambda last: last["done"],
         delay="100ms",
         timeout=patience,
         tolerate=2,

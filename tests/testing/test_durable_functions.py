@@ -1,8 +1,16 @@
 """Durable functions in a world. Each suspension drops the function, so that every test is a test of the replay."""
 
+from dataclasses import dataclass
+
 import pytest
 
 import tickwork as tw
+
+
+@dataclass
+class Weight:
+    grams: int
+
 
 ran: list[str] = []
 
@@ -240,3 +248,53 @@ def test_a_cancelled_function_undoes_what_it_did(world):
 
     assert run.state == "cancelled", run.why()
     assert ran == ["charge 1", "refund 1"]
+
+
+async def weigh(number: str, *, exact: bool = False) -> Weight:
+    raise AssertionError("the test replaces it")
+
+
+@tw.durable
+async def weighing(ctx: tw.Durable, number: str) -> int:
+    weight = await ctx.step(weigh, number, exact=True, retries=2)
+    return weight.grams
+
+
+def test_a_step_is_replaced_by_a_value_of_its_type(world):
+    world.replace(weigh, {"grams": 7})
+
+    world.run(weighing, number="n").assert_completed(output=7)
+    assert world.calls(weigh) == world.calls("weigh") == [{"number": "n", "exact": True}]
+
+
+def test_a_step_is_replaced_by_a_function(world):
+    async def heavier(number: str, exact: bool) -> Weight:
+        return Weight(len(number) if exact else 0)
+
+    world.replace("weigh", heavier)
+
+    world.run(weighing, number="four").assert_completed(output=4)
+
+
+def test_failures_of_a_step_use_up_its_retries(world):
+    world.replace(weigh, Weight(1))
+    world.fail(weigh, times=2, error=OSError("away"))
+    run = world.run(weighing, number="n")
+    world.advance(minutes=1)
+    run.assert_completed(output=1)
+
+    world.fail(weigh, error=OSError("away"))
+    failed = world.run(weighing, number="n")
+    world.advance(minutes=1)
+    failed.assert_failed()
+    assert "away" in failed.error
+    assert len(world.calls(weigh)) == 6
+
+    world.restore(weigh)
+    world.run(weighing, number="n")
+    assert len(world.calls(weigh)) == 9  # the function itself
+
+
+def test_inputs_are_compared_with_the_signature(world):
+    with pytest.raises(tw.Refused, match="number is declared as str"):
+        world.run(weighing, number=5)

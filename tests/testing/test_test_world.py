@@ -366,7 +366,8 @@ def test_wrong_inputs_are_refused_where_they_are_given(world):
 @pytest.mark.parametrize(
     ("deed", "words"),
     [
-        (lambda world: world.replace(len, 1), "len is not a task"),
+        (lambda world: world.replace(report, 1), "report.* is neither a task nor the function of a step"),
+        (lambda world: world.replace(7, 1), "7 is neither a task nor the function of a step"),
         (lambda world: world.run(len), "len is not a workflow"),
         (lambda world: world.run(fetch), "fetch is not a workflow"),
         (lambda world: world.fail(fetch, times=0), "give 1 or more"),

@@ -32,9 +32,10 @@ from tickwork.protocol.worker_messages import (
 )
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import Startable, commands_of, running, targets_of
+from tickwork.sdk.durable.function import StepCall
 from tickwork.sdk.durable.outcomes import Cancelled
 from tickwork.sdk.runner.attempt import AttemptContext, failed, items_in
-from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionResult, history_of
+from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionResult, history_of, perform
 from tickwork.sdk.values.encode import NULL, encode
 from tickwork.testing.virtual_loop import VirtualLoop
 
@@ -102,7 +103,10 @@ class HandlerPlans:
 
     def note_call(self, spec: NodeSpec, given: dict[str, Any]) -> None:
         for name in dict.fromkeys((spec.node, spec.handler or spec.node)):
-            self._calls.setdefault(name, []).append(given)
+            self.note(name, given)
+
+    def note(self, name: str, given: dict[str, Any]) -> None:
+        self._calls.setdefault(name, []).append(given)
 
     def calls(self, name: str) -> list[dict[str, Any]]:
         return list(self._calls.get(name, ()))
@@ -246,12 +250,25 @@ class LocalExecutor:
         history = await history_of(work.checkpoint, self._sink.fetch)
         work = msgspec.structs.replace(work, args=args, fetch=())
         with running(here):
-            ended = await FunctionAttempt(work, handler, here, _LocalHost(self, self._clock), history).run()
+            host = _LocalHost(self, self._clock)
+            ended = await FunctionAttempt(work, handler, here, host, history, perform_step=self._step).run()
         if not isinstance(ended, FunctionResult):
             return ended
         data = encode(ended.value, what=f"result of {spec.handler}")
         value = await self._sent(None if data == NULL else data)
         return Succeeded(work.task, work.attempt, value, began_ms, self._clock.wall_ms())
+
+    async def _step(self, name: str, step: StepCall) -> Any:
+        """A step of a durable function, or what the test has planned for it."""
+        given = named_arguments(step)
+        self._book.note(name, given)
+        plan = self._book.plans.get(name)
+        if plan is not None and (error := plan.next_failure()) is not None:
+            raise error
+        if plan is None or not plan.replaced:
+            return await perform(name, step)
+        value = stand_in_value(plan.stand_in, given, name=name)
+        return await value if inspect.isawaitable(value) else value
 
     async def _result(self, work: AttemptJob, spec: NodeSpec) -> tuple[bytes | Ref | None, bytes | Ref | None]:
         """The value, and what the code asked for."""
@@ -324,12 +341,18 @@ class _LocalHost:
 
 
 def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, here: AttemptContext, *, name: str) -> Any:
+    context_name = handler.codec.context_name if handler is not None else ""
+    return stand_in_value(stand_in, given, name=name, context=(context_name, here) if context_name else None)
+
+
+def stand_in_value(
+    stand_in: Any, given: dict[str, Any], *, name: str, context: tuple[str, AttemptContext] | None = None
+) -> Any:
     """Called by names where it takes them, else in the order of the parameters. What cannot be called is the answer."""
     if not callable(stand_in):
         return stand_in
     signature = inspect.signature(stand_in)
-    context_name = handler.codec.context_name if handler is not None else ""
-    named = given | {context_name: here} if context_name and context_name in signature.parameters else given
+    named = given | {context[0]: context[1]} if context is not None and context[0] in signature.parameters else given
     for by_order, by_name in (((), named), (tuple(given.values()), {})):
         try:
             bound = signature.bind(*by_order, **by_name)
@@ -338,3 +361,11 @@ def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, her
         return stand_in(*bound.args, **bound.kwargs)
     message = f"the stand-in for {name!r} takes {signature}, but is called with {', '.join(given) or 'nothing'}"
     raise Refused("bad_stand_in", f"{message}; give it the same parameters")
+
+
+def named_arguments(step: StepCall) -> dict[str, Any]:
+    """The arguments of a step by name."""
+    try:
+        return dict(inspect.signature(step.function).bind(*step.args, **step.kwargs).arguments)
+    except (TypeError, ValueError):  # a built-in function without a signature, or wrong arguments: it raises itself
+        return {str(position): value for position, value in enumerate(step.args)} | step.kwargs

@@ -128,7 +128,7 @@ class Run:
         self._expect("failed")
         tasks = self.tasks
         expected = error if isinstance(error, str) else error.__name__
-        if node and (node not in tasks or tasks[node].state != "failed"):
+        if node and tasks[node].state != "failed":
             raise AssertionError(f"{self!r}: {node} did not fail\n{self.why()}")
         failed = [TaskView(task) for task in self.view.tasks if task.node in (node or task.node,)]  # children, too
         errors = [task.error for task in failed if task.state == "failed" and task.error]
@@ -148,7 +148,7 @@ class Run:
         __tracebackhide__ = True
         self._expect("waiting")
         tasks = self.tasks
-        if node and (node not in tasks or tasks[node].state != "waiting"):
+        if node and tasks[node].state != "waiting":
             waiting = [name for name, task in tasks.items() if task.state == "waiting"]
             raise AssertionError(f"{self!r} waits in {', '.join(waiting) or 'no node'}, not in {node}\n{self.why()}")
         return self

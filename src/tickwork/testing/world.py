@@ -5,7 +5,7 @@ moment at which something is due, so waiting for days costs nothing.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,6 +29,7 @@ from tickwork.sdk.authoring.app_loader import app_with
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.context import Startable
+from tickwork.sdk.durable.function import step_name
 from tickwork.sdk.values.encode import plain
 from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
@@ -45,6 +46,7 @@ PLENTY = 10**9  # of whatever a task may ask of its worker
 RUNNING_S_MAX = 86_400.0  # a task that runs for longer than a day is taken for one that never ends
 STEPS_MAX = 100_000
 T = TypeVar("T")
+Replaceable = Task[..., Any] | BoundTask[..., Any] | Callable[..., Any] | str  # a task, the function of a step, a node
 BUSY = (Phase.RUNNING, Phase.CHECKING)
 
 
@@ -292,7 +294,7 @@ class World:
     def submit(self, workflow: Workflow[..., Any], /, inputs: dict[str, Any] | None = None, **terms: Any) -> Run:
         """Like `start`, with all options of a submission: `key`, `delay_ms`, `start_at`, `priority` …"""
         self._publish((workflow,), schedules=False)
-        given = plain(inputs or {}, what="inputs")
+        given = workflow.checked_inputs(inputs or {}, now=self.now)
         submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
         answer = self._do(self._engine.runs.submit([submission], by=BY))[0]
         if isinstance(answer, wire.Rejected):
@@ -354,13 +356,13 @@ class World:
 
     # ---- stand-ins
 
-    def replace(self, what: Task[..., Any] | BoundTask[..., Any] | str, stand_in: Any) -> None:
-        """Call `stand_in` instead from now on, or use it as the result if it is not a function. `what` is a task or
-        the id of a node."""
+    def replace(self, what: Replaceable, stand_in: Any) -> None:
+        """Call `stand_in` instead from now on, or use it as the result if it is not a function. `what` is a task, the
+        function of a step of a durable function, or the id of a node or the name of a step."""
         plan = self._plan(what)
         plan.stand_in, plan.replaced = stand_in, True
 
-    def restore(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> None:
+    def restore(self, what: Replaceable) -> None:
         """Use the original function again, without failures."""
         plan = self._plan(what)
         plan.replaced = False
@@ -368,7 +370,7 @@ class World:
 
     def fail(
         self,
-        what: Task[..., Any] | BoundTask[..., Any] | str,
+        what: Replaceable,
         *,
         times: int | None = None,
         error: BaseException | None = None,
@@ -380,11 +382,12 @@ class World:
             )
         self._plan(what).failures.append((times, error or RuntimeError("failed, as the test said")))
 
-    def calls(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> list[dict[str, Any]]:
-        """Return the arguments of each attempt so far, by name: of a task in all its nodes, or of one node."""
+    def calls(self, what: Replaceable) -> list[dict[str, Any]]:
+        """Return the arguments of each attempt so far, by name: of a task in all its nodes, of a step, or of one
+        node."""
         return self._book.calls(_name(what))
 
-    def _plan(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> HandlerPlan:
+    def _plan(self, what: Replaceable) -> HandlerPlan:
         name = _name(what)
         self._check_node(name)
         return self._book.plan(name)
@@ -421,14 +424,17 @@ class World:
         return "\n".join(lines)
 
 
-def _name(what: Task[..., Any] | BoundTask[..., Any] | str) -> str:
+def _name(what: Replaceable) -> str:
     if isinstance(what, str):
         return what
     if isinstance(what, BoundTask):
         return what.task.handler_name(what.owner)
-    if not isinstance(what, Task):
-        raise Refused("wrong_type", f"{_shown(what)} is not a task; give a function with @tw.task, or the id of a node")
-    return what.name
+    if isinstance(what, Task):
+        return what.name
+    if isinstance(what, Workflow) or not callable(what):
+        message = "give a task, the function of a step, or the id of a node"
+        raise Refused("wrong_type", f"{_shown(what)} is neither a task nor the function of a step; {message}")
+    return step_name(what)
 
 
 def _shown(what: object) -> str:

@@ -218,7 +218,7 @@ def repeat(
 ) -> T:
     """Runs one call again and again until a condition holds on its result; gives the last result.
 
-        state = tw.repeat(lambda: poll(job), until=lambda last: last["done"] == True, delay="30s", max_iterations=99)
+        state = tw.repeat(lambda: poll(job), until=lambda last: last["done"], delay="30s", max_iterations=99)
 
     Inside the call, `tw.iteration` counts from 0 and `tw.previous` is the result before, None at first. `timeout`
     limits all of it, a running call included; it is a duration, or a value to come. Where turns or time run out, the

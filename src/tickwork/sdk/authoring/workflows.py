@@ -112,12 +112,14 @@ class Workflow(Generic[P, R]):
             )
         return cast("R", self.build())
 
-    def checked_inputs(self, given: Mapping[str, Any], args: tuple[Any, ...] = ()) -> dict[str, Any]:
+    def checked_inputs(
+        self, given: Mapping[str, Any], args: tuple[Any, ...] = (), *, now: datetime | None = None
+    ) -> dict[str, Any]:
         """The inputs of a run as plain data, compared with the signature. Raises `Refused`."""
         first = self.codec.parameters.get(SCHEDULED_TIME)
         named = dict(given)
         if first is not None and first.required and SCHEDULED_TIME not in named and not args:
-            named = {SCHEDULED_TIME: datetime.now(UTC), **named}  # what a schedule would fill in
+            named = {SCHEDULED_TIME: now or datetime.now(UTC), **named}  # what a schedule would fill in
         sent: dict[str, Any] = {}
         for name, value in self.codec.bind(args, named).items():
             sent[name] = plain(value, what=name)

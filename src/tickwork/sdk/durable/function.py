@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, TypeVar, overload
 from uuid import UUID
 
 import msgspec
@@ -245,7 +245,7 @@ class Durable:
             raise Refused("bad_step", f"{what}a step takes a function and its arguments, not {fn!r}\n    {location}")
         retry = _retry(retries, retry_delay, retry_factor, retry_max)
         detail = StepCall(fn, args, kwargs, None if timeout is None else _ms(timeout, "timeout"), retry)
-        return self._driver.call("step", _step_name(name, fn), _digest([args, kwargs]), detail, location)
+        return self._driver.call("step", step_name(fn, name), _digest([args, kwargs]), detail, location)
 
     def sleep(self, delay: Duration) -> Pending[None]:
         """Wait for this time: `"3d"`, a timedelta, or seconds. Nothing of the function runs anywhere meanwhile."""
@@ -350,7 +350,7 @@ class Durable:
         the number that was recorded, or `number` where it comes by for the first time."""
         return self._driver.version(name, number)
 
-    def continue_as_new(self, **inputs: Any) -> "None":
+    def continue_as_new(self, **inputs: Any) -> NoReturn:
         """End this history and begin the function again under the same run id with these inputs. Never returns."""
         raise ContinueAsNew(encode(inputs, what="inputs") if inputs else EMPTY_MAP, inputs)
 
@@ -435,7 +435,8 @@ def _value(entry: HistoryEntry) -> Any:
     return None if entry.value is None else _decode(entry.value)
 
 
-def _step_name(name: str | None, fn: Any) -> str:
+def step_name(fn: Any, name: str | None = None) -> str:
+    """The name of a step: the given one, or that of its function."""
     if name is None:
         inner = getattr(fn, "func", fn)  # of a functools.partial
         name = getattr(inner, "__name__", "") or type(inner).__name__

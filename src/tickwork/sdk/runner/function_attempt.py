@@ -82,11 +82,31 @@ async def history_of(
     return msgspec.structs.replace(history, entries=entries)
 
 
+async def perform(_name: str, step: StepCall) -> Any:
+    """Call the function of a step."""
+    if inspect.iscoroutinefunction(inspect.unwrap(step.function)):
+        return await step.function(*step.args, **step.kwargs)
+    result = await asyncio.to_thread(step.function, *step.args, **step.kwargs)
+    if inspect.isawaitable(result):
+        awaited: Awaitable[Any] = result
+        return await awaited
+    return result
+
+
 class FunctionAttempt:
     def __init__(
-        self, work: AttemptJob, handler: Handler, context: Context, host: FunctionHost, history: FunctionHistory | None
+        self,
+        work: AttemptJob,
+        handler: Handler,
+        context: Context,
+        host: FunctionHost,
+        history: FunctionHistory | None,
+        *,
+        perform_step: Callable[[str, StepCall], Awaitable[Any]] = perform,
     ) -> None:
+        """`perform_step` takes the name of a step and its call; tests replace steps by it."""
         self._key = (work.task, work.attempt)
+        self._perform_step = perform_step
         self._handler, self._context, self._host = handler, context, host
         seed = f"{work.tenant}/{work.run_id}/{work.task}"
         self._driver = Driver(history, submitted_ms=work.submitted_ms, seed=seed)
@@ -180,7 +200,7 @@ class FunctionAttempt:
         value, error, message, retry = b"", "", "", None
         try:
             async with asyncio.timeout(None if detail.timeout_ms is None else detail.timeout_ms / 1000):
-                result = await _called(detail)
+                result = await self._perform_step(operation.name, detail)
             value = encode(result, what=f"result of step {operation.name!r}")
         except asyncio.CancelledError as cancelled:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # this is a task
@@ -242,13 +262,3 @@ class FunctionAttempt:
         versions = tuple(self._driver.new_versions.items())
         self._driver.new_versions.clear()
         return versions
-
-
-async def _called(step: StepCall) -> Any:
-    if inspect.iscoroutinefunction(inspect.unwrap(step.function)):
-        return await step.function(*step.args, **step.kwargs)
-    result = await asyncio.to_thread(step.function, *step.args, **step.kwargs)
-    if inspect.isawaitable(result):
-        awaited: Awaitable[Any] = result
-        return await awaited
-    return result

@@ -1,0 +1,133 @@
+"""Programs as durable functions: what they do next depends on what came back, or who answered."""
+
+import pytest
+
+
+def test_it_reminds_every_month_until_somebody_has_had_enough(world, program):
+    module = program("sleep_for_days")
+    run = world.run(module.remind, address="ada@example.org")
+    world.advance(days=91)
+    run.assert_waiting()
+
+    world.signal("enough", run=run)
+
+    run.assert_completed(output=4)
+
+
+def test_it_reminds_for_more_than_ten_thousand_months(world, program, capsys):
+    module = program("sleep_for_days")
+    run = world.run(module.remind, address="ada@example.org", sent=10_000)
+    world.advance(days=30 * 102 - 1)
+    world.signal("enough", run=run)
+
+    run.assert_completed(output=10_102)
+    assert "mail 10101 to ada@example.org" in capsys.readouterr().out
+
+
+def test_a_cancelled_job_gives_back_what_it_reserved(world, program, capsys):
+    module = program("cancellation")
+    run = world.start(module.convert, disk="b")
+    world.advance(minutes=10)
+    assert run.state in ("active", "waiting")
+
+    world.cancel(run)
+
+    run.assert_cancelled()
+    assert [child.state for child in world.runs() if child.id != run.id] == ["cancelled"]
+    assert capsys.readouterr().out == "gave back space on b\n"
+
+
+def test_a_job_that_is_not_cancelled_gives_it_back_at_its_end(world, program, capsys):
+    module = program("cancellation")
+    run = world.run(module.convert)
+
+    run.assert_completed(output="encoded in space on a")
+    assert capsys.readouterr().out == "gave back space on a\n"
+
+
+def test_a_flaky_service_is_polled_in_sequences_until_it_answers(world, program):
+    module = program("polling")
+    world.fail(module.ask, times=34, error=ConnectionError("away"))
+    world.replace(module.ask, lambda job: f"the answer to {job}")
+    run = world.run(module.wait_for_answer, job="j-1")
+    world.advance(minutes=33)
+    run.assert_waiting()
+    world.advance(minutes=2)
+
+    run.assert_completed(output="the answer to j-1")
+    assert run.inputs == {"job": "j-1", "tries": 30}
+    assert len(world.calls(module.ask)) == 35
+
+
+def test_a_trip_is_booked(world, program):
+    run = world.run(program("trip_saga").book_trip, who="ada", city="Oslo")
+
+    run.assert_completed(output=["flight to Oslo for ada", "car in Oslo for ada", "hotel in Oslo for ada"])
+
+
+def test_a_refused_booking_cancels_those_before_it_in_reverse(world, program, capsys):
+    module = program("trip_saga")
+    world.fail(module.book_hotel, error=LookupError("no room"))
+    run = world.run(module.book_trip, who="ada", city="Oslo")
+    world.advance(minutes=1)
+
+    run.assert_failed()
+    assert "no room" in run.error
+    assert capsys.readouterr().out == "cancelled: car in Oslo for ada\ncancelled: flight to Oslo for ada\n"
+
+
+def test_a_booking_that_fails_twice_is_tried_again(world, program, capsys):
+    module = program("trip_saga")
+    world.fail(module.book_car, times=2, error=TimeoutError("slow"))
+    run = world.run(module.book_trip, who="ada", city="Oslo")
+    world.advance(minutes=1)
+
+    run.assert_completed()
+    assert world.calls(module.book_car) == [{"who": "ada", "city": "Oslo"}] * 3
+    assert len(world.calls(module.book_flight)) == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def cleanup(world, program):
+    module = program("database_cleanup")
+    return module, world.run(module.clean_up)
+
+
+def test_old_rows_are_deleted_once_a_person_agrees(world, cleanup):
+    _, run = cleanup
+    run.assert_waiting()
+
+    world.approve(run, "delete", by="eve")
+
+    run.assert_completed(output="deleted 2000 rows, as eve approved")
+
+
+def test_rows_stay_if_a_person_says_no(world, cleanup):
+    module, run = cleanup
+
+    world.reject(run, "delete", by="eve", comment="the audit needs them")
+
+    run.assert_completed(output="not deleted: the audit needs them")
+    assert world.calls(module.delete_old_rows) == []
+
+
+def test_rows_stay_if_nobody_answers(world, cleanup):
+    _, run = cleanup
+    world.advance(days=2)
+
+    run.assert_completed(output="nobody answered")
+
+
+def test_the_agent_ends_early_where_there_is_nothing_to_do(world, program):
+    module = program("database_cleanup")
+    world.replace(module.ask_model, module.Advice("propose"))
+
+    world.run(module.clean_up).assert_completed(output="nothing to clean up")
+
+
+def test_an_agent_that_only_looks_is_stopped(world, program):
+    module = program("database_cleanup")
+    world.replace(module.ask_model, module.Advice("count_rows", "runs"))
+
+    world.run(module.clean_up, limit=3).assert_completed(output="the model did not come to an end")
