@@ -66,11 +66,11 @@ def wide(n: int) -> int:
     return count(same.map(numbers(n)))
 
 
-@tw.task(timeout="300ms", retries=1, retry_delay="10ms")
+@tw.task(timeout="1s", retries=1, retry_delay="10ms")
 def lingers(ctx: tw.Context, notes: str) -> None:
-    with open(notes, "a") as file:
-        file.write("begins\n")
     try:
+        with open(notes, "a") as file:
+            file.write("begins\n")
         for _ in range(3_000):
             time.sleep(0.01)
     finally:
@@ -181,4 +181,4 @@ def test_runs_beside_a_wide_map_end_long_before_it(tmp_path):
         map_s = time.monotonic() - began
 
     assert len(waits) >= 3, f"the map took only {map_s:.2f} s, so nothing was measured"
-    assert sorted(waits)[len(waits) // 2] < min(2.0, map_s / 3), (waits, map_s)
+    assert sorted(waits)[len(waits) // 2] < max(1.0, map_s / 10), (waits, map_s)

@@ -67,3 +67,18 @@ def test_credit_is_never_below_the_slots_nor_above_the_most(steps, slots):
             credit.ran(ms)
 
         assert slots <= credit.now(slots=slots) <= CREDIT_MAX
+
+
+def test_attempts_that_wait_longer_than_expected_are_requested_later():
+    credit = Credit()
+    for _ in range(20):
+        credit.ran(0, attempts=50)
+        most = credit.now(slots=8)
+
+    credit.waited(1_000, behind=2_000)  # two in a millisecond: 200 of them take a tenth of a second
+    assert (most, credit.now(slots=8)) == (CREDIT_MAX, 8 + 200)
+
+    for _ in range(10):
+        credit.waited(20, behind=200)
+        credit.now(slots=8)
+    assert credit.now(slots=8) == CREDIT_MAX

@@ -53,6 +53,14 @@ class HeldAttempt(msgspec.Struct, frozen=True, gc=False):
     executor: Executor
 
 
+class QueueProbe(NamedTuple):
+    """An attempt whose wait for its turn is measured. There is one at a time."""
+
+    key: Key
+    came_ms: int
+    behind: int  # attempts that came before it
+
+
 class BrokerClaim(NamedTuple):
     """`work` is None where it was too large for the lane: then it comes with the exchange."""
 
@@ -85,6 +93,7 @@ class Agent(ExchangeClient[HeldAttempt]):
         self._executors = list(executors)
         self._by_kind: dict[str, Executor] = {}
         self._credit = Credit()
+        self._probe: QueueProbe | None = None
         self.logs = LogShipper(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
         self._taking: dict[Key, BrokerClaim] = {}  # received from a broker; the server has not said yet whose they are
@@ -252,6 +261,7 @@ class Agent(ExchangeClient[HeldAttempt]):
         kind = type(report)
         if kind is Succeeded or kind is Failed or kind is Suspended:
             self._credit.ran(report.ended_ms - report.started_ms)  # type: ignore[union-attr]
+            self._measure_wait((report,))  # type: ignore[arg-type]
         elif kind is Started:
             self._credit.ran(LONG_MS)
         if self._post is None and self._pump_handle is None:
@@ -262,8 +272,19 @@ class Agent(ExchangeClient[HeldAttempt]):
         ours = [report for report in reports if (report.task, report.attempt) in held]  # others were stopped meanwhile
         self._pending += ours
         self._credit.ran(sum([our.ended_ms - our.started_ms for our in ours]), attempts=len(ours))
+        self._measure_wait(ours)
         if ours and self._post is None and self._pump_handle is None:
             self._pump_soon()
+
+    def _measure_wait(self, ended: Sequence[Succeeded | Failed | Suspended]) -> None:
+        probe = self._probe
+        if probe is None:
+            return
+        for report in ended:
+            if report.task == probe.key[0]:
+                self._probe = None
+                self._credit.waited(report.started_ms - probe.came_ms, behind=probe.behind)
+                return
 
     # ---- what comes by a lane
 
@@ -442,5 +463,7 @@ class Agent(ExchangeClient[HeldAttempt]):
         self._held[key] = HeldAttempt(work, spec, executor)
         if self._draining:
             self.report(HandedBack(*key))
-        else:
-            executor.run(work, spec)
+            return
+        if self._probe is None or self._probe.key not in self._held:
+            self._probe = QueueProbe(key, self._clock.wall_ms(), len(self._held) - 1)
+        executor.run(work, spec)
