@@ -16,11 +16,12 @@ async def greet(http):
 
 
 async def test_an_unknown_outcome_is_told_apart_from_a_refusal(http, engine, greet, monkeypatch):
-    committed = asyncio.Event()
+    committed, released = asyncio.Event(), asyncio.Event()
 
     async def hangs(*_):
         committed.set()
-        await asyncio.Event().wait()
+        await released.wait()
+        raise Unavailable("the commit was interrupted", retry_after_ms=0)
 
     monkeypatch.setattr(engine.context.partition.writer, "commit", hangs)
     decided = asyncio.ensure_future(http.post("/v1/runs", json={"workflow": "greet"}))
@@ -34,6 +35,7 @@ async def test_an_unknown_outcome_is_told_apart_from_a_refusal(http, engine, gre
     assert (answer.status_code, answer.json()["code"]) == (504, "outcome_unknown")
     assert "retry-after" not in answer.headers
     assert (other.status_code, other.json()["code"]) == (503, "unavailable") and other.headers["retry-after"]
+    released.set()
 
 
 async def test_every_request_that_changes_something_documents_the_unknown_outcome(http):

@@ -268,6 +268,7 @@ def first_caught(faults):
     raise AssertionError(f"nothing was found in {SEEDS} seeds")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("take_away", "faults", "found_by"),
     [
@@ -301,6 +302,7 @@ def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, fo
     assert (again.trace.hash, again.violations) == (report.trace.hash, report.violations)
 
 
+@pytest.mark.slow
 def test_the_same_runs_with_all_safeguards_are_well():
     for faults in (CRASHES, LATE, LOST, POISON, ZOMBIES, STRAYS, CLOCKS, NEIGHBOURS):
         for seed in range(2):

@@ -53,14 +53,14 @@ async def test_one_call_waits_and_a_result_overtakes_it():
     server, executor = Server(), Puppet()
     server.offer([work(1)])
 
-    async with working(server, executor):
-        await server.until(lambda: bool(executor.runs) and server.calls[-1].wait_ms == 10_000)
+    async with working(server, executor, beat_ms=3_000):
+        await server.until(lambda: bool(executor.runs) and server.calls[-1].wait_ms == 3_000)
         began = asyncio.get_running_loop().time()
         executor.end(1, 1)
         await server.until(lambda: (1, 1) in server.ends)
 
-        assert asyncio.get_running_loop().time() - began < 5  # of ten that the call would wait
-        await server.until(lambda: server.calls[-1].wait_ms == 10_000)
+        assert asyncio.get_running_loop().time() - began < 2.5  # of three that the call would wait
+        await server.until(lambda: server.calls[-1].wait_ms == 3_000)
     assert server.ends[1, 1] == [Succeeded(1, 1)]
 
 

@@ -198,7 +198,10 @@ def compare(driver: Driver, case: Case) -> None:
     assert player.arguments == interpreter.arguments
 
 
-@pytest.mark.parametrize("seed", range(0, GRAPHS, CHUNK))
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(CHUNK, GRAPHS, CHUNK))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_machine_and_a_naive_interpreter_agree_on_random_graphs(seed):
     for first in range(seed, seed + CHUNK, BATCH):
         driver = Driver()

@@ -4,6 +4,7 @@ from cel_expr_python import cel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaign import LONG
 from tickwork.core.definition import cel_cost as conditioncost
 from tickwork.core.definition.cel import _ENV
 from tickwork.core.definition.cel_cost import TooCostly, check_cost, weight_of
@@ -64,7 +65,7 @@ def lists(draw, depth=3):
 
 
 @given(st.one_of(texts(), lists()))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1_000 if LONG else 100, deadline=None)
 def test_no_value_is_larger_than_the_size_that_was_computed_for_it(text):
     tree = Tree(_ENV.compile(text).serialize())
     try:

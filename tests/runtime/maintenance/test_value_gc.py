@@ -89,6 +89,7 @@ async def test_values_of_a_run_go_with_its_archive(house):
     assert kept(house) == set() and house.engine.maintenance.retention.renewal.swept == 3
 
 
+@pytest.mark.slow
 async def test_what_lives_keeps_its_values_for_years(house):
     wait = {"kind": "wait", "id": "w", "duration": "900d", "needs": ["m"]}
     await house.define("long", MAP, wait, task("z", "large", needs=["w"]), inputs=ITEMS, output="nodes.m")
@@ -140,6 +141,7 @@ async def test_what_children_of_another_run_gave_outlives_that_run(house, how):
         assert await output_of(house, run) == wanted
 
 
+@pytest.mark.slow
 async def test_an_archived_run_is_whole_when_the_archive_of_what_it_called_is_gone(house):
     call = {"kind": "workflow", "id": "a", "workflow": "inner", "args": {"items": {"from": "inputs.items"}}}
     wait = {"kind": "wait", "id": "w", "duration": "2d", "needs": ["a"]}
@@ -198,6 +200,7 @@ async def test_a_run_that_repeats_an_archived_one_keeps_its_values(house):
     assert kept(house) == set()
 
 
+@pytest.mark.slow
 async def test_a_cached_value_is_kept_while_it_is_used_and_then_is_a_miss(house):
     calls = []
     house_value = text("cached", LARGE)

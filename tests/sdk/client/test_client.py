@@ -18,6 +18,8 @@ import pytest
 import tickwork as tw
 from sdk.client.loopback_server import FakeServer, Loopback
 from tickwork.core.base.errors import Conflict, InvalidDefinition, Refused, Unavailable
+from tickwork.sdk.client import async_client as async_client_module
+from tickwork.sdk.client import client as client_module
 from tickwork.sdk.client.connection import Address, Backoff, error_of
 
 
@@ -168,7 +170,8 @@ def test_what_no_key_protects_is_not_repeated_where_it_may_have_been_done(ask, s
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_submission_whose_outcome_stays_unknown_names_the_run_to_look_for(kind, server):
+def test_a_submission_whose_outcome_stays_unknown_names_the_run_to_look_for(kind, server, monkeypatch):
+    monkeypatch.setattr(client_module if kind == "sync" else async_client_module, "BUSY_S", 0.5)
     asker = Asker(kind, server.url, deadline=0.2)
     server.faults.extend(["late", *[504] * 100])
     with pytest.raises(tw.OutcomeUnknown, match=r"look for the run [0-9a-f-]{36}"):
