@@ -162,6 +162,8 @@ class Driver:
             return self.payloads[value.digest]
         run, step = (int(part) for part in value.digest.split("/"))
         children = self.gathered.get((run, step), {})
+        if value.keys is not None:
+            return {key: self.whole(children.get(child)) for child, key in enumerate(value.keys)}
         return [self.whole(children.get(child)) for child in range(value.items or 0)]
 
     def _perform(self, effect: Any, asked: list[inp.Input]) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         context,
         cron,
         durable,
+        entries,
         event,
         every,
         first,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         iteration,
         node,
         previous,
+        product,
         repeat,
         rrule,
         shell,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
         text,
         wait,
         workflow,
+        zip,  # noqa: A004 - it is `tw.zip`
     )
 
 __all__ = [
@@ -103,6 +106,7 @@ __all__ = [
     "cron",
     "durable",
     "embedded",
+    "entries",
     "event",
     "every",
     "first",
@@ -113,6 +117,7 @@ __all__ = [
     "iteration",
     "node",
     "previous",
+    "product",
     "repeat",
     "rrule",
     "shell",
@@ -121,6 +126,7 @@ __all__ = [
     "text",
     "wait",
     "workflow",
+    "zip",
 ]
 
 

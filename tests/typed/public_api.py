@@ -62,6 +62,9 @@ def tasks() -> None:
     assert_type(shown("a", width=3), str)
     assert_type(shown(value=3), str)
     assert_type(sent.map([1]), list[bool])
+    assert_type(size.map(tw.zip(["a"], [2])), list[int])
+    assert_type(size.map(tw.product(path=["a"], times=[2])), list[int])
+    assert_type(size.map(tw.entries({"a": 2})), dict[str, int])
 
 
 # Workflows
@@ -93,6 +96,8 @@ def daily(day: datetime) -> float:
 def workflows() -> None:
     assert_type(total(["a"]), int)
     assert_type(daily.map([DAY]), list[float])
+    assert_type(total.map(tw.entries({"a": 2})), dict[str, int])
+    assert_type(total.using(id="x").map(tw.entries({"a": 2})), dict[str, int])
 
 
 # Schedules

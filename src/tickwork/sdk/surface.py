@@ -4,6 +4,8 @@ from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknow
 from tickwork.sdk.authoring.declared import instance
 from tickwork.sdk.authoring.durable import DurableFunction, durable
 from tickwork.sdk.authoring.follow_ups import FailedNode, Failure, Success
+from tickwork.sdk.authoring.maps import entries, product
+from tickwork.sdk.authoring.maps import zip_lists as zip  # noqa: A004 - it is `tw.zip`
 from tickwork.sdk.authoring.nodes import approval, branch, event, first, http, repeat, shell, switch, text, wait
 from tickwork.sdk.authoring.placeholders import Node, cel, index, item, iteration, node, previous
 from tickwork.sdk.authoring.schedules import Schedule, at, cron, every, rrule
@@ -47,6 +49,7 @@ __all__ = [
     "context",
     "cron",
     "durable",
+    "entries",
     "event",
     "every",
     "first",
@@ -57,6 +60,7 @@ __all__ = [
     "iteration",
     "node",
     "previous",
+    "product",
     "repeat",
     "rrule",
     "shell",
@@ -65,4 +69,5 @@ __all__ = [
     "text",
     "wait",
     "workflow",
+    "zip",
 ]

@@ -291,10 +291,28 @@ class Walk:
                 continue
         raise NodeFailed("no child run completed")
 
-    def map(self, node: dict[str, Any]) -> list[Any]:
-        items = self.resolve(node["over"], {})
-        if not isinstance(items, list):
-            raise NodeFailed("a map goes over a list")
+    def items(self, node: dict[str, Any]) -> list[Any]:
+        values = [self.resolve(source, {}) for source in (node["over"], *node.get("others", ()))]
+        how = node.get("combine", "each")
+        if how == "entries":
+            if not isinstance(values[0], dict):
+                raise NodeFailed("only an object has entries")
+            return [[key, values[0][key]] for key in sorted(values[0])]
+        if not all(isinstance(value, list) for value in values):
+            raise NodeFailed("a map goes over lists")
+        if how == "each":
+            return list(values[0])
+        if how == "zip":
+            if len({len(value) for value in values}) > 1:
+                raise NodeFailed("lists of different lengths")
+            return [list(items) for items in zip(*values, strict=True)]
+        combinations: list[list[Any]] = [[]]
+        for value in values:
+            combinations = [[*before, item] for before in combinations for item in value]
+        return combinations
+
+    def map(self, node: dict[str, Any]) -> Any:
+        items = self.items(node)
         gathered: list[Any] = []
         failed = 0
         for index, item in enumerate(items):
@@ -305,6 +323,8 @@ class Walk:
                 failed += 1
         if failed > node["tolerate"]:
             raise NodeFailed("too many children failed")
+        if node.get("combine") == "entries":
+            return {key: value for (key, _), value in zip(items, gathered, strict=True)}
         return gathered
 
     def repeat(self, node: dict[str, Any]) -> Any:

@@ -272,10 +272,21 @@ class _Maker:
         found["tolerate"] = self.rng.choice((0, 0, 1, 2))
         sources = ["inputs.items", "inputs.items", "inputs.value", *(f"nodes.{name}" for name in self.values(found))]
         found["over"] = self.rng.choice(sources)
+        found |= self.combined(sources)
         if found["body"]["kind"] == "workflow":
             found["body"]["args"]["n"] = {"from": self.rng.choice(("item", "index", "item.0"))}
         elif found["body"]["kind"] == "task":
             found["body"]["args"] = self.arguments(found, ("item", "item", "index"))
+
+    def combined(self, sources: list[str]) -> dict[str, Any]:
+        """Half of all maps go over one list."""
+        rng = self.rng
+        if rng.random() < 0.5:
+            return {}
+        how = rng.choice(("zip", "product", "entries"))
+        if how == "entries":
+            return {"combine": how}
+        return {"combine": how, "others": rng.choices((*sources, "inputs.items"), k=rng.choice((1, 1, 2)))}
 
     def repeat(self, found: dict[str, Any]) -> None:
         if found["body"]["kind"] in ("workflow", "task") and self.rng.random() < 0.6:

@@ -13,7 +13,8 @@ from tickwork.core.base.values import Ref, pack
 from tickwork.core.definition.model import MapNode, RepeatNode
 from tickwork.core.definition.references import is_reference
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.evaluation_context import own_names, reference, resolve
+from tickwork.core.state.evaluation_context import reference, resolve
+from tickwork.core.state.map_items import item_names, turn_names
 from tickwork.sdk.authoring.app_loader import App
 from tickwork.sdk.context import Context, running
 from tickwork.sdk.values.signature_codec import encode, plain
@@ -80,9 +81,9 @@ class Engine:
             ref = reference(run, node.over)
             if ref.root == "nodes" and isinstance((run.results or {}).get(run.plan.index[ref.name]), Ref):
                 return {"index": task.child, "item": list(self.children[run.number, ref.name].values())[task.child]}
-            return own_names(run, node.over, task.child, None)
+            return item_names(run, node, task.child)
         done = self.driver.state.tasks.get(run.number + run.plan.index[node.id])
-        return own_names(run, None, task.child, getattr(getattr(done, "fan", None), "last", None))
+        return turn_names(task.child, getattr(getattr(done, "fan", None), "last", None))
 
     def state(self, run_id: str) -> str:
         return self.driver.state_of(run_id)

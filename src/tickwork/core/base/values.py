@@ -24,6 +24,7 @@ class Ref(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     size: int
     items: int | None = None
     place: str = "payload"  # payload table, artifact store, or gather: the results of a map's children
+    keys: tuple[str, ...] | None = None  # of the object that the gathered results make; None: they make a list
 
 
 class EncryptedValue(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):

@@ -35,6 +35,15 @@ class Trigger(StrEnum):
     ALL_FAILED = "all_failed"
 
 
+class Combine(StrEnum):
+    """How a map makes its items of what it goes over."""
+
+    EACH = "each"  # the items of one list
+    ZIP = "zip"  # the first item of each list, then the second of each: lists of one length
+    PRODUCT = "product"  # every combination of items; the last list changes fastest
+    ENTRIES = "entries"  # [key, value] of one object; the result is an object with the same keys
+
+
 class Overlap(StrEnum):
     """What becomes of a scheduled occurrence while an earlier run is still going."""
 
@@ -241,11 +250,18 @@ class FirstNode(Node, frozen=True, kw_only=True, tag="first"):
 
 
 class MapNode(Node, frozen=True, kw_only=True, tag="map"):
-    over: str  # a reference to a list
+    over: str  # a reference to a list, or to an object for the entries of it
     body: TaskNode | HttpNode | ShellNode | SendNode | WorkflowNode
     max_parallel: int | None = None
     tolerate: int = 0  # failed children that still let the map succeed
     max_parallel_from: str | None = None  # a reference; instead of `max_parallel`
+    combine: Combine = Combine.EACH
+    others: tuple[str, ...] = ()  # references to further lists, for `zip` and `product`
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Everything that it goes over."""
+        return (self.over, *self.others)
 
 
 class RepeatNode(Node, frozen=True, kw_only=True, tag="repeat"):

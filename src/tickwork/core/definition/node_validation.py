@@ -18,6 +18,7 @@ from tickwork.core.definition.model import (
     ApprovalNode,
     Argument,
     BranchNode,
+    Combine,
     Defaults,
     Definition,
     EventNode,
@@ -107,6 +108,7 @@ POLICIES_MAX = 64
 CONDITION_CHARACTERS_MAX = 4_096
 TEXT_CHARACTERS_MAX = 10_000
 ARGUMENTS_MAX = 1_000
+LISTS_MAX = 16  # of one map
 QUANTITY_MAX = 2**31 - 1  # of slots, memory and the like: fits every store
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
@@ -360,6 +362,11 @@ def _check_first(node: FirstNode, path: str, rules: NodeValidator) -> None:
 
 
 def _check_map(node: MapNode, path: str, rules: NodeValidator) -> None:
+    combined = node.combine in (Combine.ZIP, Combine.PRODUCT)
+    if combined != bool(node.others):
+        message = "zip and product go over `over` and at least one of `others`, and nothing else has others"
+        rules.problems.add(f"{path}.others", "map_lists", message)
+    rules.problems.count(f"{path}.others", len(node.others), high=LISTS_MAX - 1, what="further lists")
     rules.problems.between(f"{path}.max_parallel", node.max_parallel, low=1, high=QUANTITY_MAX)
     rules.one_source(path, "max_parallel", node.max_parallel, node.max_parallel_from)
     rules.problems.between(f"{path}.tolerate", node.tolerate, low=0, high=QUANTITY_MAX)

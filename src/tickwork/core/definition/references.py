@@ -91,6 +91,8 @@ def places_of(node: Node, path: str) -> Iterator[ReferenceScope]:
             yield from _given(path, timeout_from=node.timeout_from)
         case MapNode():
             yield ReferenceScope(f"{path}.over", node.over)
+            for number, source in enumerate(node.others):
+                yield ReferenceScope(f"{path}.others[{number}]", source)
             yield from _given(path, max_parallel_from=node.max_parallel_from)
             yield from _arguments(node.body.args, f"{path}.body", _IN_MAP)
             yield from _choices(node.body, f"{path}.body")

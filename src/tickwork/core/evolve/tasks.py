@@ -361,7 +361,9 @@ def _on_waiting(state: State, event: ev.TaskWaiting) -> None:
     if step.kind is Kind.EVENT:
         task.wait_key = (step.node.event, event.key)  # type: ignore[attr-defined]
         run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
-    fan = FanOut(total=event.total, max_parallel=event.max_parallel) if step.kind >= Kind.WORKFLOW else None
+    fan = None
+    if step.kind >= Kind.WORKFLOW:
+        fan = FanOut(total=event.total, max_parallel=event.max_parallel, keys=event.keys)
     _start_waiting(state, task, fan)
     if event.until and fan is not None:
         fan.deadline = set_timer(state, Timer.REPEAT, task.number, event.until)
@@ -477,7 +479,8 @@ def _on_fan_ended(state: State, event: ev.FanOutEnded) -> None:
     fan = task.fan
     assert fan is not None
     if task.step.kind is Kind.MAP:
-        value: Value = Ref(f"{task.run.number}/{task.step.index}", 0, fan.total, "gather")
+        items = None if fan.keys is not None else fan.total
+        value: Value = Ref(f"{task.run.number}/{task.step.index}", 0, items, "gather", fan.keys)
     else:
         value = fan.last
     _end_task(state, task, Cause.SUCCEED, value, visit=False)  # a visit decides this, and it continues

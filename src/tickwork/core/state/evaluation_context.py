@@ -182,7 +182,7 @@ def inputs_of(run: Run, key: str | None = None) -> dict[str, Any]:
 # ---- references
 
 _WORDS = ("item", "index", "iteration", "previous")
-_ELSEWHERE = object()
+ELSEWHERE = object()  # stands for an item or a previous result that is not inline
 
 
 def reference(run: Run, source: str) -> Reference:
@@ -205,12 +205,12 @@ def resolve(run: Run, source: str) -> Any:
         walk = (ref.name, *ref.walk) if ref.name else ref.walk
     else:
         value, walk = unpack(stored_value(run, ref), what=source), ref.walk
-    return _walk(value, walk, source)
+    return follow(value, walk, source)
 
 
 def resolve_anywhere(run: Run, source: str) -> Any:
     """As `resolve`, also where the value is not inline. Raises `ExtractMissing`."""
-    return _resolved(run, source, f"{OF_REFERENCE}{source}")
+    return resolved_by(run, source, f"{OF_REFERENCE}{source}")
 
 
 def output_value(run: Run) -> Any:
@@ -226,17 +226,18 @@ def output_value(run: Run) -> Any:
     return resolve_anywhere(run, source)
 
 
-def _resolved(run: Run, source: str, key: str) -> Any:
+def resolved_by(run: Run, source: str, key: str) -> Any:
+    """The value of a reference, or the extract of it under this key."""
     ref = reference(run, source)
     if not isinstance(stored_value(run, ref), Ref):
         return resolve(run, source)
     if ref.root == "inputs":
-        return _walk(inputs_of(run, key), (ref.name, *ref.walk) if ref.name else ref.walk, source)
+        return follow(inputs_of(run, key), (ref.name, *ref.walk) if ref.name else ref.walk, source)
     index = run.plan.index[ref.name]
-    return _walk(look_into(run, index, stored_value(run, ref), key, what=source), ref.walk, source)
+    return follow(look_into(run, index, stored_value(run, ref), key, what=source), ref.walk, source)
 
 
-def _walk(value: Any, steps: tuple[str, ...], source: str) -> Any:
+def follow(value: Any, steps: tuple[str, ...], source: str) -> Any:
     for step in steps:
         if isinstance(value, dict) and step in value:
             value = value[step]
@@ -287,33 +288,9 @@ def _argument(run: Run, argument: Argument, own: dict[str, Any]) -> Any:
     ref = reference(run, argument.source)
     if ref.root not in own:
         return resolve(run, argument.source)
-    if own[ref.root] is _ELSEWHERE:
+    if own[ref.root] is ELSEWHERE:
         raise Refused("value_not_inline", f"{argument.source} is not here")
-    return _walk(own[ref.root], ref.walk, argument.source)
-
-
-def own_names(run: Run, over: str | None, index: int, previous: Value) -> dict[str, Any]:
-    """What a body may name beside inputs and nodes: `item` and `index`, or `iteration` and `previous`."""
-    if over is None:
-        here = previous is None or isinstance(previous, bytes)
-        return {"iteration": index, "previous": unpack(previous, what="previous") if here else _ELSEWHERE}
-    if isinstance(stored_value(run, reference(run, over)), Ref | EncryptedValue):
-        return {"index": index, "item": _ELSEWHERE}
-    return {"index": index, "item": resolve(run, over)[index]}
-
-
-def items_over(run: Run, over: str) -> int:
-    """How many children a map over this reference has."""
-    ref = reference(run, over)
-    stored = stored_value(run, ref)
-    if ref.root == "nodes" and not ref.walk and isinstance(stored, Ref):
-        if stored.items is not None:
-            return stored.items
-        raise Refused("not_a_list", f"{over} is not a list, so a map cannot fan out over it")
-    value = _resolved(run, over, f"{OF_LENGTH}{over}")
-    if not isinstance(value, list):
-        raise Refused("not_a_list", f"{over} is not a list, so a map cannot fan out over it")
-    return len(value)
+    return follow(own[ref.root], ref.walk, argument.source)
 
 
 def cache_key(run: Run, node: WorkNode, version: str) -> str:

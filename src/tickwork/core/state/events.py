@@ -469,6 +469,7 @@ class TaskWaiting(_Event, frozen=True, tag=52):
     key: str = ""
     total: int = 0  # children of a map
     max_parallel: int = 0  # of them at once, where a value says so
+    keys: tuple[str, ...] | None = None  # of the object over whose entries a map goes, in order
 
 
 class WaitElapsed(_Event, frozen=True, tag=53):

@@ -384,6 +384,7 @@ class FanOut(msgspec.Struct, eq=False):
     deadline: int = 0  # tick at which the time of a repeat is over
     live: dict[int, int] = msgspec.field(default_factory=dict)  # child index -> task or run number
     idle: int = 0  # child runs that wait or are paused; follows from their states
+    keys: tuple[str, ...] | None = None  # of the object over whose entries a map goes
 
 
 @dataclass(slots=True, eq=False)

@@ -15,15 +15,16 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.stable_hash import stable_hash
 from tickwork.core.base.values import Ref, Value, pack
 from tickwork.core.definition.input_fields import with_defaults
-from tickwork.core.definition.model import Argument, MapNode, TaskNode, WorkflowNode, WorkNode
+from tickwork.core.definition.model import Argument, Combine, MapNode, TaskNode, WorkflowNode, WorkNode
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.effects import Dispatch, Effect
 from tickwork.core.state.evaluation_context import reference, resolve, stored_value
 from tickwork.core.state.history import History, HistoryEntry, PendingAwait
+from tickwork.core.state.map_items import positions
 from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, ArtifactArgument, AttemptJob, FunctionHistory, NodeSpec
 from tickwork.protocol.worker_messages import HistoryEntry as OutcomeMessage
-from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, PayloadStore, map_head, walk
+from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, PayloadStore, list_head, map_head, walk
 
 LISTS_KEPT_MAX = 256
 _raw_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
@@ -47,17 +48,30 @@ class AssignmentTemplate(msgspec.Struct, frozen=True):
     spec: NodeSpec
     head: bytes
     parts: tuple[ArgumentTemplate, ...]
-    over: str | None
+    over: MapNode | None
+
+
+class ItemList(msgspec.Struct):
+    """A list that a map goes over, or the object of its entries: `way` finds it in the value."""
+
+    value: Value
+    way: ArgumentTemplate | None
+
+
+class ItemSource(msgspec.Struct):
+    """One item of a map."""
+
+    index: int
+    combine: Combine
+    lists: tuple[ItemList, ...]
 
 
 class ArgumentSource(msgspec.Struct):
-    """The value that a part starts from, as the state had it. `index` picks an item of a list, which `over` finds in
-    that value."""
+    """The value that a part starts from, as the state had it, or the item of a map."""
 
     part: ArgumentTemplate
     value: Value
-    index: int = -1
-    over: ArgumentTemplate | None = None
+    item: ItemSource | None = None
 
 
 class Assignment(msgspec.Struct):
@@ -154,7 +168,7 @@ class AssignmentBuilder:
     def _learn(self, plan: Plan, task: Task) -> AssignmentTemplate:
         outer, node = plan.steps[task.step.index], task.step.node
         assert isinstance(node, WorkNode)
-        over = outer.node.over if isinstance(outer.node, MapNode) else None
+        over = outer.node if isinstance(outer.node, MapNode) else None
         parts = _parts(task.run, node.args)
         recipe = AssignmentTemplate(_spec(plan, outer, task.step, node), map_head(len(parts)), parts, over)
         self._recipes[task.step] = recipe
@@ -165,7 +179,7 @@ class AssignmentBuilder:
         outer = parent.step.node
         node = parent.step.body.node if parent.step.body is not None else outer
         assert isinstance(node, WorkflowNode)
-        over = outer.over if isinstance(outer, MapNode) else None
+        over = outer if isinstance(outer, MapNode) else None
         return [_source(parent.run, parent, part, over, child) for part in _parts(parent.run, node.args)]
 
     # ---- afterwards
@@ -233,7 +247,7 @@ class AssignmentBuilder:
         pieces, fetch, size, count = [b""], [], 0, 0
         for source in sources:
             part, value = source.part, source.value
-            if source.index < 0 and part.root == "nodes" and isinstance(value, Ref) and value.place == "artifact":
+            if source.item is None and part.root == "nodes" and isinstance(value, Ref) and value.place == "artifact":
                 fetch.append(ArtifactArgument(part.name, value.digest, part.walk))
                 continue
             data = _finish(await self._loaded(source), part)
@@ -249,7 +263,7 @@ class AssignmentBuilder:
         """All arguments of a child run as one value, which is what its own tasks and conditions read parts of."""
         pieces, size = [map_head(len(sources))], 0
         for source in sources:
-            whole = source.index < 0 and source.part.root == "nodes" and not source.part.walk
+            whole = source.item is None and source.part.root == "nodes" and not source.part.walk
             if whole and isinstance(source.value, Ref):
                 _check_size(size + source.value.size)  # before it is loaded
             data = _finish(await self._loaded(source), source.part)
@@ -261,23 +275,33 @@ class AssignmentBuilder:
     # ---- single values
 
     def _here(self, source: ArgumentSource) -> bytes | None:
-        if source.index < 0:
+        if source.item is None:
             return self._vault.at_hand(source.value)
-        pieces = self._lists.get(_list_name(source))
-        if pieces is None:
-            data = self._vault.at_hand(source.value)
-            if data is None:
+        lists = []
+        for one in source.item.lists:
+            pieces = self._pieces_here(one, source.item.combine)
+            if pieces is None:
                 return None
-            pieces = self._take_apart(data, source)
-        return bytes(pieces[source.index])
+            lists.append(pieces)
+        return _item(source.item, lists)
 
-    def _take_apart(self, data: bytes, source: ArgumentSource) -> list[msgspec.Raw]:
-        """The items of a list that a map goes over. A large one is taken apart once, not once per child."""
+    def _pieces_here(self, one: ItemList, combine: Combine) -> list[msgspec.Raw] | None:
+        pieces = self._lists.get(_list_name(one))
+        if pieces is not None:
+            return pieces
+        data = self._vault.at_hand(one.value)
+        return None if data is None else self._take_apart(data, one, combine)
+
+    def _take_apart(self, data: bytes, one: ItemList, combine: Combine) -> list[msgspec.Raw]:
+        """What a map goes over, item by item. A large list is taken apart once, not once per child."""
+        if one.way is not None:
+            data = _finish(data, one.way)
         try:
-            pieces = _raw_list.decode(_finish(data, source.over) if source.over is not None else data)
+            pieces = _entries(data) if combine is Combine.ENTRIES else _raw_list.decode(data)
         except msgspec.DecodeError as error:
-            raise BadArgument(f"a map needs a list: {error}") from None
-        if name := _list_name(source):
+            what = "an object" if combine is Combine.ENTRIES else "a list"
+            raise BadArgument(f"a map needs {what}: {error}") from None
+        if name := _list_name(one):
             self._lists[name] = pieces
             while len(self._lists) > LISTS_KEPT_MAX:
                 self._lists.popitem(last=False)
@@ -287,22 +311,36 @@ class AssignmentBuilder:
         data = self._here(source)
         if data is not None:
             return data
-        if source.index < 0:
+        if source.item is None:
             return await self._vault.bytes_of(source.value)
-        return bytes((await self._list(source))[source.index])
+        return _item(source.item, [await self._list(one, source.item.combine) for one in source.item.lists])
 
-    async def _list(self, source: ArgumentSource) -> list[msgspec.Raw]:
+    async def _list(self, one: ItemList, combine: Combine) -> list[msgspec.Raw]:
         """The items of a list that is not at hand. A tick dispatches thousands of a map's children, and each comes here
         before the first has its list: one of them loads it for all."""
-        name = _list_name(source)
+        pieces = self._pieces_here(one, combine)
+        if pieces is not None:
+            return pieces
+        name = _list_name(one)
         loading = self._loading.get(name)
         if loading is None:
-            loading = self._loading[name] = asyncio.get_running_loop().create_task(self._load_list(source))
+            loading = self._loading[name] = asyncio.get_running_loop().create_task(self._load_list(one, combine))
             loading.add_done_callback(lambda _: self._loading.pop(name))
         return await asyncio.shield(loading)
 
-    async def _load_list(self, source: ArgumentSource) -> list[msgspec.Raw]:
-        return self._take_apart(await self._vault.bytes_of(source.value), source)
+    async def _load_list(self, one: ItemList, combine: Combine) -> list[msgspec.Raw]:
+        return self._take_apart(await self._vault.bytes_of(one.value), one, combine)
+
+
+def _entries(data: bytes) -> list[msgspec.Raw]:
+    """Each entry of an object as [key, value], in the order in which the core has the keys."""
+    return [msgspec.Raw(list_head(2) + pack(key) + value) for key, value in sorted(_raw_map.decode(data).items())]
+
+
+def _item(item: ItemSource, lists: list[list[msgspec.Raw]]) -> bytes:
+    where = positions(item.combine, item.index, [len(pieces) for pieces in lists])
+    parts = [bytes(pieces[position]) for pieces, position in zip(lists, where, strict=True)]
+    return b"".join([list_head(len(parts)), *parts]) if len(lists) > 1 else parts[0]
 
 
 def _record(history: History) -> FunctionRecord:
@@ -329,12 +367,11 @@ def _check_size(size: int) -> None:
         raise Refused("inputs_too_large", message, path="inputs")
 
 
-def _list_name(source: ArgumentSource) -> str:
+def _list_name(one: ItemList) -> str:
     """What a list that is not inline is known by; "" for any other."""
-    if not isinstance(source.value, Ref):
+    if not isinstance(one.value, Ref):
         return ""
-    walk = source.over.walk if source.over is not None else ()
-    return "/".join((source.value.digest, *walk))
+    return "/".join((one.value.digest, *(one.way.walk if one.way is not None else ())))
 
 
 def _work(order: Assignment, args: bytes, fetch: tuple[ArtifactArgument, ...], checkpoint: bytes | None) -> AttemptJob:
@@ -396,7 +433,7 @@ def _part(run: Run, name: str, argument: Argument) -> ArgumentTemplate:
     return ArgumentTemplate(name, head, ref.root, run.plan.index.get(ref.name, -1), ref.walk)
 
 
-def _source(run: Run, task: Task, part: ArgumentTemplate, over: str | None, child: int) -> ArgumentSource:
+def _source(run: Run, task: Task, part: ArgumentTemplate, over: MapNode | None, child: int) -> ArgumentSource:
     match part.root:
         case "inputs":
             return ArgumentSource(part, run.inputs)
@@ -409,13 +446,18 @@ def _source(run: Run, task: Task, part: ArgumentTemplate, over: str | None, chil
         case "previous":
             return ArgumentSource(part, _previous(task))
     assert over is not None, "only a map has items"
-    ref = reference(run, over)
-    if ref.root == "nodes" and not ref.walk:
-        return ArgumentSource(part, stored_value(run, ref), child)
+    lists = tuple(_item_list(run, source) for source in over.sources)
+    return ArgumentSource(part, None, ItemSource(child, over.combine, lists))
+
+
+def _item_list(run: Run, source: str) -> ItemList:
+    ref = reference(run, source)
     stored = stored_value(run, ref)
+    if ref.root == "nodes" and not ref.walk:
+        return ItemList(stored, None)
     if isinstance(stored, Ref):
-        return ArgumentSource(part, stored, child, _part(run, "item", Argument(source=over)))
-    return ArgumentSource(part, pack(resolve(run, over)[child]))
+        return ItemList(stored, _part(run, "item", Argument(source=source)))
+    return ItemList(pack(resolve(run, source)), None)
 
 
 def _previous(task: Task) -> Value:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Corrupt
-from tickwork.core.base.values import INLINE_BYTES_MAX, EncryptedValue, Ref, Value
+from tickwork.core.base.values import INLINE_BYTES_MAX, EncryptedValue, Ref, Value, pack
 from tickwork.ports.artifacts import Artifacts, digest_of
 from tickwork.ports.store import Payload, Store
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX
@@ -54,7 +54,9 @@ def list_head(count: int) -> bytes:
 
 
 def map_head(count: int) -> bytes:
-    return bytes([0x80 | count]) if count < 16 else b"\xde" + count.to_bytes(2)
+    if count < 16:
+        return bytes([0x80 | count])
+    return b"\xde" + count.to_bytes(2) if count < 1 << 16 else b"\xdf" + count.to_bytes(4)
 
 
 ReadChildren = Callable[[int, int], Awaitable[list[tuple[int, bytes]]]]
@@ -129,21 +131,25 @@ class PayloadStore:
         return data
 
     async def _gather(self, ref: Ref) -> bytes:
-        """The results of a map's children as one list; a child that failed and was tolerated is nil."""
+        """The results of a map's children as one list or object; a child that failed and was tolerated is nil."""
         run, step = (int(part) for part in ref.digest.split("/"))
         # Read unwritten values before the store: those that are written meanwhile would be in neither.
         unwritten = self.unwritten_children(run, step)
-        total = ref.items or 0
+        keys = ref.keys
+        total = (ref.items or 0) if keys is None else len(keys)
         rows = await self._read_children(run, step) if len(unwritten) < total else []
         children: dict[int, Value] = {}
         for begin in range(0, len(rows), GATHERED_AT_ONCE):
             children |= {child: decode_value(data) for child, data in rows[begin : begin + GATHERED_AT_ONCE]}
             await asyncio.sleep(0)  # others have their turn between the portions of a wide map
         children |= unwritten
-        parts = [list_head(total)]
+        parts = [list_head(total) if keys is None else map_head(total)]
         for begin in range(0, total, GATHERED_AT_ONCE):
             portion = range(begin, min(begin + GATHERED_AT_ONCE, total))
-            parts += [await self.bytes_of(children.get(child)) for child in portion]
+            for child in portion:
+                if keys is not None:
+                    parts.append(pack(keys[child]))
+                parts.append(await self.bytes_of(children.get(child)))
             await asyncio.sleep(0)
         return b"".join(parts)
 

@@ -116,6 +116,8 @@ def _work(record: NodeRecord) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Value):
         return value._tw_reference()
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
     return value.text() if isinstance(value, Condition | Message) else value
 
 

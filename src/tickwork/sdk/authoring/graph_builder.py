@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import RESERVED_NODE_IDS, check_name
-from tickwork.core.definition.model import VALUE_HANDLER, Argument, Trigger
+from tickwork.core.definition.model import VALUE_HANDLER, Argument, Combine, Trigger
+from tickwork.sdk.authoring.maps import parameters_for, parts_of
 from tickwork.sdk.authoring.options import Options
 from tickwork.sdk.authoring.placeholders import Condition, Node, Value, refuse_future
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed
@@ -295,9 +296,10 @@ class Builder:
         tolerate: Any,
     ) -> Node:
         codec = task.codec
-        given = self._with_item(codec, constants)
+        given = self._with_item(codec, constants, over)
         body = self._body(lambda: self._task_record(task, owner, self.arguments(codec, given)))
-        node = self._map(body, self._items(codec, given, over), max_parallel, tolerate)
+        self._check_items(codec, given, over)
+        node = self._map(body, over, max_parallel, tolerate)
         task.extras.apply(node._tw_record())
         return node
 
@@ -324,31 +326,45 @@ class Builder:
         tolerate: Any,
         options: "ChildOptions | None" = None,
     ) -> Node:
-        given = self._with_item(workflow.codec, constants)
+        given = self._with_item(workflow.codec, constants, over)
         body = self._body(lambda: self._child_record(workflow, given, options))
-        node = self._map(body, self._items(workflow.codec, given, over), max_parallel, tolerate)
+        self._check_items(workflow.codec, given, over)
+        node = self._map(body, over, max_parallel, tolerate)
         if options is not None:
             options.call.apply(node._tw_record())
         return node
 
-    def _items(self, codec: "Codec", given: dict[str, Any], over: Any) -> Any:
-        """What a map goes over. Where that is known already, it is a list, and its items fit."""
-        if isinstance(over, Value | Condition) or _mixed(over):
-            return over
-        items = at_place(plain, over, what=f"{codec.name}: the list of a map")
-        if not isinstance(items, list):
-            message = f"a map goes over a list, not over {_kind_of(over)}"
-            raise placed("bad_map", f"{message}; make it one, or let a task make it")
+    def _check_items(self, codec: "Codec", given: dict[str, Any], over: Any) -> None:
+        """What a map goes over. Where that is known already, its items fit."""
+        combine, lists, _, _ = parts_of(over)
+        for number, known in enumerate(lists):
+            if isinstance(known, Value | Condition) or _mixed(known):
+                continue
+            value = at_place(plain, known, what=f"{codec.name}: the list of a map")
+            if combine is Combine.ENTRIES:
+                self._check_parts(codec, given, (0,), list(value))
+                self._check_parts(codec, given, (1,), list(value.values()))
+                continue
+            if not isinstance(value, list):
+                advice = "tw.entries(...) gives keys and values" if isinstance(value, dict) else "make it one"
+                message = f"a map goes over a list, not over {_kind_of(known)}"
+                raise placed("bad_map", f"{message}; {advice}, or let a task make it")
+            self._check_parts(codec, given, () if combine is Combine.EACH else (number,), value)
+
+    def _check_parts(self, codec: "Codec", given: dict[str, Any], walk: tuple[int, ...], items: list[Any]) -> None:
         for name, value in given.items():
-            if isinstance(value, Value) and value._tw_own_root == "item" and not value._tw_walk:
+            if isinstance(value, Value) and value._tw_own_root == "item" and value._tw_walk == walk:
                 for item in items:
                     at_place(codec.check_constant, name, item)
-        return items
 
-    def _with_item(self, codec: "Codec", constants: dict[str, Any]) -> dict[str, Any]:
-        taken = any(isinstance(value, Value) and value._tw_own_root == "item" for value in _flat(constants))
-        given = dict(constants) if taken else {at_place(codec.item_name, constants): Value("item"), **constants}
-        return at_place(codec.bind, (), given)
+    def _with_item(self, codec: "Codec", constants: dict[str, Any], over: Any) -> dict[str, Any]:
+        if any(isinstance(value, Value) and value._tw_own_root == "item" for value in _flat(constants)):
+            return at_place(codec.bind, (), dict(constants))
+        names = at_place(parameters_for, over, constants, codec.item_name)
+        if parts_of(over)[0] is Combine.EACH:
+            return at_place(codec.bind, (), {names[0]: Value("item"), **constants})
+        parts = {name: Value("item", (number,)) for number, name in enumerate(names)}
+        return at_place(codec.bind, (), {**parts, **constants})
 
     def _task_record(self, task: "Task[..., Any]", owner: Any, args: dict[str, Any]) -> NodeRecord:
         handler = at_place(task.handler_name, owner)
@@ -391,7 +407,9 @@ class Builder:
         refuse_future("tolerate", tolerate)
         most = self.whole(max_parallel) if isinstance(max_parallel, Value | Condition) else max_parallel
         name = "max_parallel_from" if isinstance(most, Value) else "max_parallel"
-        fields = {"over": self.whole(over), name: most, "tolerate": tolerate}
+        combine, lists, _, _ = parts_of(over)
+        first, *others = [self.whole(one) for one in lists]
+        fields = {"over": first, "others": tuple(others), "combine": combine, name: most, "tolerate": tolerate}
         return Node(self.add("map", body.base, fields=fields, body=body))
 
     # ---- arguments
@@ -460,61 +478,6 @@ class Builder:
             result[name] = (
                 value if isinstance(value, Value) else Constant(at_place(plain, value, what=name, place=self.place))
             )
-
-
-class RaceOrder:
-    """In `tw.first(tw.event("paid"), tw.wait("3d"))` the wait stands below the event, and does not wait for it.
-
-    Barriers that lead to one racer only belong to it: the other racers do not wait for them, and what follows waits for
-    the end of the race instead.
-    """
-
-    def __init__(self, racers: list[NodeRecord]) -> None:
-        self._above = [_made_from(racer) for racer in racers]
-        racer_of: dict[NodeRecord, int] = {}
-        shared: set[NodeRecord] = set()
-        for number, records in enumerate(self._above):
-            shared.update(record for record in records if record in racer_of)
-            racer_of |= dict.fromkeys(records, number)
-        self._racer_of = {record: number for record, number in racer_of.items() if record not in shared}
-
-    def apply(self, builder: Builder, made: NodeRecord) -> None:
-        orders = [
-            (record, *self._order_of(record, number))
-            for number, records in enumerate(self._above)
-            for record in records
-        ]
-        barrier, _ = self._past(builder.scope.barrier, -1)
-        if barrier is not builder.scope.barrier:
-            made.barrier, builder.scope.barrier = barrier, made
-        for record, own_barrier, before in orders:
-            record.barrier, record.before = own_barrier, before
-
-    def _order_of(self, record: NodeRecord, number: int) -> tuple[NodeRecord | None, list[NodeRecord]]:
-        barrier, more = self._past(record.barrier, number)
-        if not record.is_barrier:
-            return barrier, record.before
-        before = [one for one in (*record.before, *more) if self._racer_of.get(one, number) == number]
-        return barrier, list(dict.fromkeys(before))
-
-    def _past(self, barrier: NodeRecord | None, number: int) -> tuple[NodeRecord | None, list[NodeRecord]]:
-        """The next barrier above that belongs to no other racer, and what the skipped ones waited for."""
-        before: list[NodeRecord] = []
-        while barrier is not None and self._racer_of.get(barrier, number) != number:
-            before += barrier.before
-            barrier = barrier.barrier
-        return barrier, before
-
-
-def _made_from(record: NodeRecord) -> list[NodeRecord]:
-    """The record and everything that it takes values from or was told to come after."""
-    found = {record: None}
-    for one in (todo := [record]):  # grows while it is walked
-        read = [root for value in one.values() if isinstance(root := value._tw_root, NodeRecord)]
-        fresh = [other for other in dict.fromkeys([*one.branches, *read, *one.needs]) if other not in found]
-        found |= dict.fromkeys(fresh)
-        todo += fresh
-    return list(found)
 
 
 def make_captured(builder: Builder, make: Callable[[], Any]) -> NodeRecord:

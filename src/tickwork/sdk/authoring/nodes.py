@@ -14,13 +14,13 @@ from tickwork.sdk.authoring.graph_builder import (
     Constant,
     Message,
     NodeRecord,
-    RaceOrder,
     Scope,
     building,
     make_captured,
 )
 from tickwork.sdk.authoring.options import duration, task_options
 from tickwork.sdk.authoring.placeholders import Condition, Node, Value, as_condition, asked, refuse_future
+from tickwork.sdk.authoring.race_order import RaceOrder
 from tickwork.sdk.authoring.source_location import at_place, placed
 from tickwork.sdk.values.encode import plain
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 
 from tickwork.core.base.errors import Refused
 from tickwork.sdk.authoring.declared import declare, instance_name
+from tickwork.sdk.authoring.maps import Entries, parameters_for, plain_loop
 from tickwork.sdk.authoring.options import Options, task_options
 from tickwork.sdk.authoring.placeholders import as_condition
 from tickwork.sdk.authoring.source_location import at_place
@@ -104,13 +105,22 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self._call(None, args, kwargs))
 
-    def map(self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> list[R]:
+    @overload
+    def map(
+        self, over: Entries, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> dict[str, R]: ...
+    @overload
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]: ...
+    def map(self, over: Any, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> Any:
         """One call per item of a list, side by side; gives the list of results in the order of the items.
 
-        The items go to the first parameter that `constants` does not name. Outside of a workflow it is a
-        plain loop. `tolerate` failed children still let it succeed. `max_parallel` is a number, or a value to come.
+        The items go to the first parameter that `constants` does not name. `tw.zip(a, b)` and `tw.product(a, b)` go
+        over several lists, `tw.entries(d)` over a dict, which gives a dict. Outside of a workflow it is a plain loop.
+        `tolerate` failed children still let it succeed. `max_parallel` is a number, or a value to come.
         """
-        return cast("list[R]", self._map(None, over, max_parallel, tolerate, constants))
+        return self._map(None, over, max_parallel, tolerate, constants)
 
     def using(
         self,
@@ -237,8 +247,8 @@ class Task(Generic[P, R]):
         builder = active()
         if builder is not None:
             return builder.map_task(self, owner, over, constants, max_parallel=max_parallel, tolerate=tolerate)
-        name = self.codec.item_name(constants)
-        return [self._run(owner, (), {name: item, **constants}) for item in over]
+        names = parameters_for(over, constants, self.codec.item_name)
+        return plain_loop(over, names, lambda parts: self._run(owner, (), {**parts, **constants}))
 
 
 class BoundTask(Generic[P, R]):
@@ -251,9 +261,17 @@ class BoundTask(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.task._call(self.owner, args, kwargs))
 
-    def map(self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> list[R]:
+    @overload
+    def map(
+        self, over: Entries, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> dict[str, R]: ...
+    @overload
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]: ...
+    def map(self, over: Any, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> Any:
         """Like `Task.map`."""
-        return cast("list[R]", self.task._map(self.owner, over, max_parallel, tolerate, constants))
+        return self.task._map(self.owner, over, max_parallel, tolerate, constants)
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any], Callable[[Any], Any]]:
         """Like `Task.called`."""

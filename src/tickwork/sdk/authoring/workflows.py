@@ -19,6 +19,7 @@ from tickwork.sdk.authoring import useless_code
 from tickwork.sdk.authoring.declared import declare, instance_name
 from tickwork.sdk.authoring.follow_ups import Handler, follow_up
 from tickwork.sdk.authoring.graph_builder import Builder, active, refuse_async
+from tickwork.sdk.authoring.maps import Entries
 from tickwork.sdk.authoring.options import RETRY_OPTIONS, duration, sla, task_options
 from tickwork.sdk.authoring.placeholders import Value, refuse_future
 from tickwork.sdk.authoring.schedules import Schedule
@@ -126,13 +127,20 @@ class Workflow(Generic[P, R]):
             self.codec.check_constant(name, sent[name])
         return sent
 
-    def map(self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> list[R]:
-        """One child run per item of a list."""
+    @overload
+    def map(
+        self, over: Entries, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> dict[str, R]: ...
+    @overload
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]: ...
+    def map(self, over: Any, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> Any:
+        """One child run per item, as `Task.map`."""
         builder = active()
         if builder is None:
             raise placed("not_building", f"{self.name}.map(...) is only for the function of another workflow")
-        mapped: Any = builder.map_child(self, over, constants, max_parallel=max_parallel, tolerate=tolerate)
-        return cast("list[R]", mapped)
+        return builder.map_child(self, over, constants, max_parallel=max_parallel, tolerate=tolerate)
 
     def using(
         self,
@@ -339,14 +347,19 @@ class WorkflowCall(Generic[P, R]):
         """A child run."""
         return cast("R", self._builder().child(self._workflow, args, kwargs, self._options))
 
+    @overload
     def map(
-        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
-    ) -> list[R]:
-        """One child run per item of a list."""
-        mapped: Any = self._builder().map_child(
+        self, over: Entries, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> dict[str, R]: ...
+    @overload
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]: ...
+    def map(self, over: Any, /, *, max_parallel: Any = None, tolerate: int = 0, **constants: Any) -> Any:
+        """One child run per item, as `Task.map`."""
+        return self._builder().map_child(
             self._workflow, over, constants, max_parallel=max_parallel, tolerate=tolerate, options=self._options
         )
-        return cast("list[R]", mapped)
 
     def _builder(self) -> Builder:
         builder = active()

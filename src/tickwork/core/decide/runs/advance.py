@@ -35,7 +35,6 @@ from tickwork.core.state.evaluation_context import (
     OF_CHECK,
     ExtractMissing,
     cache_key,
-    items_over,
     output_value,
     resolve_anywhere,
     snapshot,
@@ -54,6 +53,7 @@ from tickwork.core.state.events import (
     TaskWaiting,
 )
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunState, RunTrigger
+from tickwork.core.state.map_items import items_of
 from tickwork.core.state.state import Run, State
 
 MAP_ITEMS_MAX = 1_000_000
@@ -357,13 +357,14 @@ def _begin_workflow(turn: TickContext, run: Run, step: Step) -> None:
 def _begin_map(turn: TickContext, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, MapNode)
-    total = items_over(run, node.over)
+    total, keys = items_of(run, node)
     if not 0 <= total <= MAP_ITEMS_MAX:
-        raise Refused("map_too_wide", f"{node.over} has {total} items, the limit is {MAP_ITEMS_MAX}")
+        what = f"the {node.combine} of {' and '.join(node.sources)}" if node.others else node.over
+        raise Refused("map_too_wide", f"{what} has {total} items, the limit is {MAP_ITEMS_MAX}")
     most = 0
     if node.max_parallel_from is not None:
         most = chosen_count(run, step, "max_parallel", node.max_parallel_from)
-    turn.emit(TaskWaiting(run.number, step.index, 0, "", total, most))
+    turn.emit(TaskWaiting(run.number, step.index, 0, "", total, most, keys))
 
 
 def _begin_repeat(turn: TickContext, run: Run, step: Step) -> None:

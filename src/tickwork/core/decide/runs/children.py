@@ -25,7 +25,6 @@ from tickwork.core.state.evaluation_context import (
     ExtractMissing,
     child_inputs,
     look_into,
-    own_names,
     snapshot,
 )
 from tickwork.core.state.events import (
@@ -37,6 +36,7 @@ from tickwork.core.state.events import (
     TaskFailed,
 )
 from tickwork.core.state.lifecycle import IDLE, Phase, RunTrigger
+from tickwork.core.state.map_items import item_names, turn_names
 from tickwork.core.state.state import Run, State, Task
 
 READY, CHECKING = Phase.READY, int(Phase.CHECKING)
@@ -68,14 +68,14 @@ def _tend_map(turn: TickContext, task: Task) -> None:
         else:
             turn.emit(TaskFailed(task.number, "children_failed", f"{fan.failed} of {fan.total} failed"))
     elif body.kind is Kind.WORKFLOW:
-        _spawn_in_turn(turn, task, body.node, node.over)
+        _spawn_in_turn(turn, task, body.node)
 
 
 def _tend_workflow(turn: TickContext, task: Task) -> None:
     fan = task.fan
     assert fan is not None
     if not fan.begun:
-        _spawn(turn, task, task.step.node, None)
+        _spawn(turn, task, task.step.node)
     elif fan.succeeded:
         turn.emit(FanOutEnded(task.number))
     elif not fan.running:
@@ -103,7 +103,7 @@ def _tend_repeat(turn: TickContext, task: Task) -> None:
             turn.emit(IterationDelayed(task.number, turn.state.tick + turn.state.settings.clock.ticks(node.delay_ms)))
             return
     if step.body.kind is Kind.WORKFLOW:
-        _spawn(turn, task, step.body.node, None)
+        _spawn(turn, task, step.body.node)
     else:
         turn.emit(IterationStarted(task.number, turn.state.next_number))
 
@@ -142,13 +142,13 @@ def _end_of_turns(turn: TickContext, task: Task, node: RepeatNode) -> None:
         turn.emit(TaskFailed(task.number, "too_many_iterations", f"not enough after {node.max_iterations}"))
 
 
-def _spawn_in_turn(turn: TickContext, task: Task, node: object, over: str) -> None:
+def _spawn_in_turn(turn: TickContext, task: Task, node: object) -> None:
     """Make child runs of a map, as many as can soon start. What comes beside a wide map waits for a portion of it."""
     state = turn.state
     for _ in range(CHILDREN_IN_TURN):
         if turn.full or not _has_room(state, task):
             return
-        _spawn(turn, task, node, over)
+        _spawn(turn, task, node)
     if _has_room(state, task):
         turn.deferred.append(task.run.number)
 
@@ -170,19 +170,31 @@ def _has_begun(run: Run | None) -> bool:
     return run is None or run.state in IDLE or any(phase > READY and phase != CHECKING for phase in run.phases)
 
 
-def _spawn(turn: TickContext, task: Task, node: object, over: str | None) -> None:
+def _spawn(turn: TickContext, task: Task, node: object) -> None:
     assert isinstance(node, WorkflowNode) and task.fan is not None
     run, fan = task.run, task.fan
     plan = run.tenant.plans.get(node.workflow)
     if plan is None:
         raise Refused("unknown_workflow", f"there is no workflow {node.workflow}")
     check_nesting(turn.state, run)
-    own = own_names(run, over, fan.begun, fan.last) if task.step.kind is not Kind.WORKFLOW else {}
+    own = _own_names(task)
     inputs = _child_inputs(task, node, own, plan)
     number = turn.state.next_number
     if run.tenant.runs.get(child_id(task, fan.begun, number)) is not None:
         raise Refused("already_submitted", "a run has the id that this child would have")
     turn.emit(RunSpawned(number, task.number, fan.begun, plan.hash, inputs))
+
+
+def _own_names(task: Task) -> dict[str, Any]:
+    """What the next child may name beside inputs and nodes."""
+    fan, node = task.fan, task.step.node
+    assert fan is not None
+    match node:
+        case MapNode():
+            return item_names(task.run, node, fan.begun)
+        case RepeatNode():
+            return turn_names(fan.begun, fan.last)
+    return {}
 
 
 def _child_inputs(task: Task, node: WorkflowNode, own: dict[str, Any], plan: Plan) -> Value:
