@@ -36,7 +36,7 @@ def report(labels: list[str], cities: dict[str, str]) -> str:
 
 
 @tw.workflow
-def survey(speeds: list[int] = [30, 50], tyres: list[str] = ["soft", "winter"]) -> str:  # noqa: B006 - only read
+def survey(speeds: list[int] = [30, 50], tyres: list[str] = ["soft", "winter"]) -> str:
     levels = noise.map(tw.product(speed=speeds, tyres=tyres))  # 30 soft, 30 winter, 50 soft, 50 winter
     labels = label.map(tw.zip(levels, [1, 2, 3, 4]))
     return report(labels, below.map(tw.entries(limits()), levels=levels))

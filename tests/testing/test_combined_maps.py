@@ -164,7 +164,7 @@ def test_a_map_over_a_dict_that_is_tried_again_has_nothing_of_its_first_life(wor
     world.replace(length, _fails)
     run = world.run(grows, count=3)
     run.assert_failed(node="length")
-    world.replace(length, lambda key, value: f"{key} again")
+    world.replace(length, _again)
     world.retry(run)
     world.settle()
 
@@ -173,3 +173,7 @@ def test_a_map_over_a_dict_that_is_tried_again_has_nothing_of_its_first_life(wor
 
 def _fails(key: str, value: str) -> int:
     raise ValueError(key)
+
+
+def _again(key: str, value: str) -> str:
+    return f"{key} again{value[:0]}"

@@ -76,9 +76,7 @@ def _combined(combine: Combine, what: str, lists: tuple[Any, ...], named: Mappin
     if lists and named:
         raise placed("bad_map", f"tw.{what} takes its lists by position or by the names of parameters, not both")
     if not 2 <= len(given) <= LISTS_MAX:
-        raise placed(
-            "bad_map", f"tw.{what} takes 2 to {LISTS_MAX} lists, not {len(given)}; map one list itself"
-        )
+        raise placed("bad_map", f"tw.{what} takes 2 to {LISTS_MAX} lists, not {len(given)}; map one list itself")
     held = tuple(one if isinstance(one, Value | Condition | list | tuple) else _listed(one, what) for one in given)
     return Combined(combine, held, tuple(named))
 
