@@ -1,6 +1,6 @@
 """Map over several lists at once, and over a dict: try every setting, then compare with the limits of each city.
 
-    tickwork run examples/combinations.py:survey
+    tickwork run examples/combinations.py:quiet_tyres
 
 `tw.product` makes every combination, `tw.zip` pairs the items of lists, `tw.entries` takes the keys and values of a
 dict and gives a dict. The server stores no list of the combinations.
@@ -36,7 +36,7 @@ def report(labels: list[str], cities: dict[str, str]) -> str:
 
 
 @tw.workflow
-def survey(speeds: list[int] = [30, 50], tyres: list[str] = ["soft", "winter"]) -> str:
+def quiet_tyres(speeds: list[int] = [30, 50], tyres: list[str] = ["soft", "winter"]) -> str:
     levels = noise.map(tw.product(speed=speeds, tyres=tyres))  # 30 soft, 30 winter, 50 soft, 50 winter
     labels = label.map(tw.zip(levels, [1, 2, 3, 4]))
     return report(labels, below.map(tw.entries(limits()), levels=levels))

@@ -27,7 +27,7 @@ OTHERS = {"demo", "embedded_asgi", "embedded_script", "testing"}
 OUTPUTS = [
     ("hello", "hello", {}, "13 words on 3 pages"),
     ("fan_out", "largest", {"folder": str(ROOT / "tools")}, r"\w+\.py is the longest of \d+ files"),
-    ("combinations", "survey", {},
+    ("combinations", "quiet_tyres", {},
      "#1: 19 dB; 3 of 4 settings are quiet enough for Bergen; 1 of 4 settings are quiet enough for Oslo"),
     ("etl", "nightly", {}, {"rows": 2, "sum": 195, "key": r"default/[^/]+/load"}),
     ("child_workflows", "company", {}, 41),
