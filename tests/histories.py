@@ -389,7 +389,10 @@ class History:
                 key, body, None, rng.choice([None, None, 500, 5_000]), "", rng.choice([None, 0, 9]), "", known
             )
             if terms.delay_ms and rng.random() < 0.5:
-                terms = inp.SubmitOptions(key, body, None, terms.delay_ms, "quiet", None, "", known)
+                latest_ms = terms.delay_ms + 1_000 if self.names % 2 else None
+                terms = inp.SubmitOptions(
+                    key, body, None, terms.delay_ms, "quiet", None, "", known, at_most_ms=latest_ms
+                )
         self.known_runs.append((tenant, run_id))
         return [
             inp.Submit(rng.choice([BY, "bob"]), tenant, run_id, workflow, None if plain is None else pack(plain), terms)

@@ -58,6 +58,18 @@ async def test_the_same_key_gives_the_same_run_and_another_body_a_conflict(http)
     assert both.status_code == 201, "a key in the body goes before the header"
 
 
+async def test_a_debounced_submission_joins_the_run_that_still_waits(http):
+    await publish(http, flow(inputs={"n": {"type": "integer"}}))
+    waits = {"workflow": "greet", "debounce": "d", "delay_ms": 60_000, "at_most_ms": 90_000}
+    first, again = [await http.post("/v1/runs", json=waits | {"inputs": {"n": n}}) for n in (1, 2)]
+    refused = await http.post("/v1/runs", json=waits | {"inputs": {"n": 3}, "at_most_ms": 5})
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    run = (await http.get(f"/v1/runs/{first.json()['id']}")).json()
+    assert (again.json()["id"], run["state"], run["inputs"]) == (run["id"], "pending", {"n": 2})
+    assert (refused.status_code, refused.json()["code"]) == (422, "bad_at_most")
+
+
 async def test_a_batch_accepts_and_refuses_one_by_one(http):
     await publish(http, flow())
     runs = [{"workflow": "greet"}, {"workflow": "nobody"}, {"workflow": "greet", "id": "mine"}]

@@ -172,6 +172,16 @@ def test_a_worker_that_dies_is_started_again(terminal):
     assert terminal.run("run", "greet").returncode == 0
 
 
+def test_a_debounced_run_takes_the_inputs_of_the_next(house):
+    wait = ("--detach", "--debounce", "d", "--delay", "1h", "--at-most", "2h")
+    first, again = [house.run("run", "greet", "--input", f"name={name}", *wait) for name in ("ada", "eve")]
+
+    assert first.stdout == again.stdout
+    assert "waits anew" in again.stderr
+    detail = house.json("show", first.stdout.strip())
+    assert (detail["state"], detail["inputs"]) == ("pending", {"name": "eve"})
+
+
 @pytest.mark.slow
 def test_the_starter_project_runs(terminal):
     folder = terminal.folder / "mine"

@@ -59,6 +59,50 @@ def test_a_flaky_service_is_polled_in_sequences_until_it_answers(world, program)
     assert len(world.calls(module.ask)) == 35
 
 
+@pytest.fixture
+def switch(world, program, capsys):
+    module = program("dead_mans_switch")
+
+    def ping(job="backup"):
+        module.ping(world, job)
+        return capsys.readouterr().out
+
+    return ping
+
+
+def test_a_job_that_pings_in_time_raises_no_alert(world, switch, capsys):
+    for _ in range(5):
+        switch()
+        world.advance(minutes=69)
+
+    assert capsys.readouterr().out == ""
+    assert len(world.runs()) == 1
+
+
+def test_an_outage_has_one_alert_and_ends_with_the_next_ping(world, switch, capsys):
+    switch()
+    world.advance(hours=30)
+    assert capsys.readouterr().out == "backup is silent\n"
+
+    assert switch() == "backup is back\n"
+    world.advance(minutes=69)
+    assert capsys.readouterr().out == ""
+
+    world.advance(minutes=2)
+    assert capsys.readouterr().out == "backup is silent\n"
+    assert [run.state for run in world.runs()] == ["completed", "waiting"]
+
+
+def test_each_job_has_its_own_period(world, switch, capsys):
+    switch("backup")
+    switch("invoices")
+    world.advance(hours=25)
+    assert capsys.readouterr().out == "backup is silent\n"
+
+    world.advance(hours=2)
+    assert capsys.readouterr().out == "invoices is silent\n"
+
+
 def test_a_trip_is_booked(world, program):
     run = world.run(program("trip_saga").book_trip, who="ada", city="Oslo")
 

@@ -1,6 +1,7 @@
 """Programs as graphs: the shape is known before the run."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -45,6 +46,65 @@ def test_the_crawler_goes_32_deep_and_no_deeper(world, program):
     deepest = world.run(module.crawl, page="next", depth=31)
     assert len(deepest.output) == 32
     world.run(module.crawl, page="next", depth=40).assert_failed()
+
+
+def limited(world, program, documents):
+    """Index these documents of three tenants, and note when each call began and ended."""
+    module = program("tenant_queues")
+    module.set_limits(world)
+    spans = []
+
+    async def index(tenant: str, document: str, text: str) -> str:
+        begin = world.now
+        await asyncio.sleep(10)
+        spans.append((tenant, begin, world.now))
+        return f"{document}: {text}"
+
+    world.replace(module.index, index)
+    for number in range(documents):
+        world.start(module.indexed, tenant=f"t{number % 4 and 1}", document=f"d{number}", text="short")
+    world.advance(hours=1)
+    assert [run.output for run in world.runs()] == [f"d{number}: short" for number in range(documents)]
+    return spans
+
+
+def most_at_once(spans):
+    return max(sum(begin <= moment < end for _, begin, end in spans) for _, moment, _ in spans)
+
+
+def test_tenants_and_all_together_have_limits(world, program):
+    spans = limited(world, program, 12)
+
+    assert most_at_once(spans) == 3
+    assert most_at_once([span for span in spans if span[0] == "t1"]) == 2
+
+
+def test_no_minute_has_more_starts_than_the_rate(world, program):
+    begins = sorted(begin for _, begin, _ in limited(world, program, 45))
+
+    assert max(sum(first <= begin < first + timedelta(minutes=1) for begin in begins) for first in begins) <= 20
+
+
+def test_a_burst_of_edits_is_one_run_with_the_last_text(world, program):
+    module = program("tenant_queues")
+    for text in ("a", "a b", "a b c"):
+        module.edited(world, "ada", "letter", text)
+        world.advance(seconds=9)
+    module.edited(world, "ada", "poem", "o")
+    world.advance(seconds=20)
+
+    assert [run.output for run in world.runs()] == ["ada/letter: 3 words", "ada/poem: 1 words"]
+
+
+def test_a_document_that_is_edited_all_the_time_is_indexed_each_minute(world, program):
+    module = program("tenant_queues")
+    for number in range(40):  # every five seconds
+        module.edited(world, "ada", "letter", "word " * number)
+        world.advance(seconds=5)
+
+    assert [run.output for run in world.runs(state="completed")] == [
+        f"ada/letter: {number} words" for number in (11, 23, 35)
+    ]
 
 
 def test_the_window_slides(world, program):

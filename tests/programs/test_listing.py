@@ -30,12 +30,12 @@ PROGRAMS = {
     "P4": ("", "not yet"),
     "N1": ("", "not yet"),
     "N2": ("programs/trip_saga.py", "direct"),
-    "N3": ("", "not yet"),
+    "N3": ("programs/tenant_queues.py", "direct"),
     "N4": ("", "not yet"),
     "C1": ("programs/result_graph.py", "direct"),
     "C2": ("web_crawler.py", "direct"),
     "M1": ("", "not yet"),
-    "M2": ("", "not yet"),
+    "M2": ("programs/dead_mans_switch.py", "direct"),
 }
 ROW = re.compile(r"^\| ([A-Z]\d) \|.*\|(.*)\| (direct|gap|not yet)\b.*\|$", re.MULTILINE)
 

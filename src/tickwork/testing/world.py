@@ -14,7 +14,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import TENANT
-from tickwork.core.calendar.durations import instant_text
+from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.definition.model import WorkNode
 from tickwork.core.evolve.follow_ups import SOURCE as FOLLOW_UP
 from tickwork.core.explain.blockers import BlockKind
@@ -26,6 +26,7 @@ from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import LocalLink
 from tickwork.sdk.authoring.app_loader import app_with
+from tickwork.sdk.authoring.options import duration
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.context import Startable
@@ -102,7 +103,7 @@ class World:
             zones=load_zones(),
         )
         self._do(self._engine.start())
-        self._serve("default", {})
+        self._do(self._start_worker("default", {}))
         self._settle(0.1)
         self._clock.jump(begin_ms - self._clock.wall_ms())
 
@@ -255,14 +256,15 @@ class World:
             for step in plan.steps:
                 body = step.body or step
                 if isinstance(body.node, WorkNode):
-                    self._serve(body.requirement[0], {**plan.definition.defaults.labels, **body.node.labels})
+                    labels = {**plan.definition.defaults.labels, **body.node.labels}
+                    await self._start_worker(body.requirement[0], labels)
 
     def serve(self, queue: str = "default", **labels: str) -> None:
         """Start a worker for a queue and labels that are known only at run time: `scan.using(queue=host)`. Queues that
         the workflows name have workers automatically."""
-        self._serve(queue, labels)
+        self._do(self._start_worker(queue, labels))
 
-    def _serve(self, queue: str, labels: dict[str, str]) -> None:
+    async def _start_worker(self, queue: str, labels: dict[str, str]) -> None:
         """Start a worker for this queue and these labels, unless one exists."""
         what = (queue, tuple(sorted(labels.items())))
         if what in self._served:
@@ -277,7 +279,22 @@ class World:
             profile=WorkerProfile((queue,), labels, PLENTY, PLENTY, PLENTY, PLENTY),
         )
         self._agents.append(self._loop.create_task(agent.run()))
-        self._loop.run_until(agent.reached.is_set, 1.0)
+        await agent.reached.wait()
+
+    def put_queue(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        rate: int | None = None,
+        per: str | timedelta = "1s",
+        burst: int | None = None,
+        window: str = "bucket",
+    ) -> None:
+        """Declare a queue, or replace its limits, like `client.put_queue`."""
+        per_text = duration_text(duration(per, path="per"))
+        request = wire.QueueRequest(limit=limit, rate=rate, per=per_text, burst=burst, window=window)
+        self._do(self._engine.admin.put_queue(name, request, by=BY))
 
     # ---- runs
 
@@ -291,9 +308,21 @@ class World:
         """Submit a run only. It continues with the next `advance`, `settle` or action."""
         return self.submit(workflow, inputs)
 
-    def submit(self, workflow: Workflow[..., Any], /, inputs: dict[str, Any] | None = None, **terms: Any) -> Run:
-        """Like `start`, with all options of a submission: `key`, `delay_ms`, `start_at`, `priority` …"""
+    def submit(
+        self,
+        workflow: Workflow[..., Any],
+        /,
+        inputs: dict[str, Any] | None = None,
+        *,
+        delay: str | timedelta | None = None,
+        at_most: str | timedelta | None = None,
+        **terms: Any,
+    ) -> Run:
+        """Like `start`, with all options of a submission: `key`, `delay`, `debounce`, `start_at`, `priority` …"""
         self._publish((workflow,), schedules=False)
+        for name, length in (("delay", delay), ("at_most", at_most)):
+            if length is not None:
+                terms[f"{name}_ms"] = duration(length, path=name)
         given = workflow.checked_inputs(inputs or {}, now=self.now)
         submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
         answer = self._do(self._engine.runs.submit([submission], by=BY))[0]

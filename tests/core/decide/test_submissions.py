@@ -163,6 +163,32 @@ def test_a_debounced_run_starts_once_with_the_last_inputs_when_no_more_came():
     driver.assert_empty()
 
 
+@pytest.mark.parametrize(("at_most_ms", "starts_ms"), [(None, 34_000), (25_000, 25_000), (60_000, 34_000)])
+def test_a_debounced_run_starts_at_the_latest_when_it_may_however_often_it_is_submitted(at_most_ms, starts_ms):
+    driver = flow()
+    first = driver.now_ms
+    for n in range(4):
+        driver.submit("flow", f"r{n}", delay_ms=10_000, debounce="d", at_most_ms=at_most_ms)
+        if n < 3:
+            driver.advance(8_000)
+    assert [answer.run_id for answer in driver.answers if answer.run_id] == ["r0"] * 3
+
+    driver.advance(first + starts_ms - driver.now_ms - 500)
+    assert driver.state_of("r0") == "PENDING"
+    driver.advance(1_000)
+    assert driver.state_of("r0") == "ACTIVE"
+
+
+def test_a_later_submission_with_less_patience_starts_a_debounced_run_at_once():
+    driver = flow()
+    driver.submit("flow", "r1", delay_ms=60_000, debounce="d")
+    driver.advance(30_000)
+    driver.submit("flow", "r2", delay_ms=5_000, debounce="d", at_most_ms=20_000)
+    driver.advance(2)
+
+    assert driver.state_of("r1") == "ACTIVE"
+
+
 def test_a_debounce_key_counts_for_its_own_workflow_only():
     driver = flow(inputs={"n": {"type": "integer"}})
     driver.define("other", task("a"), inputs={"s": {"type": "string"}})
@@ -208,6 +234,11 @@ REFUSED = [
     (ask(start_at_ms=1 << 62), "bad_delay"),
     (ask(start_at_ms=5, delay_ms=5), "two_start_times"),
     (ask(debounce="d"), "debounce_without_delay"),
+    (ask(at_most_ms=5), "at_most_without_debounce"),
+    (ask(delay_ms=5, at_most_ms=5), "at_most_without_debounce"),
+    (ask(delay_ms=5, at_most_ms=4, debounce="d"), "bad_at_most"),
+    (ask(delay_ms=5, at_most_ms=-1, debounce="d"), "bad_at_most"),
+    (ask(delay_ms=5, at_most_ms=1 << 62, debounce="d"), "bad_at_most"),
     (ask(priority=10), "bad_priority"),
     (ask(priority=-1), "bad_priority"),
     (ask(key="k" * 256), "key_too_long"),

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
@@ -124,6 +124,16 @@ def test_a_workflow_by_name_takes_any_plain_inputs(ask, server):
         ask.submit("other", delay="1s", start_at="2026-01-02T03:04:05Z")
     with pytest.raises(Refused, match="no zone"):
         ask.submit("other", start_at="2026-01-02T03:04:05")
+
+
+def test_a_debounced_submission_says_how_long_it_waits_and_how_long_at_most(ask, server):
+    ask.submit("other", x=1, debounce="d", delay="5s", at_most=timedelta(minutes=1))
+
+    submission = server.submission
+    assert len(submission.pop("id")) == 36
+    assert submission == {
+        "workflow": "other", "inputs": {"x": 1}, "delay_ms": 5_000, "debounce": "d", "at_most_ms": 60_000
+    }  # fmt: skip
 
 
 def test_a_run_without_a_schedule_gets_the_present_time(ask, server):

@@ -31,6 +31,8 @@ def run(
     key: str = "",
     priority: int | None = None,
     delay: str | None = None,
+    debounce: str = "",
+    at_most: str | None = None,
     app_version: str = "",
     data: str | None = None,
     pass_env: str | None = None,
@@ -58,6 +60,10 @@ def run(
         Higher values come first.
     delay
         Start after this time: 5m, PT5M.
+    debounce
+        With --delay: a run that still waits under this key takes the new inputs and waits anew.
+    at_most
+        Start a debounced run no later than this after its first submission: 30m.
     app_version
         Pin the run to this version of its application: its definition and its workers only (tickwork versions).
     data
@@ -70,7 +76,9 @@ def run(
 
     app, workflow, name = _resolve(str(what))
     inputs = read_inputs(input, inputs_json, workflow)
-    command = SubmitCommand(workflow or name, inputs, SystemIds().new(), key, priority, delay, app_version)
+    command = SubmitCommand(
+        workflow or name, inputs, SystemIds().new(), key, priority, delay, debounce, at_most, app_version
+    )
     command.check()
     with to.client(deadline_s=REACH_S) as client:
         answers = _answers(client)
@@ -102,10 +110,14 @@ class SubmitCommand:
         key: str,
         priority: int | None,
         delay: str | None,
+        debounce: str,
+        at_most: str | None,
         app_version: str,
     ) -> None:
-        self.workflow, self.inputs, self.id = workflow, inputs, run_id
-        self.key, self.priority, self.delay, self.app_version = key, priority, delay, app_version
+        self.workflow, self.inputs, self.id, self.key = workflow, inputs, run_id, key
+        self.options: dict[str, Any] = {
+            "priority": priority, "delay": delay, "debounce": debounce, "at_most": at_most, "app_version": app_version
+        }  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -115,20 +127,19 @@ class SubmitCommand:
         """Inputs that do not fit are refused before anything is started for them."""
         from tickwork.sdk.client.calls import submission
 
-        submission(self.workflow, self.inputs, {}, key=self.key, delay=self.delay, priority=self.priority)
+        submission(self.workflow, self.inputs, {}, key=self.key, **self.options)
 
     def submit(self, client: "Client") -> str:
         """Its id. Asking again is safe: the id is ours, and every try carries the same key."""
         try:
-            handle = client.submit(
-                self.workflow, self.inputs, id=self.id, key=self.key, priority=self.priority, delay=self.delay,
-                app_version=self.app_version,
-            )  # fmt: skip
+            handle = client.submit(self.workflow, self.inputs, id=self.id, key=self.key, **self.options)
         except KeyboardInterrupt:
             raise CommandExit(
                 Exit.INTERRUPTED, f"interrupted while submitting; tickwork show {self.id} tells whether the run exists"
             ) from None
-        if handle.duplicate:
+        if handle.duplicate and self.options["debounce"]:
+            tell(f"run {handle.id} had not started: it waits anew, with these inputs")
+        elif handle.duplicate:
             tell(f"the key was used before: this is the earlier run, {handle.id}")
         return handle.id
 

@@ -254,6 +254,7 @@ class SubmitOptions(_Input, frozen=True):
     definition: str = ""  # a definition's hash, where not the latest is wanted
     known: KnownRun | None = None
     version: str = ""  # of an application: only its workers may have the run
+    at_most_ms: int | None = None  # a debounced run starts no later than this after its first submission
 
 
 class Submit(_Input, frozen=True, tag=10):

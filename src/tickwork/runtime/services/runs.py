@@ -116,6 +116,7 @@ class RunService:
             priority=submission.priority,
             definition=submission.definition,
             version=submission.version,
+            at_most_ms=submission.at_most_ms,
         )
         return inp.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
 
@@ -333,6 +334,7 @@ def _has_terms(submission: wire.Submission) -> bool:
         or submission.priority is not None
         or submission.definition
         or submission.version
+        or submission.at_most_ms is not None
     )
 
 

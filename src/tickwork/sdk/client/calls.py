@@ -148,6 +148,8 @@ def submission(
     delay: str | timedelta | None = None,
     start_at: datetime | str | None = None,
     priority: int | None = None,
+    debounce: str = "",
+    at_most: str | timedelta | None = None,
     app_version: str = "",
 ) -> wire.Submission:
     """Checked against the workflow's signature where it is at hand. Raises `Refused`."""
@@ -164,6 +166,8 @@ def submission(
         key=key,
         start_at=start,
         delay_ms=None if delay is None else duration(delay, path="delay"),
+        debounce=debounce,
+        at_most_ms=None if at_most is None else duration(at_most, path="at_most"),
         priority=priority,
         version=app_version,
     )

@@ -95,12 +95,15 @@ class Client(SchedulesClient, EndpointsClient):
         delay: str | timedelta | None = None,
         start_at: datetime | str | None = None,
         priority: int | None = None,
+        debounce: str = "",
+        at_most: str | timedelta | None = None,
         app_version: str = "",
         **values: Any,
     ) -> Handle[R]:
         """Start a run; it is durable when this returns. Inputs are given by name or as one mapping, and checked first.
 
-        The same `key` returns the same run for 24 hours. A task runs as a workflow of its own.
+        The same `key` returns the same run for 24 hours. A task runs as a workflow of its own. With `debounce`, a run
+        that still waits for its `delay` takes the new inputs and waits anew, but at most `at_most` in all.
         """
         known = None if isinstance(workflow, str) else as_workflow(workflow)
         submission = calls.submission(
@@ -112,6 +115,8 @@ class Client(SchedulesClient, EndpointsClient):
             delay=delay,
             start_at=start_at,
             priority=priority,
+            debounce=debounce,
+            at_most=at_most,
             app_version=app_version,
         )
         try:

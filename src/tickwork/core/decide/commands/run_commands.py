@@ -103,6 +103,9 @@ def _submit_on_terms(
     pending = tenant.debounced.get((submit.workflow, terms.debounce)) if terms.debounce else None
     if pending is not None and pending.state == RunState.PENDING and pending.start_at:
         require_inputs(pending.plan.definition, submit.inputs)  # the run keeps the version that accepted it
+        if terms.at_most_ms is not None:
+            latest = pending.submitted + state.settings.clock.ticks(terms.at_most_ms)
+            start_at = max(state.tick + 1, min(start_at, latest))
         turn.emit(RunDebounced(pending.number, position, start_at))
         answer(turn, position, pending.id)
         return
@@ -168,6 +171,8 @@ def _start_tick(state: State, terms: inputs.SubmitOptions) -> int:
         raise Refused("two_start_times", "give a start time or a delay, not both", path="delay_ms")
     if terms.debounce and not terms.delay_ms:
         raise Refused("debounce_without_delay", "a debounce key needs the delay to wait for", path="debounce")
+    if terms.at_most_ms is not None:
+        _check_at_most(terms, terms.at_most_ms)
     wait_ms = terms.delay_ms
     if terms.start_at_ms is not None:
         wait_ms = max(0, terms.start_at_ms - state.now_ms)
@@ -176,6 +181,14 @@ def _start_tick(state: State, terms: inputs.SubmitOptions) -> int:
     if not 0 <= wait_ms <= DELAY_MS_MAX:
         raise Refused("bad_delay", f"a delay is 0 to {DELAY_MS_MAX} ms", path="delay_ms")
     return state.tick + clock.ticks(wait_ms) if wait_ms else 0
+
+
+def _check_at_most(terms: inputs.SubmitOptions, at_most_ms: int) -> None:
+    if not terms.debounce:
+        message = "only a debounced run has a latest start: give a debounce key"
+        raise Refused("at_most_without_debounce", message, path="at_most_ms")
+    if not (terms.delay_ms or 0) <= at_most_ms <= DELAY_MS_MAX:
+        raise Refused("bad_at_most", f"the latest start is the delay to {DELAY_MS_MAX} ms", path="at_most_ms")
 
 
 def _answer_duplicate(turn: TickContext, position: int, run_id: str) -> None:
