@@ -486,15 +486,17 @@ class History:
         if draw < 0.2:
             return inp.StepsRecorded(number, attempt, steps, versions)
         self.driver.running.pop(number)
+        events = [*history.entries, *history.arrived] if history is not None else []
+        unseen = tuple(entry.position for entry in events if entry.kind == "event" and rng.random() < 0.3)
         if draw < 0.25:
-            return inp.Continued(number, attempt, pack({"n": rng.choice([1, "one"])}))
+            return inp.Continued(number, attempt, pack({"n": rng.choice([1, "one"])}), withdrawn=unseen)
         if rng.random() < 0.2:
             failed = StepEntry(position, "pay", "d", error="Timeout", tries=rng.randint(1, 3), retry=(2, 300, 900, 200))
             steps, position = (*steps, failed), position + 1
         awaits = tuple(self.some_await(position + index) for index in range(rng.randrange(4)))
         positions = tuple(request.position for request in awaits)
         open_ones = sorted(history.awaits) if history is not None else []
-        withdrawn = tuple(open_ones[: rng.choice([0, 0, 1, 3])])
+        withdrawn = (*open_ones[: rng.choice([0, 0, 1, 3])], *unseen)
         together = (positions,) if rng.random() < 0.3 and positions else ()
         if not awaits and not steps and not open_ones:
             return inp.Failed(number, attempt, "StepFailed", "no", True, position=position - 1)

@@ -153,6 +153,7 @@ class Continued(_Message, frozen=True, tag=10):
     value: bytes | Ref
     started_ms: int = 0
     ended_ms: int = 0
+    withdrawn: tuple[int, ...] = ()
 
 
 Report = (

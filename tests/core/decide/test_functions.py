@@ -543,3 +543,104 @@ def test_a_report_that_breaks_a_rule_fails_its_task_by_name(report, code):
 def test_a_durable_function_is_a_workflow_of_its_own(nodes):
     with pytest.raises(InvalidDefinition, match="durable"):
         plan_of(document("w", *nodes))
+
+
+def suspended_beside_an_event(**fields: Any) -> tuple[Functions, str]:
+    """The sleep is over and an attempt runs, and then the event comes that it has given up meanwhile."""
+    driver, run = begun()
+    driver.suspend(run, event(0, key="k"), sleep(1, 10), event(2, "other"), **fields)
+    driver.advance(10)
+    driver.signal(payload="late", key="k")
+    return driver, run
+
+
+def test_an_event_that_comes_for_an_await_given_up_meanwhile_goes_to_the_next_one():
+    driver, run = suspended_beside_an_event()
+    driver.suspend(run, event(3, key="k"), withdrawn=(0, 2))
+    assert driver.is_running(run, "f")
+    assert [(e.position, e.kind) for e in driver.entries(run)] == [
+        (1, "sleep"),
+        (2, "withdrawn"),
+        (0, "withdrawn"),
+        (3, "event"),
+    ]
+    assert driver.outcomes(run)[-1] == (3, "event", "late", "")
+    assert_recovers(driver)
+    driver.suspend(run, event(4, key="k"), withdrawn=(0,))
+    assert driver.state_of(run) == "WAITING", "it is given back once"
+
+
+def test_events_that_nobody_saw_are_kept_in_the_order_in_which_they_came():
+    driver, run = begun()
+    driver.suspend(run, event(0), event(1), sleep(2, 10))
+    driver.advance(10)
+    driver.signal(payload="one")
+    driver.signal(payload="two")
+    driver.suspend(run, sleep(3, 5), withdrawn=(0, 1))
+    driver.advance(5)
+    driver.suspend(run, event(4), event(5))
+    assert driver.outcomes(run)[-2:] == [(4, "event", "one", ""), (5, "event", "two", "")]
+
+
+def test_an_event_that_was_given_to_a_function_and_not_taken_goes_to_the_next_await():
+    driver, run = begun()
+    driver.suspend(run, event(0, "assign"), event(1, "stop"))
+    driver.expect(inp.Ingest(BY, T, "assign"))
+    driver.expect(inp.Ingest(BY, T, "stop", payload=pack("now")))
+    driver.suspend(run, sleep(2, 5), withdrawn=(1,))
+    driver.advance(5)
+    driver.suspend(run, event(3, "stop"))
+    assert driver.outcomes(run)[-1] == (3, "event", "now", "")
+
+
+def test_an_event_that_comes_beside_a_new_beginning_is_kept_for_it():
+    driver, run = suspended_beside_an_event()
+    attempt = driver.attempt_of(run, "f")
+    del driver.running[attempt.task]
+    driver.expect(inp.Continued(attempt.task, attempt.attempt, pack({"n": 5})))
+    driver.quiet()
+    driver.suspend(run, event(3, key="k"))
+    assert driver.outcomes(run) == [(3, "event", "late", "")]
+    assert_recovers(driver)
+
+
+def test_a_function_that_would_wait_for_an_event_given_back_fails_by_name():
+    driver, run = suspended_beside_an_event()
+    attempt = driver.attempt_of(run, "f")
+    driver.send(inp.Suspended(attempt.task, attempt.attempt, withdrawn=(0, 2)))
+    driver.quiet()
+    assert driver.events(ev.TaskFailed)[-1].code == "nothing_awaited"
+
+
+def test_a_step_is_tried_again_though_others_of_its_group_go_on():
+    driver, run = begun()
+    failed = step(0, "book", error="Timeout", retry=(2, 1_000, 60_000, 200))
+    driver.suspend(run, event(1), sleep(2, 10), steps=(failed,), together=((0, 1),))
+    driver.advance(10)
+    driver.suspend(run, together=((0, 1),))
+    assert driver.state_of(run) == "WAITING"
+    driver.advance(3_000)
+    assert driver.outcomes(run)[-1] == (0, "retry", None, "")
+    assert driver.is_running(run, "f")
+
+
+def test_the_delay_of_a_step_grows_by_parts_of_its_length():
+    driver, run = begun()
+    for tries in (1, 2, 3):
+        failed = step(0, "book", error="Timeout", tries=tries, retry=(5, 1_000, 1_700, 150))
+        driver.suspend(run, steps=(failed,))
+        live = driver.function(run).history
+        assert live is not None
+        delay = live.awaits[0].due - driver.tick
+        assert delay in range(*{1: (1_000, 1_101), 2: (1_500, 1_651), 3: (1_700, 1_871)}[tries])
+        driver.advance(2_000)
+
+
+def test_what_is_left_of_a_history_counts_its_bytes():
+    driver, run = begun()
+    driver.record(run, step(0, value="x" * 500), step(1, error="Refused"))
+    driver.fail(run, "f", "StepFailed", permanent=True, position=1)
+    driver.expect(inp.Resolve("ops", T, run, "fixed", record=driver.records[run]))
+    driver.quiet()
+    history = driver.function(run).history
+    assert history is not None and history.size > 500

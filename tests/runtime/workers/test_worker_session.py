@@ -6,7 +6,7 @@ import pytest
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.protocol.worker_messages import AttemptJob, Call, NodeSpec, Reply, Succeeded
-from tickwork.runtime.workers.sessions import WorkerSession
+from tickwork.runtime.workers.sessions import REPLY_BYTES_MAX, WorkerSession
 
 SPEC = NodeSpec(7, "task", "flow", "a", "hash")
 
@@ -130,6 +130,16 @@ async def test_a_reply_carries_what_is_pending_once_and_a_spec_once_per_session(
     assert [one.task for one in second.work] == [4] and second.specs == () and second.stop == ()
     assert session.reply(call).specs == (SPEC,)
     assert first.store == "", "only the reply to an introduction names the store"
+
+
+async def test_a_reply_holds_as_many_attempts_as_a_worker_can_read():
+    session, call = WorkerSession("w1", "s1", 0), Call("w1", "s1", 1)
+    half = b"x" * (REPLY_BYTES_MAX // 2)
+    large = AttemptJob(9, 1, SPEC.id, "t", "r", b"", checkpoint=b"x" * 2 * REPLY_BYTES_MAX)
+    session.offer([*((AttemptJob(task, 1, SPEC.id, "t", "r", half), SPEC) for task in range(5)), (large, SPEC)])
+    sent = [[one.task for one in session.reply(call).work] for _ in range(5)]
+
+    assert sent == [[0, 1], [2, 3], [4], [9], []]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ class Keeper:
     tries: dict[int, int] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     together: tuple[tuple[int, ...], ...] = ()
+    given_back: list[int] = field(default_factory=list)  # events that came for awaits which were given up
     clock_ms: int = 1_000
 
     def history(self, *, until: int | None = None) -> FunctionHistory:
@@ -47,8 +48,13 @@ class Keeper:
         for position in suspension.withdrawn:
             if position in self.awaits:
                 _, name, digest = self.awaits.pop(position)
-                self.clock_ms += 7
-                self.entries.append(HistoryEntry(position, "withdrawn", name, digest, at_ms=self.clock_ms))
+            else:
+                (unseen,) = [entry for entry in self.entries if entry.position == position]
+                assert unseen.kind == "event" and not unseen.error
+                name, digest = unseen.name, unseen.digest
+                self.given_back.append(position)
+            self.clock_ms += 7
+            self.entries.append(HistoryEntry(position, "withdrawn", name, digest, at_ms=self.clock_ms))
         for call in suspension.awaits:
             self.awaits.setdefault(call.position, (call.kind, call.name, call.digest))
         for step, tries in retries:

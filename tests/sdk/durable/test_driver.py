@@ -253,6 +253,106 @@ def test_a_cancelled_function_may_have_calls_that_nobody_awaits():
         lived(function, keeper)
 
 
+def cancel(keeper: Keeper) -> None:
+    """As the server does it: first the cancellation, then every await is given up."""
+    keeper.entries.append(tw_entry("cancel"))
+    for position, (_, name, digest) in keeper.awaits.items():
+        keeper.entries.append(tw_entry("withdrawn", position=position, name=name, digest=digest))
+    keeper.awaits.clear()
+
+
+def test_a_function_is_cancelled_while_the_loser_of_a_race_cleans_up():
+    async def loser(ctx: Durable) -> None:
+        try:
+            await ctx.event("never")
+        finally:
+            await ctx.sleep("9d")
+
+    async def function(ctx: Durable) -> str:
+        async with ctx.undo() as undo:
+            undo(double, 1)
+            await ctx.first(ctx.event("paid"), loser(ctx))
+            await ctx.event("never")
+        return "unreached"
+
+    keeper = Keeper()
+    driver = attempt(function, None)
+    driver.advance()
+    keeper.suspend(driver, [])
+    driver.close()
+    keeper.settle(0)
+    driver = attempt(function, keeper.history())
+    driver.advance()
+    keeper.suspend(driver, [])
+    driver.close()
+    cancel(keeper)
+
+    with pytest.raises(Cancelled):
+        lived(function, keeper)
+    assert keeper.entries[-1].name == "double"
+
+
+def test_a_step_to_be_tried_again_ends_with_the_cancellation_though_nobody_awaits_it():
+    async def function(ctx: Durable) -> str:
+        step = ctx.step(broken, retries=5)
+        try:
+            await ctx.event("never")
+        finally:
+            try:
+                await step
+            except Cancelled:
+                await ctx.step(double, 1)
+        return "unreached"
+
+    keeper = Keeper()
+    driver = attempt(function, None)
+    driver.advance()
+    keeper.suspend(driver, [(driver.start.pop(), 1)])
+    driver.close()
+    cancel(keeper)
+
+    with pytest.raises(Cancelled):
+        lived(function, keeper)
+    assert keeper.entries[-1].name == "double"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_event_that_the_function_gave_up_is_reported_until_it_was_given_back(kept):
+    async def function(ctx: Durable) -> None:
+        await ctx.first(ctx.event("assign"), ctx.event("stop"))
+        await ctx.sleep(1)
+        await ctx.sleep(2)
+
+    keeper = Keeper()
+    driver = attempt(function, None)
+    driver.advance()
+    keeper.suspend(driver, [])
+    keeper.settle(0)
+    keeper.settle(1, value="now")
+    for expected in ((1,), ()):
+        if kept:
+            assert driver.is_extended_by(keeper.history())
+            driver.extend(keeper.history())
+        else:
+            driver = attempt(function, keeper.history())
+        driver.advance()
+        assert driver.suspension().withdrawn == expected
+        keeper.suspend(driver, [])
+        keeper.settle(min(keeper.awaits))
+
+
+def test_a_step_to_be_tried_again_wakes_the_function_by_itself():
+    async def function(ctx: Durable) -> list[object]:
+        return await ctx.gather(ctx.step(broken, retries=3), ctx.event("a"), ctx.event("b"))
+
+    keeper = Keeper()
+    driver = attempt(function, None)
+    driver.advance()
+    keeper.suspend(driver, [(driver.start.pop(), 1)])
+
+    assert keeper.together == ((1, 2),)
+
+
 def tw_entry(kind: str, *, position: int = -1, name: str = "", digest: str = ""):
     return HistoryEntry(position, kind, name, digest)
 

@@ -5,9 +5,9 @@ Helpers of `evolve` and of nobody else.
 
 from tickwork.core.base.values import Value
 from tickwork.core.evolve.indexes import clear_due, set_due, want
-from tickwork.core.state.history import Await, History, HistoryEntry, PendingAwait
+from tickwork.core.state.history import WITHDRAWN, Await, History, HistoryEntry, PendingAwait, unseen_events
 from tickwork.core.state.lifecycle import Phase, RunState
-from tickwork.core.state.state import Run, State, Task
+from tickwork.core.state.state import ReceivedEvent, Run, State, Task
 
 RUNNING, WAITING = int(Phase.RUNNING), int(Phase.WAITING)
 ENTRY_BYTES = 64  # of an entry, beside its texts and its value
@@ -61,8 +61,9 @@ def settle(state: State, task: Task, position: int, *, value: Value = None, erro
     pending = drop(task, position)
     request = pending.request
     entry = HistoryEntry(
-        position, request.kind, request.name, request.digest, value, error, message, state.now_ms, pending.tries or 1
-    )
+        position, request.kind, request.name, request.digest, value, error, message, state.now_ms, pending.tries or 1,
+        key=request.key,
+    )  # fmt: skip
     if task.phase in (RUNNING, WAITING):
         history.arrived.append(entry)
     else:
@@ -92,6 +93,20 @@ def take_arrived(task: Task) -> None:
         for entry in history.arrived:
             append(history, entry)
         history.arrived = []
+
+
+def give_back(state: State, task: Task, positions: tuple[int, ...]) -> None:
+    """The function gave up awaits whose events had come. It did not see these events, so the run keeps them for whoever
+    waits for them next."""
+    history, run = task.history, task.run
+    assert history is not None
+    unseen = unseen_events(history, positions)
+    history.arrived = [entry for entry in history.arrived if entry not in unseen]
+    for entry in unseen:
+        append(history, HistoryEntry(entry.position, WITHDRAWN, entry.name, entry.digest, at_ms=state.now_ms))
+    if unseen:
+        events = [ReceivedEvent(entry.name, entry.key, entry.value, state.tick) for entry in unseen]
+        run.signals = [*events, *(run.signals or ())]
 
 
 def forget_awaits(task: Task) -> None:

@@ -4,7 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core.base.values import Value, pack
-from tickwork.core.evolve.awaits import append, arm, drop, forget_awaits, history_of, register, settle, take_arrived
+from tickwork.core.evolve.awaits import (
+    append,
+    arm,
+    drop,
+    forget_awaits,
+    give_back,
+    history_of,
+    register,
+    settle,
+    take_arrived,
+)
 from tickwork.core.evolve.indexes import clear_due, clear_timer, end_attempt, set_timer, want
 from tickwork.core.evolve.tasks import NO_PAYLOAD, stand_in_line
 from tickwork.core.state import events as ev
@@ -55,6 +65,7 @@ def _on_suspended(state: State, event: ev.FunctionSuspended) -> None:
     for position in report.withdrawn:
         if position in history.awaits:
             _withdraw(state, task, position)
+    give_back(state, task, report.withdrawn)
     for request in report.awaits:
         if request.position not in history.awaits:
             register(state, task, request, _due(state, request))
@@ -77,12 +88,14 @@ def _due(state: State, request: Await) -> int:
 
 
 def _group(history: History, together: tuple[tuple[int, ...], ...]) -> None:
-    """Members that have their outcome already are not counted."""
-    for pending in history.awaits.values():
+    """Members that have their outcome already are not counted. A step to be run again needs the function for that."""
+    awaits = history.awaits
+    for pending in awaits.values():
         pending.group = -1
     history.groups = []
     for positions in together:
-        members = [history.awaits[position] for position in positions if position in history.awaits]
+        known = (awaits[position] for position in positions if position in awaits)
+        members = [pending for pending in known if pending.request.kind != "retry"]
         for pending in members:
             pending.group = len(history.groups)
         history.groups.append(len(members))
@@ -156,6 +169,7 @@ def _on_continued(state: State, event: ev.FunctionContinued) -> None:
     end_attempt(state, task)
     old = history_of(state, task)
     base = old.next_position()
+    give_back(state, task, (*report.withdrawn, *(entry.position for entry in old.arrived)))
     forget_awaits(task)
     task.history = History(state.now_ms, base, past=task.attempt)
     task.losses = task.returns = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from tickwork.core.base.values import Ref, Value, pack
 from tickwork.core.definition.plan import Kind, Step
-from tickwork.core.evolve.awaits import forget_awaits, take_arrived
+from tickwork.core.evolve.awaits import entry_bytes, forget_awaits, take_arrived
 from tickwork.core.evolve.follow_ups import OF_CHILDREN, drop_error, note_error
 from tickwork.core.evolve.indexes import (
     begin_attempt,
@@ -680,7 +680,8 @@ def resumable(history: History) -> History:
     if failed < 0:
         return history
     if entries and entries[-1].position == failed and history.next_position() == failed + 1:
-        return History(history.started_ms, history.base, entries[:-1], versions=history.versions)
+        left = sum(map(entry_bytes, entries[:-1]))
+        return History(history.started_ms, history.base, entries[:-1], versions=history.versions, size=left)
     return History(history.started_ms, history.next_position())
 
 

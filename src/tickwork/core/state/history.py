@@ -63,6 +63,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tries: int = 1
     took_ms: int = 0
     attempt: int = 0  # that reported it
+    key: str = ""  # of an event
 
 
 class PendingAwait(msgspec.Struct, array_like=True, gc=False):
@@ -105,6 +106,22 @@ class History(msgspec.Struct, gc=False, eq=False):
         return min(
             (position for position, pending in self.awaits.items() if is_event(pending.request, name, key)), default=-1
         )
+
+
+def unseen_events(history: History, positions: tuple[int, ...]) -> list[HistoryEntry]:
+    """Events that came for these positions, which the function gave up, and that it has not given back before."""
+    chosen = frozenset(position for position in positions if position not in history.awaits)
+    if not chosen:
+        return []
+    outcomes: dict[int, list[HistoryEntry]] = {}
+    for entry in (*history.entries, *history.arrived):
+        if entry.position in chosen:
+            outcomes.setdefault(entry.position, []).append(entry)
+    return [
+        entries[0]
+        for _, entries in sorted(outcomes.items())
+        if len(entries) == 1 and entries[0].kind == "event" and not entries[0].error
+    ]
 
 
 def is_event(request: Await, name: str, key: str) -> bool:

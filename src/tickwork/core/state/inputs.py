@@ -453,6 +453,7 @@ class Continued(_Input, frozen=True, tag=112):
     attempt: int
     value: Value = None
     sender: str = ""  # as in `Succeeded`
+    withdrawn: tuple[int, ...] = ()  # awaits that it gave up before
 
 
 class HandedBack(_Input, frozen=True, tag=26):

@@ -27,6 +27,7 @@ from tickwork.protocol.worker_messages import HistoryEntry as OutcomeMessage
 from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, PayloadStore, list_head, map_head, walk
 
 LISTS_KEPT_MAX = 256
+HISTORY_INLINE_BYTES_MAX = 8 * 1024 * 1024  # of values that are stored apart, in one history for a worker
 _raw_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _raw_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
@@ -205,13 +206,22 @@ class AssignmentBuilder:
     async def later(self, order: Assignment) -> AttemptJob:
         """Return the work with its values loaded. The worker fetches large values itself."""
         args, fetch = await self.assemble(order.sources)
-        checkpoint = None if order.checkpoint is None else await self._vault.bytes_of(order.checkpoint)
+        checkpoint = order.checkpoint
+        if order.history is None and isinstance(checkpoint, Ref) and checkpoint.place == "artifact":
+            return _work(order, args, fetch, checkpoint)
+        data = None if checkpoint is None else await self._vault.bytes_of(checkpoint)
         if order.history is not None:
-            checkpoint = await self._history(order.history, checkpoint)
-        return _work(order, args, fetch, checkpoint)
+            data = await self._history(order.history, data)
+        return _work(order, args, fetch, data)
 
     async def _history(self, record: FunctionRecord, checkpoint: bytes | None) -> bytes:
-        entries = [await self._entry(entry) for entry in record.entries]
+        entries: list[OutcomeMessage] = []
+        room = HISTORY_INLINE_BYTES_MAX
+        for entry in record.entries:
+            entries.append(await self._entry(entry, room))
+            value = entries[-1].value
+            if isinstance(entry.value, Ref) and isinstance(value, bytes):
+                room -= len(value)
         history = FunctionHistory(
             record.started_ms, record.base, tuple(entries), record.awaits, record.versions, checkpoint
         )
@@ -221,25 +231,25 @@ class AssignmentBuilder:
         """A history as the next attempt of its function would get it."""
         return await self._history(_record(history), None)
 
-    async def _entry(self, entry: HistoryEntry) -> OutcomeMessage:
+    async def _entry(self, entry: HistoryEntry, room: int) -> OutcomeMessage:
         return OutcomeMessage(
             entry.position,
             entry.kind,
             entry.name,
             entry.digest,
-            await self._outcome(entry.value),
+            await self._outcome(entry.value, room),
             entry.error,
             entry.message,
             entry.at_ms,
             entry.tries,
         )
 
-    async def _outcome(self, value: Value) -> bytes | Ref | None:
-        """A large value is fetched by the worker, if its code reads it."""
+    async def _outcome(self, value: Value, room: int) -> bytes | Ref | None:
+        """A large value is fetched by the worker; so is a smaller one where others fill the `room` in the message."""
         if value is None or isinstance(value, bytes) or (isinstance(value, Ref) and value.place == "artifact"):
             return value
         data = await self._vault.bytes_of(value)
-        if len(data) <= VALUE_BYTES_MAX:
+        if len(data) <= min(VALUE_BYTES_MAX, room):
             return data
         return Ref(await self._vault.as_artifact(data), len(data), None, "artifact")
 
@@ -374,7 +384,9 @@ def _list_name(one: ItemList) -> str:
     return "/".join((one.value.digest, *(one.way.walk if one.way is not None else ())))
 
 
-def _work(order: Assignment, args: bytes, fetch: tuple[ArtifactArgument, ...], checkpoint: bytes | None) -> AttemptJob:
+def _work(
+    order: Assignment, args: bytes, fetch: tuple[ArtifactArgument, ...], checkpoint: bytes | Ref | None
+) -> AttemptJob:
     return AttemptJob(
         order.task,
         order.attempt,

@@ -122,7 +122,8 @@ class ReportTranslator:
             case messages.Continued():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-                return core.Continued(report.task, report.attempt, await self._value(report.value, payloads), sender)
+                value = await self._value(report.value, payloads)
+                return core.Continued(report.task, report.attempt, value, sender, report.withdrawn)
             case messages.HandedBack():
                 holder = worker if is_broker_worker(worker) else sender
                 return core.HandedBack(report.task, report.attempt, holder, report.begun)

@@ -47,6 +47,7 @@ CHECK_S, CHECK_S_MAX = 0.5, 60.0
 WAIT_MS_MAX = 20_000
 VIA_WAIT_MS_MAX = 60_000  # of a node, which sends heartbeats for all its workers at once
 RETRY_MS = 50
+REPLY_BYTES_MAX = 16 * 1024 * 1024  # of attempts in one reply; a worker reads at most 64 MiB
 GIVEN_UP = "the call that this one repeats was given up; ask again"
 MOVED = "it speaks to another node by now"
 
@@ -152,8 +153,9 @@ class WorkerSession:
         wanted: int = 0,
         store: str = "",
     ) -> Reply:
-        """Return a reply with everything that waits to be sent."""
-        pending, self.pending = self.pending, []
+        """Return a reply with what waits to be sent: all of it, or as many attempts as a reply may hold."""
+        count = _fitting(self.pending)
+        pending, self.pending = self.pending[:count], self.pending[count:]
         cancelled, self.cancelled = self.cancelled, []
         specs = {spec.id: spec for _, spec in pending if spec.id not in self._specs}
         self._specs.update(dict.fromkeys(specs))
@@ -433,11 +435,12 @@ class WorkerSessions:
         if not self._is_current(worker):
             return Reply(call.seq, fenced=fenced)  # it lists what it holds in its other session
         opened, seq = self._books.open, call.seq
-        for job, _ in worker.session.pending:
+        worker.wanted_sent = self._waiting_tasks(worker) if worker.shares_credit else 0
+        reply = worker.session.reply(call, fenced=fenced, wanted=worker.wanted_sent, store=self._store)
+        for job in reply.work:
             if (held := opened.get(job.task)) is not None:
                 held.told = seq
-        worker.wanted_sent = self._waiting_tasks(worker) if worker.shares_credit else 0
-        return worker.session.reply(call, fenced=fenced, wanted=worker.wanted_sent, store=self._store)
+        return reply
 
     def heartbeats(self, via: str, workers: Iterable[str]) -> None:
         """Record that these workers are alive, as the node that speaks for them reports."""
@@ -627,6 +630,19 @@ class WorkerSessions:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+
+
+def _fitting(jobs: list[tuple[AttemptJob, NodeSpec]]) -> int:
+    """How many of these go into one reply: at least one."""
+    if len(jobs) < 2:
+        return len(jobs)
+    size = 0
+    for index, (job, _) in enumerate(jobs):
+        checkpoint = job.checkpoint
+        size += len(job.args) + (len(checkpoint) if type(checkpoint) is bytes else 0)
+        if size > REPLY_BYTES_MAX and index:
+            return index
+    return len(jobs)
 
 
 def offer_of(worker: RegisteredWorker, credit: int) -> Offer:

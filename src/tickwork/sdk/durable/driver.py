@@ -88,6 +88,8 @@ class Driver:
         self._awaits: frozenset[int] = frozenset()  # positions without an outcome, known to the server
         self._tries: dict[int, int] = {}  # of a local step whose turn has come
         self._withdrawn: list[int] = []
+        self._unseen: list[int] = []  # events that came for awaits which the function had given up
+        self._cancelled = False
         self._fed: list[int] = []  # positions of the entries that the function has got
         self.extend(history)
 
@@ -107,6 +109,7 @@ class Driver:
             self.versions.setdefault(name, number)
             self.new_versions.pop(name, None)
         self._withdrawn = [position for position in self._withdrawn if position in self._awaits]
+        self._unseen = [position for position in self._unseen if not self._left.get(position)]
 
     def is_extended_by(self, history: FunctionHistory) -> bool:
         """Whether this history only adds to what the function has got."""
@@ -338,11 +341,15 @@ class Driver:
             return
         operation = self._operations.get(entry.position)
         if operation is None:
-            return
-        if entry.kind == "retry":
+            if entry.kind == "event" and not entry.error and not self._left.get(entry.position):
+                self._unseen.append(entry.position)
+        elif entry.kind == "retry":
             if not self._left.get(entry.position) and entry.position not in self._awaits:
                 self._tries[entry.position] = entry.tries + 1
-        elif entry.kind != "withdrawn":
+        elif entry.kind == "withdrawn":
+            if self._cancelled:  # a step that was to be run again, and that nobody waited for
+                self._withdraw_operation(operation)
+        else:
             del self._operations[entry.position]
             try:
                 value = operation.detail.outcome(entry)
@@ -354,6 +361,7 @@ class Driver:
     def _cancel(self) -> None:
         """The server has given up all awaits; whatever the function calls from here on is carried out."""
         assert self._main is not None
+        self._cancelled = True
         pending = [operation for operation in self._operations.values() if operation.kind != "step"]
         self.interrupt(self._main)
         for operation in pending:
@@ -389,7 +397,7 @@ class Driver:
             for position, operation in self._operations.items()
             if operation.kind != "step" and position not in self._awaits
         ]
-        return Suspension(new, tuple(dict.fromkeys(self._withdrawn)), tuple(self._groups()))
+        return Suspension(new, tuple(dict.fromkeys((*self._withdrawn, *self._unseen))), tuple(self._groups()))
 
     def _groups(self) -> list[tuple[int, ...]]:
         """Positions that only matter together: direct members of one gathering, awaited by nobody else."""
@@ -400,7 +408,10 @@ class Driver:
             positions = [
                 member.position
                 for member in join.members
-                if isinstance(member, Operation) and not member.done and len(member.listeners) == 1
+                if isinstance(member, Operation)
+                and member.kind != "step"
+                and not member.done
+                and len(member.listeners) == 1
             ]
             if len(positions) > 1:
                 groups.append(tuple(sorted(set(positions))))

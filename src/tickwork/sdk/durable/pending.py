@@ -109,7 +109,9 @@ class Join(Pending[Any]):
 
     def withdraw(self, error: BaseException) -> None:
         """Nobody waits for it any more: its members are withdrawn, then it ends with this error."""
-        if not self.done and self.ending is None:
+        if self.ending is not None:
+            self.ending = (None, error)
+        elif not self.done:
             self._end(None, error)
 
     def _member_ended(self, index: int) -> None:

@@ -122,7 +122,8 @@ class FunctionAttempt:
             return await self._run()
         except ContinueAsNew as left:
             self._handler.codec.bind((), left.names)
-            return Continued(*self._key, await self._sent(left.inputs), self._started_ms, self._host.wall_ms())
+            value, withdrawn = await self._sent(left.inputs), self._driver.suspension().withdrawn
+            return Continued(*self._key, value, self._started_ms, self._host.wall_ms(), withdrawn)
         finally:
             for task in self._running:
                 task.cancel()

@@ -16,7 +16,7 @@ from tickwork.core.definition.model import Retry
 from tickwork.core.evolve import child_id
 from tickwork.core.evolve.awaits import entry_bytes
 from tickwork.core.state.events import AwaitMet, FunctionWoken, RunSpawned, StepRetrying
-from tickwork.core.state.history import TIMED_OUT, Await, History, HistoryEntry, PendingAwait, StepEntry
+from tickwork.core.state.history import TIMED_OUT, Await, History, HistoryEntry, PendingAwait, StepEntry, unseen_events
 from tickwork.core.state.inputs import Suspended
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.retry import backoff_ms
@@ -47,7 +47,7 @@ def check_steps(task: Task, steps: Iterable[StepEntry], versions: Iterable[tuple
             raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="steps")
         _check_text(step.name, step.message)
         if step.retry is not None:
-            _check_retry(step.retry)
+            _check_retry(step.retry, step.tries)
         size += entry_bytes(HistoryEntry(step.position, "step", step.name, step.digest, step.value, "", step.message))
         count += 1
     if count > STEPS_PER_REPORT_MAX:
@@ -72,8 +72,10 @@ def _check_text(*texts: str) -> None:
         )
 
 
-def _check_retry(retry: tuple[int, int, int, int]) -> None:
+def _check_retry(retry: tuple[int, int, int, int], tries: int) -> None:
     retries, delay_ms, delay_ms_max, factor = retry
+    if tries < 1:
+        raise Refused("bad_retry", "tries are counted from 1", path="steps")
     if not (0 <= retries <= STEP_RETRIES_MAX and 0 <= delay_ms <= delay_ms_max <= DELAY_MS_MAX):
         raise Refused("bad_retry", f"a step has 0 to {STEP_RETRIES_MAX} retries, with delays that rise", path="steps")
     if not 100 <= factor <= 10_000:
@@ -95,7 +97,7 @@ def check_awaited(task: Task, report: Suspended) -> None:
     history = task.history
     held = history.awaits if history is not None else {}
     left = [position for position in held if position not in report.withdrawn]
-    arrived = history is not None and bool(history.arrived)
+    arrived = history is not None and len(history.arrived) > len(unseen_events(history, report.withdrawn))
     if not (report.awaits or left or arrived or any(step.retry is not None for step in report.steps)):
         raise Refused("nothing_awaited", "the function suspended and awaits nothing, so it would never go on")
 
@@ -122,7 +124,9 @@ def decide_retries(turn: TickContext, task: Task, position: int, steps: tuple[St
         if not step.error or step.retry is None:
             continue
         retries, delay_ms, delay_ms_max, factor = step.retry
-        policy = Retry(attempts=retries + 1, delay_ms=delay_ms, factor=max(1, factor // 100), delay_ms_max=delay_ms_max)
+        for _ in range(min(step.tries - 1, retries)):
+            delay_ms = min(delay_ms * factor // 100, delay_ms_max)
+        policy = Retry(attempts=retries + 1, delay_ms=delay_ms, factor=1, delay_ms_max=delay_ms_max)
         seed = (task.run.id, task.number, step.position)
         delay = backoff_ms(policy, step.tries, seed=seed, error=step.error)
         due = 0 if delay is None else turn.state.tick + max(1, turn.state.settings.clock.ticks(delay))
