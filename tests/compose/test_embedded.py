@@ -66,7 +66,7 @@ def wide(n: int) -> int:
     return count(same.map(numbers(n)))
 
 
-@tw.task(timeout="1s", retries=1, retry_delay="10ms")
+@tw.task(timeout="2s", retries=1, retry_delay="10ms")
 def lingers(ctx: tw.Context, notes: str) -> None:
     try:
         with open(notes, "a") as file:

@@ -370,6 +370,20 @@ def spins(ctx: Context, path: str) -> None:
         Path(path).write_text(f"cancelled={ctx.cancelled}")
 
 
+@task(name="cleans_up_slowly")
+def cleans_up_slowly(path: str, seconds: float) -> None:
+    try:
+        while True:
+            time.sleep(0.001)
+    finally:
+        Path(path).write_text("begins ")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.001)
+        with open(path, "a") as file:
+            file.write("ends")
+
+
 @task(name="sleep_and_note")
 def sleep_and_note(path: str, seconds: float) -> None:
     with open(path, "a") as file:

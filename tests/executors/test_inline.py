@@ -1,6 +1,7 @@
 """Tasks in this very process."""
 
 import asyncio
+import threading
 import time
 
 import msgspec
@@ -75,6 +76,35 @@ async def test_two_attempts_of_a_task_never_run_at_once(tmp_path):
         await stage.end(second)
 
     assert path.read_text().split() == ["begins", "ends", "begins", "ends"]
+
+
+async def test_a_stop_after_the_time_limit_does_not_interrupt_the_clean_up(tmp_path):
+    path = tmp_path / "notes"
+    async with playing(executor=inline(threads=1)) as stage:
+        key = stage.start("cleans_up_slowly", args={"path": str(path), "seconds": 1.0}, running_ms=200)
+        await stage.end(key)
+        await asyncio.sleep(0.3)  # the server stops it too, before and after its function is interrupted
+        stage.executor.stop(*key)
+        await stage.until(path.exists)
+        stage.executor.stop(*key)
+        assert await stage.value("add", a=1, b=1) == 2
+
+    assert path.read_text() == "begins ends"
+
+
+async def test_an_attempt_that_is_stopped_before_its_thread_starts_does_not_run(tmp_path, monkeypatch):
+    path = tmp_path / "notes"
+    threads = []
+    async with playing(executor=inline(threads=2)) as stage:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", lambda thread: threads.append(thread))
+            stage.executor.stop(*stage.start("sleep_and_note", args={"path": str(path), "seconds": 60.0}))
+            stage.executor.stop(*stage.start("coroutine", args={"seconds": 60}))
+        for thread in threads:
+            thread.start()
+        assert len(threads) == 2 and await stage.value("add", a=1, b=1) == 2
+
+    assert not path.exists()
 
 
 async def test_a_coroutine_is_cancelled():

@@ -62,7 +62,7 @@ class RunningAttempt:
         self.context: AttemptContext | None = None
         self.cancel: Callable[[], object] = lambda: None
         self.kept: Callable[[], object] = lambda: None
-        self.thread = 0  # in which its function runs, while it does
+        self.thread = 0  # in which its function runs, while it does; -1: in none any more
 
 
 class InlineExecutor:
@@ -187,6 +187,9 @@ class InlineExecutor:
 
     def _begin(self, key: Key, work: AttemptJob, spec: NodeSpec) -> None:
         handler, turn = self._app.handlers[spec.handler], self._turns[key]
+        if turn.over:
+            self._finish(key, None)
+            return
         job: LargeAttemptJob | None = None
         turn.context = AttemptContext((work, job, spec, lambda key: _Channel(self, key)))
         if self._threads:
@@ -210,12 +213,13 @@ class InlineExecutor:
         reported = False
         while not reported:
             try:
-                if outcome is None and not turn.thread and handler.is_async:
-                    turn.thread = -1  # its loop is told, not its thread
-                    outcome = asyncio.run(self._awaited_in_thread(key, work, handler, turn))
-                elif outcome is None and not turn.thread:
-                    turn.thread = threading.get_ident()
-                    outcome = self._called(key, work, handler, turn)
+                if outcome is None and not turn.thread and not turn.over:
+                    if handler.is_async:
+                        turn.thread = -1  # its loop is told, not its thread
+                        outcome = asyncio.run(self._awaited_in_thread(key, work, handler, turn))
+                    else:
+                        turn.thread = threading.get_ident()
+                        outcome = self._called(key, work, handler, turn)
                 turn.thread = -1
                 if self._output is not None:
                     self._output.ended(key)
@@ -265,6 +269,8 @@ class InlineExecutor:
         assert task is not None
         loop = asyncio.get_running_loop()
         turn.cancel = lambda: None if loop.is_closed() else loop.call_soon_threadsafe(task.cancel)
+        if turn.over:
+            task.cancel()
         return await self._coroutine(key, work, handler, turn)
 
     async def _awaited(self, key: Key, work: AttemptJob, handler: Handler, turn: RunningAttempt) -> None:
@@ -331,12 +337,14 @@ class InlineExecutor:
             self._sink.report(Started(*key, _wall_ms() - round((now - turn.since) * 1000)))
 
     def _give_up(self, turn: RunningAttempt) -> None:
+        """Once for each attempt: a second error would end the clean-up that the first one began."""
+        if turn.over:
+            return
         turn.over = True
         if turn.context is not None:
             turn.context.cancel()
         turn.cancel()
-        if turn.thread > 0:
-            self._loop.call_later(INSIST_S, _interrupt, turn)
+        self._loop.call_later(INSIST_S, _interrupt, turn)
 
     # ---- what running code says
 
