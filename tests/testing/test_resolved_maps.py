@@ -82,6 +82,22 @@ def test_an_item_that_fails_in_a_later_life_has_no_result_of_an_earlier_one(worl
     assert (run.state, run.output) == ("completed", [None, "tried 1", "tried 2"])
 
 
+@pytest.mark.parametrize("workflow", [of_tasks, of_workflows])
+def test_an_item_that_has_nothing_to_do_in_a_later_life_has_no_result_of_an_earlier_one(world, workflow):
+    world.replace(one, failing(1, 2))
+    run = world.run(workflow, items=[0, 1, 2])
+
+    def nothing_for_0(item: int):
+        if not item:
+            raise tw.Skip("nothing to do")
+        return f"tried {item}"
+
+    world.replace(one, nothing_for_0)
+    world.retry(run)
+
+    assert (run.state, run.output) == ("completed", [None, "tried 1", "tried 2"])
+
+
 def test_inputs_of_a_child_run_that_cannot_be_made_in_a_later_life_are_not_those_of_an_earlier_one(world):
     world.fail(before, times=1)
     run = world.run(of_a_part)

@@ -415,7 +415,9 @@ class WriteBehind:
 
     def _on_skipped(self, event: ev.TaskSkipped, inputs: list[Input], now_ms: int) -> None:
         report: Any = inputs[event.input]
-        self._end(event.task, SUCCEEDED, now_ms, "Skip", report.message)
+        held = self._end(event.task, SUCCEEDED, now_ms, "Skip", report.message)
+        if held is not None and held.of_map:
+            self.keep_child(held.run, held.row.step, held.row.child, None)
 
     def _on_step_ended(self, event: ev.StepEnded, _: list[Input], __: int) -> None:
         if event.phase == Phase.FAILED:
