@@ -149,6 +149,20 @@ def test_nothing_follows_a_follow_up():
     driver.assert_empty()
 
 
+def test_nothing_follows_a_child_run_of_a_follow_up():
+    driver = Driver()
+    inputs = {"failure": {"type": "object", "required": False}}
+    driver.define("flow", task("a"), inputs=inputs, on_failure={"workflow": "alert", "input": "failure"})
+    driver.define("alert", {"kind": "workflow", "id": "call", "workflow": "flow"}, inputs=inputs)
+    run = driver.submit("flow")
+    driver.fail(run, "a")
+    [name] = followers(driver)
+    driver.fail(driver.id_of_child(name, "call"), "a")
+
+    assert driver.state_of(name) == "FAILED" and len(driver.records) == 3
+    driver.assert_empty()
+
+
 @pytest.mark.parametrize(
     ("follow_up", "words"),
     [

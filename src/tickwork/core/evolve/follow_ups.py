@@ -26,7 +26,11 @@ def follow_up_of(run: Run, trigger: int) -> FollowUp | None:
         follow_up = definition.on_success
     else:
         follow_up = definition.on_failure if trigger in (RunTrigger.FAIL, RunTrigger.TIME_OUT) else None
-    return None if follow_up is None or run.source.startswith(f"{SOURCE} of ") else follow_up
+    return None if follow_up is None or is_follow_up(run) else follow_up
+
+
+def is_follow_up(run: Run) -> bool:
+    return run.source.startswith(f"{SOURCE} of ")
 
 
 def note_error(run: Run, index: int, error: str, message: str, *, first: bool = False) -> None:

@@ -10,7 +10,7 @@ from tickwork.core.definition.model import (
 )
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve import live_tasks
-from tickwork.core.evolve.follow_ups import CAUSES, follow_up_of, report_inputs
+from tickwork.core.evolve.follow_ups import CAUSES, follow_up_of, is_follow_up, report_inputs
 from tickwork.core.state.effects import Alert, CancelAttempt
 from tickwork.core.state.events import (
     FollowUpStarted,
@@ -82,7 +82,7 @@ def follow_up(turn: TickContext, run: Run, trigger: RunTrigger, reason: str) -> 
     """Begin what the workflow of an ending run says follows it. It is a run of its own, so nothing that it does
     changes how this one ended, and nothing that cuts this one short cuts it short."""
     follow_up = follow_up_of(run, trigger)
-    if follow_up is None:
+    if follow_up is None or _is_below_follow_up(turn.state, run):
         return
     plan, cause = run.tenant.plans.get(follow_up.workflow), CAUSES[trigger]
     if plan is None:
@@ -95,6 +95,13 @@ def follow_up(turn: TickContext, run: Run, trigger: RunTrigger, reason: str) -> 
         _miss_follow_up(turn, run, follow_up, str(refused))
         return
     turn.emit(FollowUpStarted(turn.state.next_number, run.number, plan.hash, cause, reason))
+
+
+def _is_below_follow_up(state: State, run: Run) -> bool:
+    """A child run of a follow-up has none either: it could call the workflow that it is the follow-up of."""
+    while (parent := state.tasks.get(run.parent) if run.parent else None) is not None:
+        run = parent.run
+    return is_follow_up(run)
 
 
 def _miss_follow_up(turn: TickContext, run: Run, follow_up: FollowUp, why: str) -> None:
