@@ -113,7 +113,7 @@ class Driver:
             if isinstance(event, ev.TaskSucceeded) and event.task in self._map_children:
                 report: Any = asked[event.input]
                 self._keep_child(*self._map_children.pop(event.task), report.value)
-            elif isinstance(event, ev.TaskFailed) and event.task in self._map_children:
+            elif isinstance(event, ev.TaskFailed | ev.TaskSkipped) and event.task in self._map_children:
                 self._keep_child(*self._map_children.pop(event.task), None)
         for run in outcome.closed:
             if run.parent_run:

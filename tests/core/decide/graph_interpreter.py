@@ -1,17 +1,20 @@
 """A naive interpreter of workflows, written from the documented rules and from nothing of the core.
 
 It walks a document and asks the world of `random_graphs` for every answer. No time, no order, no events: a node is
-looked at when its parents are known, and what a run is in the end follows.
+looked at when its parents are known, and what a run is in the end follows. Only who was first in a race depends on
+time: `Races` says it, and the rest follows from that.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.decide.random_graphs import NOT_THERE, POLICIES, Case
+from core.decide.random_graphs import ERRORS, LABEL, LARGE, NOT_THERE, POLICIES, Case
 
-BAD = ("failed", "blocked")
+BAD = ("failed", "blocked", "cancelled")
+GOOD = ("succeeded", "skipped")
 WORK = ("task", "http", "shell", "send")
 
 
@@ -19,8 +22,27 @@ class NodeFailed(Exception):
     pass
 
 
+class NodeSkipped(Exception):
+    """Its task had nothing to do."""
+
+
 class NotMade(NodeFailed):
     """The inputs of a child run could not be made."""
+
+
+class NodeUntaken(Exception):
+    """None of its racers was taken."""
+
+
+class NodeBlocked(Exception):
+    """Its winner failed."""
+
+
+@dataclass
+class Races:
+    winners: dict[tuple[str, str], str] = field(default_factory=dict)  # by run and node
+    lost: dict[str, set[str]] = field(default_factory=dict)  # the nodes that were cancelled, by run
+    reports: dict[str, Any] = field(default_factory=dict)  # what each follow-up was given; only its words are new
 
 
 @dataclass
@@ -33,11 +55,13 @@ class Ending:
     results: dict[str, Any] = field(default_factory=dict)
     output: Any = None
     chosen: dict[str, list[str]] = field(default_factory=dict)  # the side that each branch took
+    entries: set[str] = field(default_factory=set)  # the nodes whose result has the keys of what they went over
 
 
 class Interpreter:
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, races: Races | None = None) -> None:
         self.case = case
+        self.races = races or Races()
         self.documents = {document["name"]: document for document in case.documents}
         self.attempts: list[tuple[str, str, int, int]] = []  # run, node, child, attempt
         self.arguments: dict[tuple[str, str, int, int], dict[str, Any]] = {}  # of each attempt
@@ -47,41 +71,138 @@ class Interpreter:
         """To its end. `before`: what is left of an earlier life."""
         document = self.documents[name]
         ending = self.endings[path] = before or Ending(inputs)
+        inputs = self.filled(document, inputs)
+        if not self.leave_early(document, inputs, ending, path):
+            self.walk(document, inputs, ending, path)
+            ending.state = "FAILED" if "failed" in ending.phases.values() else "COMPLETED"
+            if ending.state == "COMPLETED":
+                self.put_out(document, inputs, ending)
+        self.follow_up(document, ending, path)
+        return ending
+
+    @staticmethod
+    def filled(document: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, Any]:
+        defaults = {name: one["default"] for name, one in document["inputs"].items() if "default" in one}
+        return defaults | (inputs or {})
+
+    def walk(self, document: dict[str, Any], inputs: dict[str, Any], ending: Ending, path: str) -> None:
         left = [node for node in document["nodes"] if node["id"] not in ending.phases]
+        walked = {node["id"] for node in left}
         while left:
             undecided = {one["id"] for one in left}
             node = next(one for one in left if one["id"] not in below(document, undecided))  # all above it is known
             left.remove(node)
             walk = Walk(self, document, node, inputs, ending, path, ending.chosen)
             ending.phases[node["id"]] = walk.phase()
-        ending.state = "FAILED" if "failed" in ending.phases.values() else "COMPLETED"
-        if ending.state == "COMPLETED":
-            self.put_out(document, ending)
-        return ending
+        for node in walked & self.races.lost.get(path, set()):
+            assert self.may_lose(document, ending, path, node), f"{node} of {path} was cancelled"
+
+    def may_lose(self, document: dict[str, Any], ending: Ending, path: str, node: str) -> bool:
+        """It lost a race, or leads to something that did."""
+        for first in document["nodes"]:
+            winner = self.races.winners.get((path, first["id"]))
+            if winner not in (None, node) and node in first["of"]:
+                return True
+        return any(
+            ending.phases[one["id"]] == "cancelled" and self.may_lose(document, ending, path, one["id"])
+            for one in document["nodes"]
+            if node in one["needs"] or reads(one, node)
+        )
+
+    def leave_early(self, document: dict[str, Any], inputs: dict[str, Any], ending: Ending, path: str) -> bool:
+        for way in document.get("exits", ()):
+            try:
+                if not Walk(self, document, {}, inputs, ending, path, {}).holds(way["when"]):
+                    continue
+                ending.state = way["outcome"].upper()
+            except NodeFailed:
+                ending.state = "FAILED"
+            ending.phases = {node["id"]: "cancelled" for node in document["nodes"]} | ending.phases
+            return True
+        return False
+
+    def follow_up(self, document: dict[str, Any], ending: Ending, path: str) -> None:
+        """What its workflow starts when the run has ended. Nothing follows that, nor what it calls."""
+        kind = {"FAILED": "on_failure", "COMPLETED": "on_success"}.get(ending.state)
+        handler = document.get(kind)
+        if handler is None or "!" in path:
+            return
+        given = None
+        if handler["input"]:
+            given = self.races.reports[f"{path}!"]
+            report = given[handler["input"]]
+            assert report["workflow"] == document["name"]
+            assert ("cause" in report) is (ending.state == "FAILED")
+            failed = [node["id"] for node in document["nodes"] if ending.phases[node["id"]] == "failed"]
+            assert [one["node"] for one in report.get("nodes", ())] == failed[:10]
+        self.run(handler["workflow"], given, f"{path}!")
 
     def resolve(self, name: str, path: str, decisions: dict[str, str], values: dict[str, Any]) -> Ending:
         """The same run again, after somebody decided about the nodes that failed."""
         document, old = self.documents[name], self.endings[path]
         phases = dict(old.phases)
         decisions = decisions or {node: "retry" for node, phase in phases.items() if phase == "failed"}
+        lost = given_up(document, phases)
         again = {node for node, decision in decisions.items() if decision == "retry"}
         again |= {node for node in below(document, decisions) if phases[node] == "blocked"}
         after = below(document, again)
+        while raced := {node for node, races in lost.items() if races <= after} - again:  # all of them are run again
+            again |= raced
+            after = below(document, again)
         out = left_out(document, phases)
         again |= {node for node in after - set(decisions) if not out.get(node, set()) - again - after}
         phases |= {node: "succeeded" if decision == "accept" else "skipped" for node, decision in decisions.items()}
         results = {node: value for node, value in (old.results | values).items() if node not in again}
         kept = {node: phase for node, phase in phases.items() if node not in again}
         chosen = {node: side for node, side in old.chosen.items() if node not in again}
-        return self.run(name, old.inputs or {}, f"{path}'", Ending(old.inputs, "", kept, results, None, chosen))
+        return self.run(
+            name, old.inputs or {}, f"{path}'", Ending(old.inputs, "", kept, results, None, chosen, old.entries)
+        )
+
+    def rerun(self, name: str, path: str, new: str, from_node: str, whole: bool) -> Ending:
+        """A new run with what may be kept of an ended one."""
+        document, old = self.documents[name], self.endings[path]
+        kept = set() if whole else self.kept(document, old.phases, from_node)
+        if len(kept) == len(document["nodes"]):
+            kept = set()
+        results = {node: value for node, value in old.results.items() if node in kept}
+        phases = {node: phase for node, phase in old.phases.items() if node in kept}
+        chosen = {node: side for node, side in old.chosen.items() if node in kept}
+        return self.run(name, old.inputs or {}, new, Ending(old.inputs, "", phases, results, None, chosen, old.entries))
 
     @staticmethod
-    def put_out(document: dict[str, Any], ending: Ending) -> None:
-        name, *steps = document["output"].split(".")[1:]
-        if ending.phases[name] != "succeeded":
+    def kept(document: dict[str, Any], phases: dict[str, str], from_node: str) -> set[str]:
+        again = {from_node} | below(document, [from_node]) if from_node else set()
+        out, lost = left_out(document, phases), given_up(document, phases)
+        while True:
+            kept: set[str] = set()
+            left = list(document["nodes"])
+            while left:
+                node = next(one for one in left if one["id"] not in below(document, {other["id"] for other in left}))
+                left.remove(node)
+                name = node["id"]
+                ended_well = phases[name] in ("succeeded", "skipped", "not_taken") or name in lost
+                if out.get(name, set()) & kept:
+                    assert name != from_node, "the branch did not lead there"
+                    kept.add(name)
+                elif name not in again and ended_well and all(need in kept for need in node["needs"]):
+                    kept.add(name)
+            raced = {name for name in kept & set(lost) if not lost[name] & kept}
+            if not raced:
+                return kept
+            again |= raced | below(document, raced)
+
+    @staticmethod
+    def put_out(document: dict[str, Any], inputs: dict[str, Any], ending: Ending) -> None:
+        last = document["nodes"][-1]["id"]
+        root, *steps = document.get("output", f"nodes.{last}").split(".")
+        if root == "none":
             return
         try:
-            ending.output = follow(ending.results.get(name), steps)
+            if root == "inputs":
+                ending.output = follow(inputs, steps)
+            elif ending.phases[steps[0]] == "succeeded":
+                ending.output = follow(ending.results.get(steps[0]), steps[1:])
         except NodeFailed:
             ending.state = "FAILED"
 
@@ -99,6 +220,8 @@ class Walk:
     chosen: dict[str, list[str]]
 
     def phase(self) -> str:
+        if self.node["id"] in self.owner.races.lost.get(self.path, ()):
+            return "cancelled"
         start = self.start()
         if start:
             return start
@@ -106,15 +229,22 @@ class Walk:
         try:
             if not self.holds(node.get("when", "true")):
                 return "not_taken"
-            for policy in node.get("policy", ()):
+            for policy in (*self.document.get("policy", ()), *node.get("policy", ())):
                 allow, action = POLICIES[policy]
                 if allow == "false":
                     return "skipped" if action == "skip_with_log" else "failed"
             value = self.carry_out()
         except NodeFailed:
             return "failed"
+        except (NodeSkipped, NodeUntaken):
+            return "not_taken"
+        except NodeBlocked:
+            return "blocked"
         if value is not None:
             self.ending.results[node["id"]] = value
+        winner = self.owner.races.winners.get((self.path, node["id"]))
+        if node.get("combine") == "entries" or winner in self.ending.entries:
+            self.ending.entries.add(node["id"])
         return "succeeded"
 
     def start(self) -> str:
@@ -127,10 +257,11 @@ class Walk:
                 return "not_taken"
         if any(phase in BAD for phase in branches.values()):
             return "blocked"
+        parents = {need: phase for need, phase in parents.items() if need not in self.node.get("of", ())}
         if not parents:
             return ""
         failed = any(phase in BAD for phase in parents.values())
-        taken = any(phase in ("succeeded", "skipped") for phase in parents.values())
+        taken = any(phase in GOOD for phase in parents.values())
         match self.node.get("trigger", "all_succeeded"):
             case "all_done":
                 return ""
@@ -147,7 +278,7 @@ class Walk:
     @staticmethod
     def of_any(rule: str, parents: list[str]) -> str:
         """Rules that do not look at branches, unless there is nothing else."""
-        good = any(phase in ("succeeded", "skipped") for phase in parents)
+        good = any(phase in GOOD for phase in parents)
         bad = any(phase in BAD for phase in parents)
         if rule == "all_failed":
             return "" if bad and not good else "not_taken"
@@ -174,6 +305,8 @@ class Walk:
             return value is None
         if wanted.startswith('"'):
             return (value == wanted.strip('"')) is (sign == "==")
+        if sign == "==":
+            return type(value) is int and value == int(wanted)
         if not isinstance(value, int) or isinstance(value, bool):
             raise NodeFailed(f"{value!r} has no order")
         return value > int(wanted) if sign == ">" else value >= int(wanted)
@@ -210,9 +343,12 @@ class Walk:
         doing: Any = getattr(self, node["kind"])
         return doing(node)
 
-    def tries(self, node: dict[str, Any]) -> int:
-        inherited = self.document.get("defaults", {}).get("retry", {"attempts": 1})
-        attempts: int = node.get("retry", inherited)["attempts"]
+    def tries(self, node: dict[str, Any], error: str, bases: tuple[str, ...] = ()) -> int:
+        """How many attempts there are in all, where one of them ends with this error."""
+        retry = node.get("retry", self.document.get("defaults", {}).get("retry", {"attempts": 1}))
+        names = (error, *bases, "*")
+        rule = next((rule for rule in retry.get("rules", ()) if rule["error"] in names), retry)
+        attempts: int = rule["attempts"]
         return attempts
 
     def choose(self, node: dict[str, Any]) -> None:
@@ -221,6 +357,9 @@ class Walk:
         queue = self.resolve(work["queue_from"], {}) if "queue_from" in work else None
         if queue not in (None, "default"):
             raise NodeFailed("no such queue")
+        labels = [self.resolve(source, {}) for source in work.get("labels_from", {}).values()]
+        if any(label not in (None, LABEL) for label in labels):
+            raise NodeFailed("no name of a label")
         time = [self.resolve(node[name], {}) for name in ("timeout_from", "duration_from") if name in node]
         if any(one not in ("30m", "PT30M") for one in time):
             raise NodeFailed("no duration")
@@ -229,31 +368,52 @@ class Walk:
             raise NodeFailed("no number")
 
     def work(self, node: dict[str, Any], child: int, **more: Any) -> Any:
-        for attempt in range(1, self.tries(node) + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             where = (self.path, self.node["id"], child, attempt)
             self.owner.attempts.append(where)
             self.owner.arguments[where] = self.arguments(node, more)
             how, value = self.owner.case.attempt(*where)
             if how == "ok":
                 return value
-            if how == "permanent":
-                break
-        raise NodeFailed("no attempt succeeded")
+            if how == "skip":
+                raise NodeSkipped
+            if how == "permanent" or attempt >= self.tries(node, value, ERRORS[value]):
+                raise NodeFailed("no attempt succeeded")
 
     def child(self, node: dict[str, Any], child: int, time: int, **more: Any) -> Any:
         path = f"{self.path}/{self.node['id']}.{child}.{time}"
+        document = self.owner.documents[node["workflow"]]
         try:
             inputs = self.arguments(node, more)
+            fits = document["inputs"]["n"]["type"] == "any" or type(inputs["n"]) is int
+            if not fits and not self.is_unknown(node["args"]["n"].get("from", "")):
+                raise NodeFailed("n is no integer")
         except NodeFailed:
             if self.node["kind"] == "map":  # the run of this item fails before anything of it starts
-                phases = {one["id"]: "cancelled" for one in self.owner.documents[node["workflow"]]["nodes"]}
-                self.owner.endings[path] = Ending(None, "FAILED", phases)
+                phases = {one["id"]: "cancelled" for one in document["nodes"]}
+                ending = self.owner.endings[path] = Ending(None, "FAILED", phases)
+                self.owner.follow_up(document, ending, path)
                 raise
             raise NotMade("its inputs") from None
+        if not fits:
+            phases = {one["id"]: "cancelled" for one in document["nodes"]}
+            ending = self.owner.endings[path] = Ending(inputs, "FAILED", phases)
+            self.owner.follow_up(document, ending, path)
+            raise NodeFailed("n is no integer")
         ended = self.owner.run(node["workflow"], inputs, path)
         if ended.state != "COMPLETED":
             raise NodeFailed("its child failed")
         return ended.output
+
+    def is_unknown(self, source: str) -> bool:
+        """Whether a child run is compared with its types only when it has begun: parts of large inputs, and what a map
+        over entries gives."""
+        root, *steps = source.split(".")
+        return (root == "inputs" and LARGE in json.dumps(self.inputs)) or (
+            root == "nodes" and steps[0] in self.ending.entries
+        )
 
     def part(self, body: dict[str, Any], child: int, **more: Any) -> Any:
         """One child of a map, or one turn of a repeat."""
@@ -284,12 +444,26 @@ class Walk:
             raise NodeFailed("nobody answered in time")
 
     def workflow(self, node: dict[str, Any]) -> Any:
-        for time in range(1, self.tries(node) + 1):
+        time = 0
+        while True:
+            time += 1
             try:
                 return self.child(node, 0, time)
+            except NotMade:
+                raise
             except NodeFailed:
-                continue
-        raise NodeFailed("no child run completed")
+                if time >= self.tries(node, "ChildFailed"):
+                    raise
+
+    def first(self, node: dict[str, Any]) -> Any:
+        phases = {name: self.ending.phases[name] for name in node["of"]}
+        if set(phases.values()) == {"not_taken"}:
+            raise NodeUntaken
+        winner = self.owner.races.winners[self.path, node["id"]]
+        assert phases[winner] != "not_taken"
+        if phases[winner] in BAD:
+            raise NodeBlocked
+        return self.ending.results.get(winner)
 
     def items(self, node: dict[str, Any]) -> list[Any]:
         values = [self.resolve(source, {}) for source in (node["over"], *node.get("others", ()))]
@@ -318,6 +492,8 @@ class Walk:
         for index, item in enumerate(items):
             try:
                 gathered.append(self.part(node["body"], index, item=item, index=index))
+            except NodeSkipped:
+                gathered.append(None)
             except NodeFailed:
                 gathered.append(None)
                 failed += 1
@@ -332,6 +508,8 @@ class Walk:
         for turn in range(node["max_iterations"]):
             try:
                 last = self.part(node["body"], turn, iteration=turn, previous=last)
+            except NodeSkipped:
+                last = None
             except NotMade:
                 raise
             except NodeFailed:
@@ -345,6 +523,38 @@ class Walk:
         if node["on_max"] == "fail":
             raise NodeFailed("not enough")
         return last
+
+
+def reads(node: dict[str, Any], other: str) -> bool:
+    """Whether its text names the result or outcome of another node, or computes which one it reads."""
+    text = json.dumps(node).replace('\\"', '"')
+    return bool(re.search(rf'(nodes|results|outcome)\.{other}\b|\["v" \+', text))
+
+
+def given_up(document: dict[str, Any], phases: dict[str, str]) -> dict[str, set[str]]:
+    """The nodes that lost a race or led only to such, each with the races that were decided."""
+    lost: dict[str, set[str]] = {}
+    for first in document["nodes"]:
+        if first["kind"] != "first" or phases[first["id"]] not in ("succeeded", "blocked"):
+            continue
+        given = {node for node in first["of"] if phases[node] == "cancelled"}
+        while (
+            more := {
+                node["id"]
+                for node in document["nodes"]
+                if phases[node["id"]] == "cancelled"
+                and any(
+                    node["id"] in one["needs"] or reads(one, node["id"])
+                    for one in document["nodes"]
+                    if one["id"] in given
+                )
+            }
+            - given
+        ):
+            given |= more
+        for node in given:
+            lost.setdefault(node, set()).add(first["id"])
+    return lost
 
 
 def below(document: dict[str, Any], nodes: Iterable[str]) -> set[str]:

@@ -16,10 +16,13 @@ EARLY = ("any_succeeded", "one_done")  # for nodes that read no parent: it may n
 FAR = True  # conditions and arguments read nodes that are not parents
 LIVES = 3  # of a run that fails and is resolved
 LARGE = "x" * 2_000  # in a value that is not inline
-INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value", "time", "queue")}
+INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value", "time", "queue", "label")}
+REPORT = {"report": {"type": "object", "required": False, "default": {}}}  # what a follow-up is given
+LABEL = "blue"  # the one that the worker has
+ERRORS = {"Oops": ("ValueError",), "ValueError": (), "TimeoutError": ("OSError",)}  # with more general types of each
 POLICIES = {"leave_out": ("false", "skip_with_log"), "refuse": ("false", "fail"), "let": ("true", "fail")}
 TIME = "inputs.time"
-PASSED_ON = {"time": {"from": TIME}, "queue": {"from": "inputs.queue"}}
+PASSED_ON = {"time": {"from": TIME}, "queue": {"from": "inputs.queue"}, "label": {"from": "inputs.label"}}
 PAST = "2020-01-01T00:00:00Z"
 NOT_THERE = "nothing"  # what an event or approval answers that nobody answers
 
@@ -40,10 +43,12 @@ class Case:
         return crc32(repr((self.seed, where)).encode()) // 7
 
     def attempt(self, run: str, node: str, child: int, attempt: int) -> tuple[str, Any]:
-        """What an attempt of a task ends with: ("ok", value), ("error", None) or ("permanent", None)."""
+        """What an attempt of a task ends with: ("ok", value), ("error", type), ("permanent", type), ("skip", None)."""
         number = self.answer(run, node, child, attempt)
         if number % 100 < 17:
-            return ("permanent" if number % 3 == 0 else "error"), None
+            return ("permanent" if number % 3 == 0 else "error"), list(ERRORS)[number // 300 % len(ERRORS)]
+        if number % 100 < 22:
+            return "skip", None
         return "ok", _value(number // 100)
 
     def event(self, run: str, node: str) -> Any:
@@ -63,6 +68,12 @@ class Case:
         decisions |= {node: "skip" for node in branches if decisions.get(node) == "accept"}
         accepted = [node for node, decision in decisions.items() if decision == "accept"]
         return decisions, {node: {"n": numbers[node] // 8 % 7} for node in accepted if numbers[node] // 4 % 2}
+
+    def again_from(self, run: str) -> tuple[str, bool]:
+        """The node from which an ended run is run again, or "", and whether all of it runs."""
+        nodes = [node["id"] for node in self.documents[-1]["nodes"]]
+        number = self.answer("again from", run)
+        return ("", number % 8 == 0) if number % 2 else (nodes[number // 2 % len(nodes)], False)
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}, inputs {json.dumps(self.inputs)}"]
@@ -96,9 +107,13 @@ def make(seed: int) -> Case:
     rng = Random(seed)
     case = Case(seed)
     names = [f"leaf{seed}", f"middle{seed}"][: rng.choice((0, 1, 1, 2))]
+    handler = f"handler{seed}"
+    case.documents.append(_handler(handler, names[0] if names and rng.random() < 0.3 else ""))
     for level, name in enumerate(names):
-        case.documents.append(_document(rng, name, rng.randint(1, 4), names[:level]))
-    case.documents.append(_document(rng, f"flow{seed}", rng.randint(1, 14), names))
+        case.documents.append(_document(rng, name, rng.randint(1, 4), names[:level], handler))
+        if rng.random() < 0.2:
+            case.documents[-1]["inputs"] = INPUTS | {"n": {"type": "integer", "required": False}}
+    case.documents.append(_document(rng, f"flow{seed}", rng.randint(1, 14), names, handler))
     large = {"n": rng.randint(0, 6), "pad": LARGE}
     case.inputs = {
         "n": rng.randint(0, 6),
@@ -106,11 +121,22 @@ def make(seed: int) -> Case:
         "value": rng.choice((None, 3, {"n": rng.randint(0, 6)}, large)),
         "time": rng.choice(("30m", "PT30M", "30m", 7, "soon")),
         "queue": rng.choice(("default", None, "default", "nobody", 7)),
+        "label": rng.choice((LABEL, LABEL, None, [LABEL])),
     }
     return case
 
 
-def _document(rng: Random, name: str, size: int, children: list[str]) -> dict[str, Any]:
+def _handler(name: str, calls: str) -> dict[str, Any]:
+    """Sometimes it calls what it is the handler of."""
+    args: dict[str, Any] = {"report": {"from": "inputs.report"}}
+    nodes: list[dict[str, Any]] = [{"kind": "task", "id": "v0", "handler": "work", "args": args, "needs": []}]
+    if calls:
+        args = {name: {"value": {"n": 2, "time": "30m"}.get(name)} for name in INPUTS}
+        nodes.append({"kind": "workflow", "id": "v1", "workflow": calls, "args": args, "needs": []})
+    return {"name": name, "inputs": REPORT, "nodes": nodes, "output": "none"}
+
+
+def _document(rng: Random, name: str, size: int, children: list[str], handler: str) -> dict[str, Any]:
     maker = _Maker(rng, children)
     while len(maker.nodes) < size:
         maker.block([], 0)
@@ -119,7 +145,19 @@ def _document(rng: Random, name: str, size: int, children: list[str]) -> dict[st
     if rng.random() < 0.5:
         rng.shuffle(nodes)
     part = rng.choice(("", "", "", "", ".n", ".deep", ".0"))
-    made: dict[str, Any] = {"name": name, "inputs": INPUTS, "nodes": nodes, "output": f"nodes.{output}{part}"}
+    named = rng.choice((f"nodes.{output}{part}",) * 8 + ("none", "inputs.value.n"))
+    made: dict[str, Any] = {"name": name, "inputs": INPUTS, "nodes": nodes, "output": named}
+    if rng.random() < 0.1:
+        del made["output"]
+    if rng.random() < 0.15:
+        made["policy"] = [rng.choice(("let", "let", "leave_out", "refuse"))]
+    if rng.random() < 0.1:
+        way = {"when": rng.choice(("inputs.n > 4", "inputs.value.n > 3", "inputs.n > 6")), "reason": "enough"}
+        made["output"] = "none"
+        made["exits"] = [{**way, "outcome": rng.choice(("completed", "completed", "cancelled"))}]
+    for ending in ("on_failure", "on_success"):
+        if rng.random() < 0.2:
+            made[ending] = {"workflow": handler, "input": rng.choice(("report", "report", ""))}
     if rng.random() < 0.2:
         made["defaults"] = {"retry": {"attempts": 2, "delay": "1s"}}
     return made
@@ -147,12 +185,17 @@ class _Maker:
         rng = self.rng
         found = self.kind()
         self.place(found, sides, block)
+        if rng.random() < 0.15 and self.may_race(found):
+            found = self.nodes[-1] = {"kind": "first", "id": found["id"], "needs": found["needs"]}
         if found["kind"] == "map":
             self.map(found)
         elif found["kind"] == "workflow":
             found["args"] = self.arguments(found, ())
         elif found["kind"] == "repeat":
             self.repeat(found)
+        elif found["kind"] == "first":
+            racers = [need for need in found["needs"] if need in self.plain]
+            found["of"] = rng.sample(racers, rng.randint(2, len(racers)))
         elif found["kind"] == "task" and rng.random() < 0.3:
             found["args"] = self.arguments(found, ())
         elif found["kind"] == "wait" and rng.random() < 0.1:
@@ -185,6 +228,10 @@ class _Maker:
         if found["kind"] != "branch":
             self.plain.append(found["id"])
 
+    def may_race(self, found: dict[str, Any]) -> bool:
+        """A node with two parents that are no branches."""
+        return len([need for need in found["needs"] if need in self.plain]) > 1
+
     def branch(self, sides: list[dict[str, Any]], depth: int) -> list[str]:
         rng = self.rng
         found: dict[str, Any] = {"kind": "branch", "cases": [], "default": []}
@@ -201,7 +248,7 @@ class _Maker:
 
     def decorate(self, found: dict[str, Any]) -> None:
         rng = self.rng
-        if rng.random() < 0.35:
+        if rng.random() < 0.35 and found["kind"] != "first":
             text = json.dumps(found).replace('\\"', '"')
             reads = any(re.search(rf'\.{need}\b|"v" \+ "{need[1:]}"', text) for need in found["needs"])
             found["trigger"] = rng.choice(TRIGGERS if reads else (*TRIGGERS, *EARLY))
@@ -233,7 +280,8 @@ class _Maker:
             ends = {"max_iterations": rng.randint(1, 4), "on_max": rng.choice(("fail", "continue"))}
             ends |= rng.choice(({}, {}, {"tolerate": 1}, {"tolerate": 2, "timeout": "9000h"}))
             return {"kind": "repeat", "until": until, "body": body, **ends, **extra}
-        return {"kind": "workflow", "workflow": rng.choice(self.children), **self.retry()}
+        leave = rng.choice(({}, {}, {"on_cancel": "abandon"}))
+        return {"kind": "workflow", "workflow": rng.choice(self.children), **self.retry(), **leave}
 
     def work(self) -> dict[str, Any]:
         return {
@@ -248,6 +296,7 @@ class _Maker:
             ),
             **self.retry(),
             **({"queue_from": "inputs.queue"} if self.rng.random() < 0.1 else {}),
+            **({"labels_from": {"colour": "inputs.label"}} if self.rng.random() < 0.1 else {}),
         }
 
     def body(self) -> dict[str, Any]:
@@ -266,7 +315,14 @@ class _Maker:
         return {**limit, "on_timeout": self.rng.choice(("fail", "continue"))}
 
     def retry(self) -> dict[str, Any]:
-        return {"retry": {"attempts": self.rng.randint(1, 3), "delay": "1s"}} if self.rng.random() < 0.4 else {}
+        rng = self.rng
+        if rng.random() < 0.6:
+            return {}
+        made: dict[str, Any] = {"attempts": rng.randint(1, 3), "delay": "1s"}
+        if rng.random() < 0.3:
+            named = rng.sample(("ValueError", "OSError", "Oops", "ChildFailed", "*"), rng.randint(1, 2))
+            made["rules"] = [{"error": name, "attempts": rng.randint(1, 4)} for name in named]
+        return {"retry": made}
 
     def map(self, found: dict[str, Any]) -> None:
         found["tolerate"] = self.rng.choice((0, 0, 1, 2))
@@ -299,7 +355,7 @@ class _Maker:
 
     def values(self, found: dict[str, Any]) -> list[str]:
         above = self.above[found["id"]] if FAR else found["needs"]
-        running = found["needs"] if found.get("trigger") in EARLY else ()
+        running = found["needs"] if found.get("trigger") in EARLY else found.get("of", ())
         return sorted(name for name in above if name in self.plain and name not in running)
 
     def condition(self, found: dict[str, Any]) -> str:
@@ -314,14 +370,22 @@ class _Maker:
         above = self.values(found)
         roll = rng.random()
         if roll < 0.35 or not above:
-            inputs = (f"inputs.n > {rng.randint(0, 6)}", "inputs.value == null", "inputs.value.n > 3")
+            inputs = (
+                f"inputs.n > {rng.randint(0, 6)}",
+                f"inputs.n == {rng.randint(0, 6)}",
+                'inputs.time != "30m"',
+                "inputs.value == null",
+                "inputs.value.n > 3",
+            )
             return rng.choice(("true", "false", *inputs))
         name = rng.choice(above)
         if roll < 0.6:
-            outcome = rng.choice(("succeeded", "not_taken", "failed", "blocked", "skipped"))
+            outcome = rng.choice(("succeeded", "not_taken", "failed", "blocked", "skipped", "cancelled"))
             return f'outcome.{name} {rng.choice(("==", "!="))} "{outcome}"'
         if roll < 0.7:
             return f"results.{name} == null"
-        if roll < 0.8:
+        if roll < 0.75:
+            return f"results.{name} == {rng.randint(0, 6)}"
+        if roll < 0.83:
             return f"size(results.{name}) > {rng.randint(0, 4)}"
         return f"results.{name}.n > {rng.randint(0, 6)}"

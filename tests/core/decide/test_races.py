@@ -223,6 +223,53 @@ def test_a_rerun_keeps_a_decided_race_unless_it_starts_inside(from_node, running
     assert driver.state_of("again") == "COMPLETED"
 
 
+def two_races(*order):
+    """b loses against a, so the race of b and c is blocked; x fails meanwhile."""
+    races = {"f": first("a", "b"), "g": {**first("b", "c"), "id": "g"}}
+    driver, run = flow(
+        task("x"),
+        task("a"),
+        task("b"),
+        task("c", needs=["x"]),
+        task("y", needs=["x"]),
+        *(races[name] for name in order),
+        task("z", needs=["f"]),
+    )
+    driver.finish(run, "a", 7)
+    driver.finish(run, "z")
+    driver.fail(run, "x")
+    return driver, run
+
+
+@pytest.mark.parametrize("order", ["fg", "gf"])
+def test_a_node_that_lost_a_race_stays_cancelled_for_as_long_as_that_race_is_decided(order):
+    driver, run = two_races(*order)
+    assert driver.phases(run) == {
+        "x": "FAILED", "a": "SUCCEEDED", "b": "CANCELLED", "c": "CANCELLED", "y": "BLOCKED", "z": "SUCCEEDED", "f": "SUCCEEDED",
+        "g": "BLOCKED",
+    }  # fmt: skip
+
+    driver.expect(inp.Resolve(BY, T, run, "again", {}, record=driver.records.pop(run)))
+    driver.quiet()
+    phases = driver.phases(run)
+    assert (phases["b"], phases["f"], phases["z"]) == ("CANCELLED", "SUCCEEDED", "SUCCEEDED")
+    assert len(driver.events(FirstEnded)) == 3  # g once more
+    driver.finish_all()
+    driver.assert_empty()
+
+
+def test_a_rerun_of_a_race_runs_what_comes_after_its_losers_too():
+    driver, run = flow(task("a"), task("b"), first("a", "b"), task("tidy", needs=["b"], trigger="all_done"))
+    driver.finish(run, "a")
+    driver.finish(run, "tidy")
+
+    driver.expect(inp.Rerun(BY, T, "again", driver.records[run], "a"))
+    driver.quiet()
+    assert driver.phases("again") == {"a": "RUNNING", "b": "RUNNING", "f": "PENDING", "tidy": "PENDING"}
+    driver.finish_all()
+    driver.assert_empty()
+
+
 def test_a_paused_run_decides_its_race_when_it_is_resumed():
     driver, run = flow(task("a"), task("b"), first("a", "b"))
     driver.expect(inp.Pause(BY, "run", T, run))

@@ -30,10 +30,28 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
     if from_node:
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
+    lost = given_up(old, record.phases)
+    while True:
+        kept = _kept(old, record, new, from_node, inputs, again, lost)
+        raced = [
+            index
+            for index, source in kept.items()
+            if source in lost and not any(new.index.get(old.steps[first].id) in kept for first in lost[source])
+        ]
+        if not raced:
+            return kept if len(kept) < len(new.steps) else {}
+        for index in raced:  # every race that it lost is run again
+            again |= {index: None, **downstream(new, index)}
+
+
+def _kept(
+    old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: Value, again: dict[int, None],
+    lost: dict[int, list[int]],
+) -> dict[int, int]:  # fmt: skip
     changed = _changed_inputs(old, record.inputs, new, inputs)
     other = bool(changed) or record.inputs != inputs or old.hash != new.hash
     kept: dict[int, int] = {}
-    out, lost = left_out(old, record.phases), given_up(old, record.phases)
+    out = left_out(old, record.phases)
     for index in _parents_first(new):
         step = new.steps[index]
         source = old.index.get(step.id)
@@ -49,18 +67,17 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
         same = old.steps[source].node == step.node and (record.phases[source] in _KEEPABLE or source in lost)
         if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
             kept[index] = source
-    for index, source in list(kept.items()):
-        if source in lost and new.index.get(old.steps[lost[source]].id) not in kept:
-            del kept[index]  # it lost a race that is run again
-    return kept if len(kept) < len(new.steps) else {}
+    return kept
 
 
-def given_up(plan: Plan, phases: bytes | bytearray) -> dict[int, int]:
-    """The nodes that were cancelled because another one was first, each with the `first` that was decided."""
-    lost: dict[int, int] = {}
+def given_up(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
+    """The nodes that were cancelled because another one was first, each with the races that it lost. As long as one of
+    these stays decided, so does the node."""
+    lost: dict[int, list[int]] = {}
     for step in plan.steps if plan.races else ():
         if step.kind is Kind.FIRST and phases[step.index] in (Phase.SUCCEEDED, Phase.BLOCKED):
-            lost |= dict.fromkeys(losers_of(plan, step, phases, among=frozenset({Phase.CANCELLED})), step.index)
+            for index in losers_of(plan, step, phases, among=frozenset({Phase.CANCELLED})):
+                lost.setdefault(index, []).append(step.index)
     return lost
 
 

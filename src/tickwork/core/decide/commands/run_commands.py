@@ -379,9 +379,11 @@ def _decided_again(plan: Plan, phases: bytes | bytearray, decisions: dict[int, s
         if (phase == Phase.CANCELLED and index not in lost) or (phase == Phase.BLOCKED and index in after):
             again[index] = None
     later = {step: None for index in list(again) for step in downstream(plan, index)}
-    raced = [index for index, first in lost.items() if first in later]  # what is decided again starts from the start
-    again |= dict.fromkeys(raced)
-    later |= {step: None for index in raced for step in downstream(plan, index)}
+    while raced := [
+        index for index, races in lost.items() if index not in again and all(first in later for first in races)
+    ]:  # what is decided again starts from the start
+        again |= dict.fromkeys(raced)
+        later |= {step: None for index in raced for step in downstream(plan, index)}
     out = left_out(plan, phases)
     for index in later:
         left = any(branch not in again and branch not in later for branch in out.get(index, ()))
