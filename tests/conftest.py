@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,10 @@ from tickwork.core.state.state import State
 
 # A failed comparison shows its sides: a whole state takes minutes and gigabytes to write out.
 State.__repr__ = lambda self: f"<State at tick {self.tick}>"
+
+# A shell ignores Ctrl-C for what it starts in the background, and programs that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, max_examples=1_000)

@@ -6,8 +6,15 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.base.values import Ref
+from tickwork.core.definition.model import Combine
 from tickwork.core.state.state import LogicalClock
-from tickwork.runtime.partition.task_assignment import ArgumentSource, ArgumentTemplate, AssignmentBuilder
+from tickwork.runtime.partition.task_assignment import (
+    ArgumentSource,
+    ArgumentTemplate,
+    AssignmentBuilder,
+    ItemList,
+    ItemSource,
+)
 from tickwork.runtime.storage.payloads import PayloadStore, encode_value
 
 
@@ -34,6 +41,13 @@ async def test_a_result_that_is_written_while_it_is_looked_for_is_found():
     assert await vault.bytes_of(Ref("1/0", 0, 1, "gather")) == b"\x91\x07"
 
 
+PART = ArgumentTemplate("x", b"\xa1x", "item")
+
+
+def item_of(ref: Ref, index: int) -> ArgumentSource:
+    return ArgumentSource(PART, None, ItemSource(index, Combine.ZIP, (ItemList(ref, None),)))
+
+
 class CountsReads:
     """A store of one large payload."""
 
@@ -54,10 +68,9 @@ async def test_children_of_a_wide_map_that_start_together_share_the_read_of_thei
     decoded = []
     take_apart = assigner._take_apart
     monkeypatch.setattr(assigner, "_take_apart", lambda *given: decoded.append(1) or take_apart(*given))
-    part = ArgumentTemplate("x", b"\xa1x", "item")
     ref = Ref("digest", len(data), len(items), "payload")
 
-    made = await asyncio.gather(*(assigner.assemble([ArgumentSource(part, ref, child)]) for child in range(1_000)))
+    made = await asyncio.gather(*(assigner.assemble([item_of(ref, child)]) for child in range(1_000)))
 
     assert [msgspec.msgpack.decode(args) for args, _ in made] == [{"x": item} for item in items[:1_000]]
     assert (store.reads, len(decoded)) == (1, 1)
@@ -67,7 +80,7 @@ async def test_a_list_that_could_not_be_loaded_is_loaded_again_for_those_who_ask
     data = msgspec.msgpack.encode(list(range(30_000)))
     store = CountsReads(data)
     assigner = AssignmentBuilder(PayloadStore(store, None, children=store.read_payloads), LogicalClock())
-    source = ArgumentSource(ArgumentTemplate("x", b"\xa1x", "item"), Ref("digest", len(data), 30_000, "payload"), 7)
+    source = item_of(Ref("digest", len(data), 30_000, "payload"), 7)
     store.data = None
     failed = await asyncio.gather(*(assigner.assemble([source]) for _ in range(3)), return_exceptions=True)
     assert [type(error) for error in failed] == [Corrupt] * 3

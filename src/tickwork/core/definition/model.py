@@ -17,6 +17,7 @@ import msgspec
 FORMAT = 1  # of the document; raised when a field changes its meaning
 NO_OUTPUT = "none"  # of a workflow that returns nothing
 VALUE_HANDLER = "tickwork.value"  # of every application: gives back what it is given
+MAP_LISTS_MAX = 16  # that one map goes over
 ITERATIONS_MAX = 1_000_000  # turns of a repeat: one every 30 seconds for a year
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 0, 5, 9
 HTTP_TIMEOUT_MS, ENDPOINT_TIMEOUT_MS_MAX = 30_000, 30 * 60_000  # of a request; for any http node, for an endpoint

@@ -13,6 +13,7 @@ from tickwork.core.definition.cel import HTTP_VARIABLES, Condition
 from tickwork.core.definition.model import (
     HTTP_BODY_BYTES_MAX,
     ITERATIONS_MAX,
+    MAP_LISTS_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     ApprovalNode,
@@ -108,7 +109,6 @@ POLICIES_MAX = 64
 CONDITION_CHARACTERS_MAX = 4_096
 TEXT_CHARACTERS_MAX = 10_000
 ARGUMENTS_MAX = 1_000
-LISTS_MAX = 16  # of one map
 QUANTITY_MAX = 2**31 - 1  # of slots, memory and the like: fits every store
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
@@ -366,7 +366,7 @@ def _check_map(node: MapNode, path: str, rules: NodeValidator) -> None:
     if combined != bool(node.others):
         message = "zip and product go over `over` and at least one of `others`, and nothing else has others"
         rules.problems.add(f"{path}.others", "map_lists", message)
-    rules.problems.count(f"{path}.others", len(node.others), high=LISTS_MAX - 1, what="further lists")
+    rules.problems.count(f"{path}.others", len(node.others), high=MAP_LISTS_MAX - 1, what="further lists")
     rules.problems.between(f"{path}.max_parallel", node.max_parallel, low=1, high=QUANTITY_MAX)
     rules.one_source(path, "max_parallel", node.max_parallel, node.max_parallel_from)
     rules.problems.between(f"{path}.tolerate", node.tolerate, low=0, high=QUANTITY_MAX)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import product as combinations
 from typing import Any, TypeVar
 
-from tickwork.core.definition.model import Combine
-from tickwork.core.definition.node_validation import LISTS_MAX
+from tickwork.core.definition.model import MAP_LISTS_MAX, Combine
 from tickwork.sdk.authoring.placeholders import Condition, Value
 from tickwork.sdk.authoring.source_location import placed
 
@@ -75,8 +74,8 @@ def _combined(combine: Combine, what: str, lists: tuple[Any, ...], named: Mappin
     given = (*lists, *named.values())
     if lists and named:
         raise placed("bad_map", f"tw.{what} takes its lists by position or by the names of parameters, not both")
-    if not 2 <= len(given) <= LISTS_MAX:
-        raise placed("bad_map", f"tw.{what} takes 2 to {LISTS_MAX} lists, not {len(given)}; map one list itself")
+    if not 2 <= len(given) <= MAP_LISTS_MAX:
+        raise placed("bad_map", f"tw.{what} takes 2 to {MAP_LISTS_MAX} lists, not {len(given)}; map one list itself")
     held = tuple(one if isinstance(one, Value | Condition | list | tuple) else _listed(one, what) for one in given)
     return Combined(combine, held, tuple(named))
 
