@@ -82,6 +82,14 @@ def paid(number: str) -> int:
 def later() -> str:
     tw.wait("1h")
     return shout("late")
+
+@tw.workflow
+def trains(cards: int = 1) -> str:
+    return tw.branch(cards == 1, lambda: train("small"), lambda: train.using(id="huge", gpu=3, cpu=0.5)("large"))
+
+@tw.task(memory="16MB", gpu=1)
+def train(model: str) -> str:
+    return f"trained {model}"
 """
 
 

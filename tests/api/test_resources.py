@@ -26,6 +26,27 @@ async def test_a_workflow_is_published_shown_paused_and_resumed(http):
     assert (await http.get("/v1/workflows/nobody")).json()["code"] == "unknown_workflow"
 
 
+async def test_what_running_tasks_take_of_a_worker_is_shown_and_what_it_lacks_is_reported(http):
+    fits = task("fits", resources={"cpu_milli": 500, "gpu": 1})
+    await publish(http, flow("fits", fits), flow("large", task("large", resources={"memory_mb": 64}), fits))
+    worker = Worker(http)
+    await worker.call(profile=WorkerProfile(queues=("default",), cpu_milli=4_000, memory_mb=32, gpu=1), held=())
+    await submit(http, "fits")
+    [work] = await worker.work()
+    submitted = (await http.post("/v1/runs", json={"workflow": "large"})).json()
+
+    [shown] = (await http.get("/v1/workers")).json()["workers"]
+    assert shown["resources"] == {"slots": 10, "cpu_milli": 4_000, "memory_mb": 32, "gpu": 1}
+    assert shown["in_use"] == {"slots": 1, "cpu_milli": 500, "gpu": 1}
+    [warning] = submitted["warnings"]
+    assert warning.startswith("large wants memory 64 MB, and")
+    assert warning.endswith("w1 comes nearest with memory 32 MB")
+    run = (await http.get(f"/v1/runs/{submitted['id']}")).json()
+    assert ["comes nearest" in one.get("reason", "") for one in run["tasks"]] == [True, False]
+    await worker.finish(work)
+    assert "warnings" not in (await http.post("/v1/runs", json={"workflow": "fits"})).json()
+
+
 async def test_a_publication_is_all_or_nothing(http):
     good = {"workflow": "greet", "every": "5m"}
     for schedules in (

@@ -63,6 +63,14 @@ def test_a_worker_announces_the_resources_that_its_settings_name(tmp_path):
     assert (found.cpu_milli, found.memory_mb, found.gpu) == (1_500, 2_048, 1)
 
 
+def test_a_worker_announces_the_processors_and_the_memory_of_its_machine(tmp_path):
+    found = profile_of(load({"resources": "gpu=2"}, env={}, here=tmp_path))
+    none = profile_of(load({"resources": "cpu=0,memory=0"}, env={}, here=tmp_path))
+
+    assert found.cpu_milli >= 1 and found.memory_mb > 100 and found.gpu == 2
+    assert (none.cpu_milli, none.memory_mb, none.gpu) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     "text", ["disk=4", "cpu=nan", "cpu=much", "memory=-1", "memory=2 lots", f"gpu={'9' * 400}", "cpu"]
 )

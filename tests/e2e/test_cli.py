@@ -182,6 +182,24 @@ def test_a_debounced_run_takes_the_inputs_of_the_next(house):
     assert (detail["state"], detail["inputs"]) == ("pending", {"name": "eve"})
 
 
+def test_tasks_get_the_resources_of_their_worker_and_what_nobody_has_is_named(terminal):
+    terminal.start("dev", "app.py", "--resources", "gpu=2").until("worker ready")
+    done = terminal.run("run", "trains")
+    huge = terminal.run("run", "trains", "--input", "cards=3", "--detach")
+    words = "huge wants cpu 0.5, gpu 3, and no connected worker that serves queue:default is large enough"
+    run = huge.stdout.strip()
+    until_task(terminal, run, "ready")
+
+    assert done.stdout == '"trained small"\n'
+    assert words in huge.stderr and "gpu 2" in huge.stderr
+    for command in ("show", "why"):
+        assert words.removeprefix("huge ") in terminal.run(command, run).stdout
+    assert "gpu 0/2" in terminal.run("workers").stdout
+    [worker] = terminal.json("workers")["workers"]
+    assert worker["resources"]["gpu"] == 2 and worker["resources"]["cpu_milli"] >= 500
+    assert not any(worker["in_use"].values())
+
+
 @pytest.mark.slow
 def test_the_starter_project_runs(terminal):
     folder = terminal.folder / "mine"

@@ -85,6 +85,35 @@ def test_no_minute_has_more_starts_than_the_rate(world, program):
     assert max(sum(first <= begin < first + timedelta(minutes=1) for begin in begins) for first in begins) <= 20
 
 
+def test_each_machine_runs_two_models_at_a_time(world, program):
+    module = program("gpu_models")
+    spans = []
+
+    async def score(model: str) -> str:
+        begin = world.now
+        await asyncio.sleep(60)
+        spans.append((model, begin, world.now))
+        return model
+
+    world.replace(module.score, score)
+    for _ in range(3):
+        world.serve("models", resources={"gpu": 2})
+    run = world.run(module.evaluate, models=[str(number) for number in range(18)])
+    world.advance(minutes=10)
+
+    run.assert_completed(output=[str(number) for number in range(18)])
+    assert most_at_once(spans) == 6
+    assert max(end for _, _, end in spans) - min(begin for _, begin, _ in spans) < timedelta(minutes=4)
+
+
+def test_a_model_that_needs_more_cards_than_any_machine_has_waits_with_a_reason(world, program):
+    module = program("gpu_models")
+    world.serve("models", resources={"gpu": 0})
+    run = world.run(module.evaluate, models=["one"])
+
+    assert "wants gpu 1, and no connected worker" in run.why()
+
+
 def test_a_burst_of_edits_is_one_run_with_the_last_text(world, program):
     module = program("tenant_queues")
     for text in ("a", "a b", "a b c"):

@@ -24,7 +24,7 @@ PROGRAMS = {
     "T4": ("programs/same_host.py", "direct"),
     "T5": ("programs/cancellation.py", "direct"),
     "T6": ("programs/polling.py", "direct"),
-    "P1": ("", "not yet"),
+    "P1": ("programs/gpu_models.py", "direct"),
     "P2": ("programs/database_cleanup.py", "direct"),
     "P3": ("", "not yet"),
     "P4": ("", "not yet"),

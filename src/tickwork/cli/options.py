@@ -85,7 +85,7 @@ class WorkerOptions:
     labels: str | None = None
     "Labels of the worker, as a=b,c=d (TICKWORK_LABELS)."
     resources: str | None = None
-    "Resources for tasks that request them, as cpu=4,memory=16GB,gpu=1 (TICKWORK_RESOURCES; none)."
+    "Resources for tasks, as cpu=4,memory=16GB,gpu=1 (TICKWORK_RESOURCES; cpu and memory are detected, gpu is 0)."
     processes: int | None = None
     "Processes that run tasks (TICKWORK_PROCESSES; one per core, at least two)."
     threads: int | None = None

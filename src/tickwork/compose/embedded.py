@@ -18,7 +18,7 @@ import msgspec
 
 from tickwork.compose.server import serving
 from tickwork.compose.settings import FOLDER, Settings
-from tickwork.compose.worker import http_executor_of
+from tickwork.compose.worker import http_executor_of, resources_of
 from tickwork.executors.egress_policy import LOOPBACK
 from tickwork.executors.shell import shell_executor
 from tickwork.ports.executor import Executor
@@ -58,7 +58,7 @@ class Embedded:
 
     Every task and workflow that is declared by then is served, or only `workflows` with what they call. `data` is the
     folder that survives; the page of this engine is at `address`, its token in `token`. Requests of `tw.http` reach
-    public addresses and `allow_networks`.
+    public addresses and `allow_networks`. `resources` are those of a worker: "gpu=1".
     """
 
     def __init__(
@@ -70,15 +70,22 @@ class Embedded:
         threads: int = 8,
         queues: tuple[str, ...] = ("default",),
         labels: dict[str, str] | None = None,
+        resources: str = "",
         grace_s: float = GRACE_S,
         allow_networks: Sequence[str] = LOOPBACK,
     ) -> None:
         self.token = SystemIds().token()
         self.address = ""
-        self._settings = Settings(data=str(data), port=port, token=self.token, allow_networks=",".join(allow_networks))
+        self._settings = Settings(
+            data=str(data), port=port, token=self.token, allow_networks=",".join(allow_networks), resources=resources
+        )
         self._workflows = workflows
         self._threads = threads
-        self._profile = WorkerProfile(queues=queues, labels=labels or {}, host="embedded", pid=os.getpid())
+        has = resources_of(self._settings)
+        self._profile = WorkerProfile(
+            queues=queues, labels=labels or {}, cpu_milli=has["cpu"], memory_mb=has["memory"], gpu=has["gpu"],
+            host="embedded", pid=os.getpid(),
+        )  # fmt: skip
         self._grace_s = grace_s
         self._stack: contextlib.AsyncExitStack | None = None
         self._thread: _Thread | None = None

@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worker: str = ""  # a worker's name; "": made from host and process
     queues: str = "default"  # comma-separated
     labels: str = ""  # a=b,c=d
-    resources: str = ""  # that a worker announces beside its slots: cpu=4,memory=16GB,gpu=1
+    resources: str = ""  # of a worker: cpu=4,memory=16GB,gpu=1; cpu and memory are detected where it names none
     app_version: str = ""  # of a worker's application; "": a hash of its code
     app_latest: bool = False  # make that version the latest, also where it was known before
     processes: int = 0  # that run tasks; 0: as many as cores, at least two

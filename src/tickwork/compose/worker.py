@@ -26,6 +26,7 @@ from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.sdk.authoring.options import resource
 from tickwork.system import local_token as localtoken
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
+from tickwork.system.host_resources import own_cpu_milli, own_memory_mb
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
 from tickwork.worker.broker_receiver import BrokerReceiver
@@ -52,8 +53,11 @@ def profile_of(settings: Settings) -> WorkerProfile:
 
 
 def resources_of(settings: Settings) -> dict[str, int]:
-    """Return what tasks with `cpu`, `memory` or `gpu` may take of this worker, in the units of a profile."""
-    resources = dict.fromkeys(("cpu", "memory", "gpu"), 0)
+    """Return what tasks with `cpu`, `memory` or `gpu` may take of this worker, in the units of a profile.
+
+    Processors and memory are those of the machine or container where the setting does not name them.
+    """
+    resources = {"cpu": own_cpu_milli(), "memory": own_memory_mb(), "gpu": 0}
     for name, text in pairs(settings.resources, path="resources").items():
         if name not in resources:
             raise BadSettings("bad_setting", f"{name!r} is not one of {', '.join(resources)}", path="resources")

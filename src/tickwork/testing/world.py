@@ -5,7 +5,7 @@ moment at which something is due, so waiting for days costs nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -26,7 +26,7 @@ from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import LocalLink
 from tickwork.sdk.authoring.app_loader import app_with
-from tickwork.sdk.authoring.options import duration
+from tickwork.sdk.authoring.options import duration, resource
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.context import Startable
@@ -259,15 +259,31 @@ class World:
                     labels = {**plan.definition.defaults.labels, **body.node.labels}
                     await self._start_worker(body.requirement[0], labels)
 
-    def serve(self, queue: str = "default", **labels: str) -> None:
-        """Start a worker for a queue and labels that are known only at run time: `scan.using(queue=host)`. Queues that
-        the workflows name have workers automatically."""
-        self._do(self._start_worker(queue, labels))
+    def serve(
+        self, queue: str = "default", *, resources: Mapping[str, float | str] | None = None, **labels: str
+    ) -> None:
+        """Start a worker for a queue and labels that are known only at run time: `scan.using(queue=host)`.
 
-    async def _start_worker(self, queue: str, labels: dict[str, str]) -> None:
-        """Start a worker for this queue and these labels, unless one exists."""
+        Queues that the workflows name have workers automatically, with plenty of everything. With `resources`, such as
+        `{"gpu": 2, "memory": "32GB"}`, another worker starts that has no more than these; begin with it.
+        """
+        has = (PLENTY, PLENTY, PLENTY)
+        if resources is not None:
+            cpu, memory, gpu = (resource(name, resources.get(name, 0), "serve") for name in ("cpu", "memory", "gpu"))
+            has = (cpu, memory, gpu)
+        self._do(self._start_worker(queue, labels, has, beside=resources is not None))
+
+    async def _start_worker(
+        self,
+        queue: str,
+        labels: dict[str, str],
+        has: tuple[int, int, int] = (PLENTY, PLENTY, PLENTY),
+        *,
+        beside: bool = False,
+    ) -> None:
+        """Start a worker for this queue and these labels, unless one exists or it is to stand beside it."""
         what = (queue, tuple(sorted(labels.items())))
-        if what in self._served:
+        if what in self._served and not beside:
             return
         self._served[what] = None
         agent = Agent(
@@ -275,8 +291,8 @@ class World:
             [LocalExecutor(self._book, self._clock, self._publish_started)],
             clock=self._clock,
             ids=self._ids,
-            name=f"worker-{len(self._served)}",
-            profile=WorkerProfile((queue,), labels, PLENTY, PLENTY, PLENTY, PLENTY),
+            name=f"worker-{len(self._agents) + 1}",
+            profile=WorkerProfile((queue,), labels, PLENTY, *has),
         )
         self._agents.append(self._loop.create_task(agent.run()))
         await agent.reached.wait()

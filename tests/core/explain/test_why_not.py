@@ -6,6 +6,7 @@ from driver import BY, Driver, T, task
 from histories import History
 from tickwork.core.decide.admission import what_holds
 from tickwork.core.explain.blockers import NOTHING_HOLDS, BlockKind, BlockReason
+from tickwork.core.explain.resource_requests import unmet_requests
 from tickwork.core.explain.why_not import BlockedNode, WhyNot, why_not
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state import inputs as inp
@@ -372,7 +373,47 @@ def test_demand_is_compared_with_the_worker_that_comes_nearest():
         "wants": "slots 1, memory_mb 900, gpu 1",
         "best": "large",
         "best_has": "slots 4, memory_mb 800, gpu 1",
+        "possible": 0,
     }
+    assert obstacle.text == (
+        "it wants memory 900 MB, gpu 1, and no connected worker that serves queue:default is large enough: "
+        "large comes nearest with memory 800 MB, gpu 1"
+    )
+    assert obstacle.remedy == "Start a worker for queue:default that has memory 900 MB, gpu 1."
+
+
+def test_demand_that_running_work_takes_now_is_possible_later():
+    driver = Driver(credit=0)
+    driver.send(inp.Offer("w2", 4, gpu=1, memory_mb=4096))
+    driver.define("flow", task("a", resources={"memory_mb": 1024, "gpu": 1}))
+    driver.submit("flow")
+    obstacle = only(driver, driver.submit("flow"))
+
+    assert (obstacle.held, obstacle.facts["possible"]) == (BlockKind.RESOURCES, 1)
+    assert "w2 comes nearest with memory 3 GB, gpu 0 left" in obstacle.text
+
+
+def test_only_requests_that_no_worker_of_their_queue_could_meet_are_named():
+    driver = Driver(credit=0)
+    large = {"kind": "task", "handler": "h", "resources": {"memory_mb": 5}}
+    driver.send(inp.PutQueue(BY, "other"), inp.PutQueue(BY, "empty"))
+    driver.send(inp.Offer("w2", 4, gpu=1), inp.Offer("w3", 4, ("other",), gpu=8), inp.Offer("w4", 4, ("other",)))
+    driver.define(
+        "flow",
+        task("small", resources={"gpu": 1}),
+        task("large", resources={"gpu": 2, "cpu_milli": 1500}),
+        task("there", resources={"gpu": 8}, queue="other"),
+        task("nowhere", resources={"gpu": 1}, queue="empty"),
+        {"kind": "map", "id": "many", "over": "inputs.x", "body": large},
+        inputs={"x": {"type": "array"}},
+    )
+    plan = driver.state.tenants[T].plans["flow"]
+    but = "and no connected worker that serves queue:default is large enough: w2 comes nearest with"
+
+    assert unmet_requests(driver.state, plan) == [
+        f"large wants cpu 1.5, gpu 2, {but} cpu 0, gpu 1",
+        f"many wants memory 5 MB, {but} memory 0 MB",
+    ]
 
 
 def test_a_running_attempt_names_its_worker_and_its_limits():

@@ -84,6 +84,18 @@ def _together(first: wire.Worker, second: wire.Worker) -> wire.Worker:
         credit=first.credit + second.credit,
         running=first.running + second.running,
         last_heard_at=heard,
+        resources=msgspec.structs.replace(first.resources, slots=first.resources.slots + second.resources.slots),
+        in_use=_sum(first.in_use, second.in_use),
+    )
+
+
+def _sum(first: wire.WorkerResources, second: wire.WorkerResources) -> wire.WorkerResources:
+    """Each partition counts all that a worker has, except slots, which follow the share of its credit."""
+    return wire.WorkerResources(
+        slots=first.slots + second.slots,
+        cpu_milli=first.cpu_milli + second.cpu_milli,
+        memory_mb=first.memory_mb + second.memory_mb,
+        gpu=first.gpu + second.gpu,
     )
 
 

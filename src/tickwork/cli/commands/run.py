@@ -141,6 +141,8 @@ class SubmitCommand:
             tell(f"run {handle.id} had not started: it waits anew, with these inputs")
         elif handle.duplicate:
             tell(f"the key was used before: this is the earlier run, {handle.id}")
+        for warning in handle.warnings:
+            tell(f"warning: {warning} (tickwork worker --resources)")
         return handle.id
 
 

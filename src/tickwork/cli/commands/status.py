@@ -1,7 +1,12 @@
 """What a server has: workflows, workers, and how it is."""
 
+from typing import TYPE_CHECKING
+
 from tickwork.cli.exit_codes import Exit
 from tickwork.cli.options import TO, ClientOptions
+
+if TYPE_CHECKING:
+    from tickwork.protocol import http_models as wire
 
 ALERTS_SHOWN = 10
 
@@ -63,11 +68,22 @@ def workers(*, to: ClientOptions = TO) -> int:
         (safe(worker.id), safe(", ".join(worker.queues)),
          safe(", ".join(f"{k}={v}" for k, v in sorted(worker.labels.items()) if k != PIN_LABEL)),
          safe(worker.version) + (" [yellow]not the latest[/]" if worker.latest is False else ""),
-         f"{worker.running}/{worker.credit}", when(worker.last_heard_at), safe(worker.host), str(worker.pid or "-"))
+         f"{worker.running}/{worker.credit}", safe(_resources(worker)), when(worker.last_heard_at), safe(worker.host),
+         str(worker.pid or "-"))
         for worker in listing
     ]  # fmt: skip
-    console().print(table(("worker", "queues", "labels", "version", ">running", "heard", "host", ">pid"), rows))
+    columns = ("worker", "queues", "labels", "version", ">running", "in use", "heard", "host", ">pid")
+    console().print(table(columns, rows))
     return Exit.OK
+
+
+def _resources(worker: "wire.Worker") -> str:
+    """What is in use of all that it has: cpu 1.5/8 memory 2/32 GB gpu 1/2."""
+    used, has = worker.in_use, worker.resources
+    words = [f"cpu {used.cpu_milli / 1000:g}/{has.cpu_milli / 1000:g}"] if has.cpu_milli else []
+    words += [f"memory {used.memory_mb / 1024:.3g}/{has.memory_mb / 1024:.3g} GB"] if has.memory_mb else []
+    words += [f"gpu {used.gpu}/{has.gpu}"] if has.gpu else []
+    return " ".join(words)
 
 
 def status(*, to: ClientOptions = TO) -> int:

@@ -108,6 +108,7 @@ class Plan(msgspec.Struct, eq=False):
     needs: dict[int, Need]  # by source: what its conditions read of it, where it is not inline
     output: int  # the node whose whole result is the run's output; or IN_DEFINITION, or NOTHING
     races: bool  # some node may start before all of its parents have ended
+    demanding: tuple[Step, ...]  # those that request processors, memory or graphics cards
     lone: Step | None  # its only node, where nothing but a worker stands between it and its result
     ends_itself: bool  # a run whose nodes have all succeeded is complete without another look at it
 
@@ -168,6 +169,7 @@ def compile_plan(definition: Definition) -> Plan:
         needs=_needs(definition, steps, index),
         output=output,
         races=any(step.race is not None for step in steps),
+        demanding=tuple(step for step in steps if any((step.body or step).requirement[3][1:])),
         lone=steps[0] if len(steps) == 1 and steps[0].plain and not exits else None,
         ends_itself=not exits and output != IN_DEFINITION and definition.on_success is None,
     )

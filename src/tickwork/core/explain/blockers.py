@@ -11,6 +11,7 @@ import msgspec
 
 from tickwork.core.decide.admission import fits
 from tickwork.core.evolve.worker_pools import has_credit
+from tickwork.core.explain.resource_requests import Resources, amounts, could_meet, nearest, unmet_text
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.ready_queues import Limiter, ReadyQueue
 from tickwork.core.state.state import State, Task, Worker
@@ -155,8 +156,7 @@ def _load(state: State, task: Task, lane: ReadyQueue) -> BlockReason:
 
 def _of_workers(state: State, task: Task, lane: ReadyQueue) -> list[BlockReason]:
     station = lane.station
-    where = " ".join([f"queue:{station.queue}", *(f"{name.lstrip(':')}={value}" for name, value in station.labels)])
-    serving = [worker for _, worker in sorted(state.workers.items()) if station.serves(worker)]
+    where, serving = _where(lane), _serving(state, lane)
     by = f"queue:{station.queue}"
     if not serving:
         return [
@@ -177,34 +177,66 @@ def _of_workers(state: State, task: Task, lane: ReadyQueue) -> list[BlockReason]
                 workers=len(serving), busy=len(serving) - idle, offering_nothing=idle,
             )
         )  # fmt: skip
-    if not any(fits(worker, lane.resources) if free else _could_fit(worker, lane) for worker in free or serving):
-        reasons.append(_resources(state, task, lane, where, free or serving))
+    if not any(could_meet(worker, lane.resources) for worker in serving):
+        reasons.append(_too_large(state, task, lane, where, serving))
+    elif free and not any(fits(worker, lane.resources) for worker in free):
+        reasons.append(_resources(state, task, lane, where, free))
     return reasons
 
 
-def _could_fit(worker: Worker, lane: ReadyQueue) -> bool:
-    """Whether it is large enough at all. Slots that follow its credit are not known while it offers none."""
-    capacity = (worker.capacity[0] or lane.resources[0], *worker.capacity[1:])
-    return all(have >= resource for have, resource in zip(capacity, lane.resources, strict=True))
+def too_large_request(state: State, task: Task) -> str:
+    """Why a task that stands in its lane waits for ever with the workers that are connected; "" where it does not."""
+    lane = task.lane
+    if not task.queued or lane is None or lane.plain:
+        return ""
+    serving = _serving(state, lane)
+    if not serving or any(could_meet(worker, lane.resources) for worker in serving):
+        return ""
+    return f"it {unmet_text(serving, lane.resources, _where(lane))}"
+
+
+def _serving(state: State, lane: ReadyQueue) -> list[Worker]:
+    return [worker for _, worker in sorted(state.workers.items()) if lane.station.serves(worker)]
+
+
+def _where(lane: ReadyQueue) -> str:
+    labels = [f"{name.lstrip(':')}={value}" for name, value in lane.station.labels]
+    return " ".join([f"queue:{lane.station.queue}", *labels])
+
+
+def _too_large(state: State, task: Task, lane: ReadyQueue, where: str, serving: list[Worker]) -> BlockReason:
+    """No worker that is connected could ever start it."""
+    best = nearest(serving, {worker.id: worker.capacity for worker in serving}, lane.resources)
+    return _of_lane(
+        state, task, lane, BlockKind.RESOURCES, f"queue:{lane.station.queue}",
+        f"it {unmet_text(serving, lane.resources, where)}",
+        f"Start a worker for {where} that has {amounts(lane.resources, lane.resources)}.", Remedy("resources", where),
+        wants=_named(lane.resources, lane.resources), best=best.id, best_has=_named(best.capacity, lane.resources),
+        possible=0,
+    )  # fmt: skip
 
 
 def _resources(state: State, task: Task, lane: ReadyQueue, where: str, workers: list[Worker]) -> BlockReason:
-    """The worker that comes nearest is the one with the fewest kinds missing, the first of them."""
-
-    def left(worker: Worker) -> list[int]:
-        return [have - used for have, used in zip(worker.capacity, (worker.slots, *worker.more), strict=True)]
-
-    best = min(workers, key=lambda worker: sum(a < b for a, b in zip(left(worker), lane.resources, strict=True)))
-    wants = ", ".join(f"{n} {amount}" for n, amount in zip(RESOURCE_NAMES, lane.resources, strict=True) if amount)
-    has = ", ".join(
-        f"{n} {amount}" for n, amount, b in zip(RESOURCE_NAMES, left(best), lane.resources, strict=True) if b
-    )
+    left: dict[str, Resources] = {}
+    for worker in workers:
+        (slots, cpu, memory, gpu), more = worker.capacity, worker.more
+        left[worker.id] = (slots - worker.slots, cpu - more[0], memory - more[1], gpu - more[2])
+    best = nearest(workers, left, lane.resources)
+    has = amounts(left[best.id], lane.resources)
     return _of_lane(
         state, task, lane, BlockKind.RESOURCES, f"queue:{lane.station.queue}",
-        f"it wants {wants}; of the workers that serve {where}, {best.id} comes nearest with {has} left",
+        f"it wants {amounts(lane.resources, lane.resources)}; of the workers that serve {where}, {best.id} comes "
+        f"nearest with {has} left",
         "Wait for one of their attempts to end, or add a worker that is large enough.", Remedy("resources", where),
-        wants=wants, best=best.id, best_has=has,
+        wants=_named(lane.resources, lane.resources), best=best.id,
+        best_has=_named(left[best.id], lane.resources), possible=1,
     )  # fmt: skip
+
+
+def _named(resources: Resources, asked: Resources) -> str:
+    """For programs, by the names that documents have for them."""
+    pairs = zip(RESOURCE_NAMES, resources, asked, strict=True)
+    return ", ".join(f"{name} {amount}" for name, amount, needed in pairs if needed)
 
 
 def _turn(state: State, task: Task) -> BlockReason:

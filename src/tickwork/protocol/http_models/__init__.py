@@ -90,7 +90,7 @@ from tickwork.protocol.http_models.server import (
     Status,
     Stored,
 )
-from tickwork.protocol.http_models.workers import Queue, QueueRequest, Queues, Worker, Workers
+from tickwork.protocol.http_models.workers import Queue, QueueRequest, Queues, Worker, WorkerResources, Workers
 from tickwork.protocol.http_models.workflows import (
     AppVersion,
     AppVersions,
@@ -186,6 +186,7 @@ __all__ = [
     "Upcoming",
     "Why",
     "Worker",
+    "WorkerResources",
     "Workers",
     "Workflow",
     "WorkflowDetail",

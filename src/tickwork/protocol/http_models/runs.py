@@ -29,7 +29,7 @@ class Task(Model, frozen=True, kw_only=True):
     child: int | None = None
     attempts: tuple[Attempt, ...] = ()
     children: dict[str, int] = {}  # of a map: counts by state
-    reason: str = ""
+    reason: str = ""  # why it cannot start: no connected worker is large enough
     due_at: str | None = None  # a wait, a retry
     result: Any = None  # where it is small enough to show; see `result_size`
     result_size: int = 0
@@ -124,6 +124,7 @@ class Page(Model, frozen=True, kw_only=True):
 class Submitted(Model, frozen=True, kw_only=True, tag_field="outcome", tag="accepted"):
     id: str
     duplicate: bool = False  # accepted before under the same key or id
+    warnings: tuple[str, ...] = ()  # tasks that no connected worker is large enough for
 
 
 class Rejected(Model, frozen=True, kw_only=True, tag_field="outcome", tag="rejected"):

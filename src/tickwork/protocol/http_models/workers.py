@@ -3,6 +3,15 @@
 from tickwork.protocol.http_models.base import Model, RequestModel
 
 
+class WorkerResources(Model, frozen=True, kw_only=True):
+    """In the words of a document."""
+
+    slots: int = 0
+    cpu_milli: int = 0
+    memory_mb: int = 0
+    gpu: int = 0
+
+
 class Worker(Model, frozen=True, kw_only=True):
     id: str
     queues: tuple[str, ...]
@@ -15,6 +24,8 @@ class Worker(Model, frozen=True, kw_only=True):
     application: str = ""
     version: str = ""  # of its application
     latest: bool | None = None  # None: its application has no versions
+    resources: WorkerResources = WorkerResources()  # what it has; slots follow its credit
+    in_use: WorkerResources = WorkerResources()  # by its running tasks
 
 
 class Workers(Model, frozen=True, kw_only=True):

@@ -369,6 +369,8 @@ class QueryService:
                     application=application,
                     version=version,
                     latest=version == latest if latest else None,
+                    resources=_resources(worker.capacity),
+                    in_use=_resources((worker.slots, *worker.more)),
                 )
             )
         return workers
@@ -443,3 +445,8 @@ class QueryService:
             if run is None or run.number in decided.changed:
                 for woken in watchers:
                     woken.set()
+
+
+def _resources(amounts: tuple[int, int, int, int]) -> wire.WorkerResources:
+    slots, cpu_milli, memory_mb, gpu = amounts
+    return wire.WorkerResources(slots=slots, cpu_milli=cpu_milli, memory_mb=memory_mb, gpu=gpu)

@@ -18,6 +18,7 @@ from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
 from tickwork.core.definition.plan import Plan
+from tickwork.core.explain.resource_requests import unmet_requests
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.state import NUMBER_BITS, Run, Task
@@ -76,8 +77,29 @@ class RunService:
             await batch.done
             answers = batch.answers
         if not refused and not answers:
-            return [wire.Submitted(id=request.run_id) for request in requests]  # type: ignore[union-attr]
-        return _in_order(len(submissions), requests, answers, refused)
+            outcomes = [_accepted(request) for request in requests]
+        else:
+            outcomes = _in_order(len(submissions), requests, answers, refused)
+        return self._warned(submissions, outcomes, tenant)
+
+    def _warned(
+        self, submissions: Sequence[wire.Submission], outcomes: list[wire.Submitted | wire.Rejected], tenant: str
+    ) -> list[wire.Submitted | wire.Rejected]:
+        """Name the tasks that wait for ever with the workers that are connected now."""
+        state = self._context.state
+        owner = state.tenants.get(tenant)
+        plans = owner.plans if owner is not None else {}
+        names = {submission.workflow for submission in submissions}
+        demanding = [plan for name in sorted(names) if (plan := plans.get(name)) is not None and plan.demanding]
+        warnings = {plan.name: tuple(words) for plan in demanding if (words := unmet_requests(state, plan))}
+        if not warnings:
+            return outcomes
+        return [
+            msgspec.structs.replace(outcome, warnings=warnings.get(submission.workflow, ()))
+            if isinstance(outcome, wire.Submitted)
+            else outcome
+            for submission, outcome in zip(submissions, outcomes, strict=True)
+        ]
 
     def _bare(self, submissions: Sequence[wire.Submission], tenant: str) -> dict[str, wire.Submission]:
         """Of each workflow that needs nothing, the submission that says nothing but its name: most of a batch."""
@@ -346,6 +368,10 @@ def _body(submission: wire.Submission) -> str:
 def _rerun_id(run_id: str, key: str) -> str:
     text = stable_digest(pack([run_id, key]))
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
+
+
+def _accepted(request: Any) -> wire.Submitted | wire.Rejected:
+    return wire.Submitted(id=request.run_id)
 
 
 def _in_order(

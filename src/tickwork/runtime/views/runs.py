@@ -15,6 +15,7 @@ from tickwork.core.calendar.durations import duration_text
 from tickwork.core.definition.approval_text import message_of
 from tickwork.core.definition.model import ApprovalNode, WorkNode
 from tickwork.core.definition.plan import Kind, Plan, Step
+from tickwork.core.explain.blockers import too_large_request
 from tickwork.core.state.history import History, history_of_record
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import AttemptState, Phase
@@ -106,7 +107,7 @@ def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[Atte
         task = state.tasks.get(run.number + step.index)
         view = _task_view(run.number, step, run.phases[step.index], attempts, progress)
         if task is not None:
-            _add_live(view, task, clock)
+            _add_live(view, state, task)
         if step.kind is Kind.APPROVAL:
             _add_message(view, step, run.plan, run.inputs, run.results or {})
         tasks.append((view, (run.results or {}).get(step.index)))
@@ -114,7 +115,7 @@ def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[Atte
             living = state.tasks.get(int(child["id"]))
             if living is not None:  # a task whose last attempt failed may be due again
                 child["state"] = TASK_STATES[living.phase]
-                _add_live(child, living, clock)
+                _add_live(child, state, living)
             tasks.append((child, None))
     head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
     function = history_of_run(state, run)
@@ -163,7 +164,10 @@ def _task_view(
     }
 
 
-def _add_live(view: dict[str, Any], task: Task, clock: LogicalClock) -> None:
+def _add_live(view: dict[str, Any], state: State, task: Task) -> None:
+    clock = state.settings.clock
+    if reason := too_large_request(state, task):
+        view["reason"] = reason
     if task.due and task.phase in (Phase.BACKOFF, Phase.WAITING):
         view["due_at"] = instant(clock.ms_of(task.due))
     fan = task.fan

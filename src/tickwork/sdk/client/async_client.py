@@ -125,7 +125,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
                 raise
             await self.publish(known)  # the first run of this task by itself
             answer = await self._send(calls.submit(submission))
-        return Handle(answer.id, answer.duplicate, known)
+        return Handle(answer.id, answer.duplicate, known, answer.warnings)
 
     async def submit_many(
         self,

@@ -70,11 +70,13 @@ class BatchRefused(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Handle(Generic[R]):
-    """A submitted run. `duplicate`: it was there already, under the same key."""
+    """A submitted run. `duplicate`: it was there already, under the same key. `warnings` names tasks that no connected
+    worker is large enough for."""
 
     id: str
     duplicate: bool = False
     workflow: "Workflow[..., R] | None" = None
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.id
@@ -208,7 +210,8 @@ def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..
     """Return the handles in order. Raises `BatchRefused` if a submission was refused."""
     known = None if isinstance(workflow, str) else workflow
     handles = [
-        Handle(answer.id, answer.duplicate, known) if isinstance(answer, wire.Submitted) else None for answer in answers
+        Handle(answer.id, answer.duplicate, known, answer.warnings) if isinstance(answer, wire.Submitted) else None
+        for answer in answers
     ]
     rejected = {at: answer for at, answer in enumerate(answers) if isinstance(answer, wire.Rejected)}
     if rejected:

@@ -126,7 +126,7 @@ class Client(SchedulesClient, EndpointsClient):
                 raise
             self.publish(known)  # the first run of this task by itself
             answer = self._send(calls.submit(submission))
-        return Handle(answer.id, answer.duplicate, known)
+        return Handle(answer.id, answer.duplicate, known, answer.warnings)
 
     def submit_many(
         self,
