@@ -24,6 +24,7 @@ from tickwork.core.snapshot.invariants import violations
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.history import Await, StepEntry
 from tickwork.core.state.lifecycle import Phase, RunState
+from tickwork.core.state.messages import PublishedValue, UpdateReply
 from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, GovernorLimits, SchedulePolicy
 from tickwork.system.zone_data import load_zones
 
@@ -306,8 +307,8 @@ class History:
         self.known_runs: list[tuple[str, str]] = []
         self.deeds: list[tuple[int, Callable[[], list[inp.Input]]]] = [
             (30, self.submit), (34, self.report), (8, self.offer), (3, self.lose), (4, self.pause), (5, self.resume),
-            (4, self.cancel), (4, self.bring_back), (5, self.ingest), (4, self.decide), (2, self.limit),
-            (4, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
+            (4, self.cancel), (4, self.bring_back), (5, self.ingest), (4, self.update), (4, self.decide),
+            (2, self.limit), (4, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
             (6, self.take),
         ]  # fmt: skip
 
@@ -483,11 +484,13 @@ class History:
         position += len(steps)
         versions = (("split", 2),) if rng.random() < 0.1 else ()
         draw = rng.random()
+        said = self.said(number)
         if draw < 0.2:
-            return inp.StepsRecorded(number, attempt, steps, versions)
+            return inp.StepsRecorded(number, attempt, steps, versions, "", *said)
         self.driver.running.pop(number)
         events = [*history.entries, *history.arrived] if history is not None else []
-        unseen = tuple(entry.position for entry in events if entry.kind == "event" and rng.random() < 0.3)
+        given_up = [entry.position for entry in events if entry.kind in ("event", "receive")]
+        unseen = tuple(position for position in given_up if rng.random() < 0.3)
         if draw < 0.25:
             return inp.Continued(number, attempt, pack({"n": rng.choice([1, "one"])}), withdrawn=unseen)
         if rng.random() < 0.2:
@@ -500,7 +503,16 @@ class History:
         together = (positions,) if rng.random() < 0.3 and positions else ()
         if not awaits and not steps and not open_ones:
             return inp.Failed(number, attempt, "StepFailed", "no", True, position=position - 1)
-        return inp.Suspended(number, attempt, steps, awaits, withdrawn, together, versions)
+        return inp.Suspended(number, attempt, steps, awaits, withdrawn, together, versions, "", *said)
+
+    def said(self, number: int) -> tuple[tuple[UpdateReply, ...], tuple[PublishedValue, ...]]:
+        """Replies to some of what it received, and now and then to what it did not, and a published value."""
+        rng, messages = self.rng, self.driver.state.tasks[number].run.messages
+        received = [update.update for update in messages.open] if messages is not None else []
+        answered = [key for key in (*received, "u0") if rng.random() < 0.6]
+        replies = tuple(UpdateReply(key, pack(1), rng.random() < 0.3, "no") for key in answered)
+        published = (PublishedValue("state", f"{number}", pack(number)),) if rng.random() < 0.3 else ()
+        return replies, published
 
     def some_await(self, position: int) -> Await:
         rng = self.rng
@@ -511,6 +523,7 @@ class History:
                 Await(position, "event", "opened", "d", rng.choice([-1, 700])),
                 Await(position, "call", rng.choice(["one", "one", "function", "nobody"]), "d"),
                 Await(position, "approval", "agree", "d", rng.choice([-1, 3_000]), approvers=("bob",)),
+                Await(position, "receive", "any", "d", rng.choice([-1, 700]), names=("assign", "opened")),
             ]
         )
 
@@ -617,6 +630,16 @@ class History:
                 BY, tenant, rng.choice(["opened", "opened", "leave"]), "", target, rng.choice([None, pack({"n": 1})])
             )
         ]
+
+    def update(self) -> list[inp.Input]:
+        """To a function, mostly; under few keys, so that some are repeated."""
+        rng = self.rng
+        runs = [run for run in self.driver.state.runs.values() if run.plan.name == "function" or rng.random() < 0.1]
+        if not runs:
+            return []
+        run, key = rng.choice(runs), f"u{rng.randrange(8)}"
+        body = rng.choice(["x"] * 9 + ["y"])
+        return [inp.SendUpdate(BY, run.tenant.id, run.id, "assign", key, body, rng.choice([None, pack({"n": 1})]))]
 
     def decide(self) -> list[inp.Input]:
         waiting = [

@@ -533,7 +533,7 @@ class Ledger:
             if number in self.runs:
                 self.runs[number].wanted = self.runs[number].visited
 
-    def _kept(self, event: ev.EventStored | ev.ExtractKept, _asked: list[Any]) -> None:
+    def _kept(self, event: ev.EventStored | ev.UpdateReceived | ev.ExtractKept, _asked: list[Any]) -> None:
         self._want(self.runs[event.run])
 
     def _sla(self, event: ev.SlaReached, _asked: list[Any]) -> None:
@@ -883,6 +883,7 @@ _HANDLERS: dict[type, Any] = {
     ev.Visited: Ledger._visited,
     ev.Deferred: Ledger._deferred,
     ev.EventStored: Ledger._kept,
+    ev.UpdateReceived: Ledger._kept,
     ev.ExtractKept: Ledger._kept,
     ev.SlaReached: Ledger._sla,
     ev.RunOverdue: Ledger._overdue,

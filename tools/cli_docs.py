@@ -41,7 +41,7 @@ WIRE = {
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
     "retry": "`RunDetail`", "rerun": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`",
     "check": '`{"runs": [ID, …], "differ": {ID: TEXT}}`',
-    "signal": '`{"event": NAME, "waiting": COUNT}`',
+    "signal": '`{"event": NAME, "waiting": COUNT}`', "ask": "the reply", "read": "the value",
     "schedules": "`Schedules`", "schedules show": "`Schedule`", "schedules next": "`Upcoming`",
     "schedules history": "`Occurrences`", "schedules put": "`SchedulePreview`",
     "schedules preview": "`SchedulePreview`",

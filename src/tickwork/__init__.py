@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tickwork.compose.embedded import embedded
     from tickwork.sdk.client.async_client import AsyncClient
-    from tickwork.sdk.client.calls import BatchRefused, Handle, RunFailed, StillRunning
+    from tickwork.sdk.client.calls import BatchRefused, Handle, NoReply, RunFailed, StillRunning, UpdateRefused
     from tickwork.sdk.client.client import Client
     from tickwork.sdk.client.connection import OtherStore
     from tickwork.sdk.surface import (
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Failure,
         First,
         InvalidDefinition,
+        Message,
         Node,
         OutcomeUnknown,
         Permanent,
@@ -81,6 +82,8 @@ __all__ = [
     "First",
     "Handle",
     "InvalidDefinition",
+    "Message",
+    "NoReply",
     "Node",
     "OtherStore",
     "OutcomeUnknown",
@@ -97,6 +100,7 @@ __all__ = [
     "TickworkError",
     "Unavailable",
     "Unsendable",
+    "UpdateRefused",
     "Workflow",
     "approval",
     "at",
@@ -135,9 +139,11 @@ _MODULES = {
     "BatchRefused": "tickwork.sdk.client.calls",
     "Client": "tickwork.sdk.client.client",
     "Handle": "tickwork.sdk.client.calls",
+    "NoReply": "tickwork.sdk.client.calls",
     "OtherStore": "tickwork.sdk.client.connection",
     "RunFailed": "tickwork.sdk.client.calls",
     "StillRunning": "tickwork.sdk.client.calls",
+    "UpdateRefused": "tickwork.sdk.client.calls",
     "embedded": "tickwork.compose.embedded",
 }  # of the names that are not in `tickwork.sdk.surface`
 

@@ -217,6 +217,7 @@ def test_every_route_that_the_table_lacks_is_missed():
         "POST /v1/runs/{run}/cancel", "GET /v1/runs/{run}/events", "GET /v1/runs/{run}/logs",
         "GET /v1/runs/{run}/output", "POST /v1/runs/{run}/pause", "POST /v1/runs/{run}/rerun",
         "POST /v1/runs/{run}/resolve", "POST /v1/runs/{run}/resume", "POST /v1/runs/{run}/retry",
+        "GET /v1/runs/{run}/values/{name}", "POST /v1/runs/{run}/updates/{name}",
         "GET /v1/runs/{run}/history", "GET /v1/runs/{run}/stream", "POST /v1/cluster/commands",
         "GET /v1/runs/{run}/why", "GET /v1/schedules", "PUT /v1/schedules/{schedule}",
         "DELETE /v1/schedules/{schedule}", "POST /v1/schedules/{schedule}/pause",

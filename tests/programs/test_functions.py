@@ -2,6 +2,8 @@
 
 import pytest
 
+import tickwork as tw
+
 
 def test_it_reminds_every_month_until_somebody_has_had_enough(world, program):
     module = program("sleep_for_days")
@@ -175,3 +177,92 @@ def test_an_agent_that_only_looks_is_stopped(world, program):
     world.replace(module.ask_model, module.Advice("count_rows", "runs"))
 
     world.run(module.clean_up, limit=3).assert_completed(output="the model did not come to an end")
+
+
+def test_machines_are_assigned_one_request_after_the_other_and_given_back(world, program):
+    module = program("cluster_manager")
+    run = world.run(module.cluster)
+
+    assert world.ask(run, "assign", job="a", count=2) == ["node-00", "node-01"]
+    assert world.ask(run, "assign", job="b", count=1) == ["node-02"]
+    assert world.ask(run, "release", job="a") == ["node-00", "node-01"]
+    assert world.ask(run, "assign", job="c", count=24)[0] == "node-00"
+    with pytest.raises(tw.UpdateRefused, match="3 machines are not free, only 0"):
+        world.ask(run, "assign", job="d", count=3)
+    assert set(world.read(run, "nodes").values()) == {"b", "c"}
+
+    assert world.ask(run, "shutdown") is None
+    run.assert_completed(output=25)
+    assert world.read(run, "nodes")["node-02"] == "b"
+    with pytest.raises(tw.Refused, match="is completed, so nothing replies to assign"):
+        world.ask(run, "assign", job="e", count=1)
+
+
+def test_a_repeated_request_is_the_same_one_also_after_the_end(world, program):
+    module = program("cluster_manager")
+    run = world.run(module.cluster)
+    for _ in range(2):
+        assert world.ask(run, "assign", {"job": "a", "count": 1}, key="first") == ["node-00"]
+    world.ask(run, "shutdown", key="last")
+
+    assert world.ask(run, "assign", {"job": "a", "count": 1}, key="first") == ["node-00"]
+    assert world.ask(run, "shutdown", key="last") is None
+    with pytest.raises(tw.Refused, match="was used for a different request"):
+        world.ask(run, "assign", {"job": "b", "count": 1}, key="first")
+
+
+def test_machines_that_do_not_answer_are_found_while_nobody_asks_for_any(world, program):
+    module = program("cluster_manager")
+    world.replace(module.health, lambda nodes: nodes[:2])
+    run = world.run(module.cluster)
+    world.advance(minutes=31)
+
+    assert len(world.calls(module.health)) == 3
+    assert world.ask(run, "assign", job="a", count=1) == ["node-02"]
+
+
+def test_requests_wait_in_the_inbox_while_the_function_continues_as_new(world, program, monkeypatch):
+    module = program("cluster_manager")
+    monkeypatch.setattr(module, "REQUESTS_MAX", 2)
+    run = world.start(module.cluster)
+    for number in range(5):
+        world.signal("assign", run=run, payload={"job": f"j{number}", "count": 1})
+    world.settle()
+
+    nodes = world.read(run, "nodes")
+    assert [nodes[f"node-{number:02}"] for number in range(6)] == [*(f"j{number}" for number in range(5)), None]
+
+
+def test_an_order_that_is_paid_is_dispatched_and_everybody_can_follow_it(world, program, capsys):
+    module = program("checkout")
+    run = world.run(module.checkout, product="widget", count=2)
+    assert world.read(run, "payment_link") == f"https://pay.example.org/{run.id}"
+    assert world.read(run, "progress") == "waiting for the payment"
+
+    world.signal("paid", run=run, payload={"status": "paid"})
+
+    run.assert_completed(output="dispatched")
+    assert world.read(run, "progress") == "dispatched"
+    assert capsys.readouterr().out.count("on its way") == 2
+
+
+def test_an_order_that_is_not_paid_in_time_gives_its_goods_back(world, program):
+    module = program("checkout")
+    run = world.run(module.checkout, product="widget", count=3)
+    before = module.STOCK["widget"]
+    world.advance(hours=2)
+
+    run.assert_completed(output="not paid")
+    assert module.STOCK["widget"] == before + 3
+    assert world.read(run, "progress") == "given back"
+    assert run.view.published["progress"] == "given back"
+
+
+def test_an_order_of_what_is_sold_out_says_so(world, program):
+    module = program("checkout")
+    run = world.run(module.checkout, product="gadget")
+
+    run.assert_completed(output="sold out")
+    assert "there are not 1 of gadget" in world.read(run, "progress")
+    with pytest.raises(tw.Refused, match="it has published progress"):
+        world.read(run, "payment_link")

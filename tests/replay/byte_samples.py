@@ -83,8 +83,14 @@ STEP = worker.StepEntry(
     retry=(3, 1_000, 60_000, 200),
 )  # fmt: skip
 AWAIT = worker.Await(
-    position=4, kind="event", name="paid", digest="0b", delay_ms=500, until_ms=9, key="k", value=REF, line="app.py:3"
+    position=4, kind="event", name="paid", digest="0b", delay_ms=500, until_ms=9, key="k", value=REF, line="app.py:3",
+    names=("assign",),
+)  # fmt: skip
+REPLIES = (
+    worker.UpdateReply(update="u-1", value=b"\x01"),
+    worker.UpdateReply(update="u-2", refused=True, reason="full"),
 )
+PUBLISHED = (worker.PublishedValue(name="nodes", digest="0c", value=REF),)
 REPORTS = (
     worker.Succeeded(task=11, attempt=2, value=b"\x01", started_ms=5, ended_ms=6),
     worker.Succeeded(task=12, attempt=1, value=REF),
@@ -97,11 +103,13 @@ REPORTS = (
     worker.HandedBack(task=16, attempt=1, begun=True),
     worker.Progressed(task=17, attempt=1, done=3, total=9, message="reading"),
     worker.Taken(task=18, attempt=1),
-    worker.StepsRecorded(task=19, attempt=1, steps=(STEP,), versions=(("split", 2),)),
+    worker.StepsRecorded(
+        task=19, attempt=1, steps=(STEP,), versions=(("split", 2),), replies=REPLIES, published=PUBLISHED
+    ),
     worker.Suspended(
         task=20, attempt=2, steps=(STEP,), awaits=(AWAIT,), withdrawn=(1,), together=((2, 3),),
         versions=(("split", 2),),
-        started_ms=5, ended_ms=6,
+        started_ms=5, ended_ms=6, replies=REPLIES, published=PUBLISHED,
     ),
     worker.Continued(task=21, attempt=2, value=b"\x80", started_ms=5, ended_ms=6),
 )  # fmt: skip

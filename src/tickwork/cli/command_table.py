@@ -43,6 +43,12 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("approve", "Approve an approval node of a run.", "commands.run_actions:approve"),
         CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
         CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.run_actions:signal"),
+        CommandEntry(
+            "ask", "Send an update to the durable function of a run, and print its reply.", "commands.messages:ask"
+        ),
+        CommandEntry(
+            "read", "Print a value that the durable function of a run has published.", "commands.messages:read"
+        ),
     ),
     "Schedules": (
         CommandEntry("schedules", "List schedules, with the next time of each.", "commands.schedules:schedules"),

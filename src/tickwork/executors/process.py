@@ -384,9 +384,12 @@ def _artifacts_in(checkpoint: bytes | Ref | None) -> list[str]:
 
 
 def _files_in(report: StepsRecorded | Suspended | Continued) -> list[Ref]:
-    values = [report.value] if isinstance(report, Continued) else [step.value for step in report.steps]
+    parts: list[Any] = [report]
+    if not isinstance(report, Continued):
+        parts = [*report.steps, *report.replies, *report.published]
     if isinstance(report, Suspended):
-        values += [request.value for request in report.awaits]
+        parts += report.awaits
+    values = [part.value for part in parts]
     return [value for value in values if isinstance(value, Ref) and value.place == IN_FILE]
 
 
@@ -402,10 +405,10 @@ def _with_stored(
     if isinstance(report, Continued):
         whole: Continued = settled(report)
         return whole
-    steps = tuple(settled(step) for step in report.steps)
-    if isinstance(report, StepsRecorded):
-        return msgspec.structs.replace(report, steps=steps)
-    return msgspec.structs.replace(report, steps=steps, awaits=tuple(settled(request) for request in report.awaits))
+    names = ("steps", "replies", "published") + (("awaits",) if isinstance(report, Suspended) else ())
+    return msgspec.structs.replace(
+        report, **{name: tuple(settled(part) for part in getattr(report, name)) for name in names}
+    )
 
 
 def _put(path: Path, data: bytes) -> str:

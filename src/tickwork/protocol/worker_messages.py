@@ -109,17 +109,33 @@ class StepEntry(_Message, frozen=True):
 
 
 class Await(_Message, frozen=True):
-    """What a durable function waits for: a sleep, an event, a call or an approval."""
+    """What a durable function waits for: a sleep, an event, a call, an approval or a message."""
 
     position: int
     kind: str
     name: str
     digest: str
-    delay_ms: int = -1  # of a sleep, or the time-out of an event or approval; -1: none
+    delay_ms: int = -1  # of a sleep, or the time-out of an event, approval or message; -1: none
     until_ms: int = 0  # of a sleep with a fixed end
     key: str = ""  # of an event
     value: bytes | Ref | None = None  # MessagePack map: inputs of a call; message, approvers, four_eyes of an approval
     line: str = ""  # file and line of the user's code
+    names: tuple[str, ...] = ()  # of the messages that it receives
+
+
+class UpdateReply(_Message, frozen=True):
+    """What a durable function says to an update."""
+
+    update: str  # its key
+    value: bytes | Ref | None = None
+    refused: bool = False
+    reason: str = ""  # of a refusal
+
+
+class PublishedValue(_Message, frozen=True):
+    name: str
+    digest: str
+    value: bytes | Ref | None = None
 
 
 class StepsRecorded(_Message, frozen=True, tag=8):
@@ -129,6 +145,8 @@ class StepsRecorded(_Message, frozen=True, tag=8):
     attempt: int
     steps: tuple[StepEntry, ...]
     versions: tuple[tuple[str, int], ...] = ()
+    replies: tuple[UpdateReply, ...] = ()
+    published: tuple[PublishedValue, ...] = ()
 
 
 class Suspended(_Message, frozen=True, tag=9):
@@ -143,6 +161,8 @@ class Suspended(_Message, frozen=True, tag=9):
     versions: tuple[tuple[str, int], ...] = ()
     started_ms: int = 0
     ended_ms: int = 0
+    replies: tuple[UpdateReply, ...] = ()
+    published: tuple[PublishedValue, ...] = ()
 
 
 class Continued(_Message, frozen=True, tag=10):
@@ -265,7 +285,7 @@ class AttemptJob(_Message, frozen=True):
 
 
 class HistoryEntry(_Message, frozen=True):
-    """A recorded outcome. `kind`: step, retry, sleep, event, call, approval, withdrawn, cancel."""
+    """A recorded outcome. `kind`: step, retry, sleep, event, call, approval, receive, withdrawn, cancel."""
 
     position: int  # -1: of the function as a whole
     kind: str
@@ -273,7 +293,7 @@ class HistoryEntry(_Message, frozen=True):
     digest: str
     value: bytes | Ref | None = None  # of an approval: approved, by, comment. A `Ref` is an artifact
     error: str = ""  # "timeout" of an event or approval that did not come in time
-    message: str = ""
+    message: str = ""  # of what was received: its name, a space, and the key of an update
     at_ms: int = 0
     tries: int = 1
 
@@ -287,6 +307,8 @@ class FunctionHistory(_Message, frozen=True):
     awaits: tuple[tuple[int, str, str, str], ...] = ()  # without outcome: position, kind, name, digest
     versions: dict[str, int] = {}
     checkpoint: bytes | None = None  # of a plain task that recorded steps: its own checkpoint beside them
+    open: tuple[str, ...] = ()  # keys of updates that it received and has not replied to
+    published: tuple[tuple[str, str], ...] = ()  # name and digest
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):

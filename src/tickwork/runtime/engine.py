@@ -41,6 +41,7 @@ from tickwork.runtime.services.logs import LogService
 from tickwork.runtime.services.queries import QueryService
 from tickwork.runtime.services.runs import RunService
 from tickwork.runtime.services.schedules import ScheduleService
+from tickwork.runtime.services.updates import UpdateService
 from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS, FailureDetector
 from tickwork.runtime.workers.sessions import WorkerSessions
@@ -97,6 +98,7 @@ class Engine:
         self.endpoints = EndpointService(context, self.schedules, self.queries)
         self.workflows = WorkflowService(context, self.schedules)
         self.runs: RunService = RunService(context, self.workflows, self.queries)
+        self.updates = UpdateService(context, self.runs, self.queries)
         self.admin = AdminService(context)
         self.logs = LogService(context, self.workers, self.queries)
         self.maintenance = Maintenance(context)

@@ -13,7 +13,7 @@ from tickwork.sdk.authoring.tasks import Task, task
 from tickwork.sdk.authoring.workflows import Workflow, workflow
 from tickwork.sdk.context import Context, Permanent, Skip, StepsChanged, context
 from tickwork.sdk.durable.function import Durable
-from tickwork.sdk.durable.outcomes import CallFailed, Cancelled, Decision, First, StepFailed
+from tickwork.sdk.durable.outcomes import CallFailed, Cancelled, Decision, First, Message, StepFailed
 from tickwork.sdk.values.encode import Unsendable
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Failure",
     "First",
     "InvalidDefinition",
+    "Message",
     "Node",
     "OutcomeUnknown",
     "Permanent",

@@ -29,6 +29,7 @@ from tickwork.sdk.authoring.app_loader import app_with
 from tickwork.sdk.authoring.options import duration, resource
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
+from tickwork.sdk.client.calls import reply_of, update_request
 from tickwork.sdk.context import Startable
 from tickwork.sdk.durable.function import step_name
 from tickwork.sdk.values.encode import plain
@@ -394,6 +395,24 @@ class World:
         for other in self.runs():
             if not other.ended:
                 self._go(other.id)
+
+    def read(self, run: Run, name: str) -> Any:
+        """The value that the run's durable function has published last under this name."""
+        return msgspec.msgpack.decode(self._do(self._engine.updates.published_bytes(run.id, name)))
+
+    def ask(self, run: Run, name: str, payload: Any = None, /, *, key: str = "", **values: Any) -> Any:
+        """Send an update to the run's durable function and return its reply. Raises `UpdateRefused`, and `NoReply` if
+        the function waits for something else first."""
+        request = msgspec.structs.replace(update_request(payload, values, key), wait_ms=0)
+
+        async def ask() -> wire.UpdateResult:
+            return await self._engine.updates.ask(run.id, name, request, key=request.key, by=BY)
+
+        result = self._do(ask())
+        if result.state == "waiting":
+            self._go(run.id)
+            result = self._do(ask())
+        return reply_of(result)
 
     def _tell(self, run: Run, action: Coroutine[Any, Any, None]) -> None:
         self._do(action)

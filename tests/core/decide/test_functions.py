@@ -59,9 +59,9 @@ class Functions(Driver):
         self.expect(inp.Suspended(attempt.task, attempt.attempt, steps, awaits, **fields))
         self.quiet()
 
-    def record(self, run: str, *steps: StepEntry) -> None:
+    def record(self, run: str, *steps: StepEntry, **fields: Any) -> None:
         attempt = self.attempt_of(run, "f")
-        self.expect(inp.StepsRecorded(attempt.task, attempt.attempt, steps))
+        self.expect(inp.StepsRecorded(attempt.task, attempt.attempt, steps, **fields))
 
     def function(self, run: str) -> Task:
         live = self.run(run)

@@ -1,5 +1,6 @@
 """Runs: list and show them, and act on them."""
 
+import asyncio
 from heapq import merge
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
@@ -12,6 +13,7 @@ from tickwork.api.http.request import INNER, Request
 from tickwork.api.http.response import JSON, MSGPACK, Response, StreamingResponse, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.action_specs import DONE, KEY, REASON, checked_text
+from tickwork.core.base.errors import Unavailable
 from tickwork.core.base.names import TENANT
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.views.text import STATE_NUMBERS
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tickwork.api.http.route import LocalHandler
 
 PAGE_MAX = 500
+UPDATE_KEY = ("Idempotency-Key", "The same key is the same update. The body may name it instead.")
 
 _values = msgspec.msgpack.Decoder()
 
@@ -95,13 +98,43 @@ async def history(request: Request) -> Response:
 
 async def output(request: Request) -> Response:
     """Return the whole value. It is stored as MessagePack, so that form needs no conversion."""
-    data = await request.engine.queries.value_bytes(request.run_id, request.query["node"])
+    return _value_response(request, await request.engine.queries.value_bytes(request.run_id, request.query["node"]))
+
+
+def _value_response(request: Request, data: bytes) -> Response:
     if request.wants(MSGPACK):
         return Response(200, data, MSGPACK)
     try:
         return as_json(_values.decode(data))
     except (TypeError, ValueError, RecursionError) as error:
         raise HttpRefused(406, "not_json", f"this value is not JSON ({error}); accept {MSGPACK}") from None
+
+
+async def published(request: Request) -> Response:
+    """Return a published value, as `output` does."""
+    return _value_response(request, await request.engine.updates.published_bytes(request.run_id, request.text("name")))
+
+
+async def ask(request: Request) -> Response:
+    """A server that stops ends the call; the caller repeats it under the same key."""
+    body = await request.body(wire.UpdateRequest)
+    key = body.key or request.key or request.host.ids.new()
+    asking = asyncio.ensure_future(
+        request.engine.updates.ask(request.run_id, request.text("name"), body, key=key, by=request.by)
+    )
+    closing = asyncio.ensure_future(request.closing.wait())
+    try:
+        await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            raise Unavailable("the server is shutting down; repeat the call under the same key", retry_after_ms=1_000)
+        result = asking.result()
+    finally:
+        asking.cancel()
+        closing.cancel()
+    try:
+        return as_json(result, 202 if result.state == "waiting" else 200)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HttpRefused(406, "not_json", f"the reply is not JSON ({error})") from None
 
 
 async def cancel(request: Request) -> Response:
@@ -226,6 +259,31 @@ ROUTES = (
         query=(QueryParam("node", "Return the result of this node instead."),),
         responses={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
         refusals=(404, 406),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run}/values/{name}",
+        routed_to="run",
+        handler=published,
+        summary="Return the value that the durable function of a run has published last under this name.",
+        tag="runs",
+        responses={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
+        refusals=(404, 406),
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs/{run}/updates/{name}",
+        routed_to="run",
+        handler=ask,
+        summary="Send an update to the durable function of a run, and wait for its reply.",
+        tag="runs",
+        body=BodySpec(wire.UpdateRequest, optional=True),
+        headers=(UPDATE_KEY,),
+        responses={
+            200: ResponseSpec(wire.UpdateResult, (JSON,), "The function has replied, or refused."),
+            202: ResponseSpec(wire.UpdateResult, (JSON,), "Accepted, without a reply so far: call again."),
+        },
+        refusals=(404, 406, 409, 422, 429),
     ),
     _action_route("cancel", cancel, "Cancel a run and stop its attempts."),
     _action_route(

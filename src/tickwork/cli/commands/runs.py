@@ -219,6 +219,8 @@ def _tree(detail: "wire.RunDetail") -> "Tree":
     for task in detail.tasks[:TASKS_SHOWN]:
         _add_task(tasks, task)
     _add_function(tasks, detail)
+    for name, published in detail.published.items():
+        tree.add(f"published {safe(name)} {value(published)}")
     if len(detail.tasks) > TASKS_SHOWN:
         tasks.add(f"… and {len(detail.tasks) - TASKS_SHOWN} more (--json has all)")
     if detail.error or detail.reason:

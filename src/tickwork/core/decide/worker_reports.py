@@ -17,6 +17,7 @@ from tickwork.core.decide.runs.functions import (
     called_runs,
     check_awaited,
     check_awaits,
+    check_said,
     check_steps,
     decide_retries,
     withdrawn_children,
@@ -163,6 +164,7 @@ def _steps_recorded(turn: TickContext, position: int, report: inputs.StepsRecord
         if any(step.retry is not None for step in report.steps):
             raise Refused("bad_retry", "a step that may be tried again is reported with a suspension", path="steps")
         check_steps(task, report.steps, report.versions)
+        check_said(task, report)
     except Refused as refused:
         _fail_report(turn, task, refused)
         return
@@ -187,6 +189,7 @@ def _suspended(turn: TickContext, position: int, report: inputs.Suspended) -> No
         check_steps(task, report.steps, report.versions)
         check_awaits(task, report.awaits)
         check_awaited(task, report)
+        check_said(task, report)
     except Refused as refused:
         _fail_report(turn, task, refused)
         return

@@ -12,6 +12,7 @@ from typing import Any
 from tickwork.core.evolve.backfills import BACKFILL_HANDLERS
 from tickwork.core.evolve.capacity import SETUP_HANDLERS
 from tickwork.core.evolve.functions import FUNCTION_HANDLERS
+from tickwork.core.evolve.messages import MESSAGE_HANDLERS
 from tickwork.core.evolve.outbox import OUTBOX_HANDLERS
 from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
@@ -75,6 +76,7 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **TASK_HANDLERS,
     **OUTBOX_HANDLERS,
     **FUNCTION_HANDLERS,
+    **MESSAGE_HANDLERS,
     ev.InputRefused: _on_refused,
     ev.StaleReport: _on_stale,
     ev.Duplicate: _nothing,

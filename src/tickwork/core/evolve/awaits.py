@@ -5,9 +5,10 @@ Helpers of `evolve` and of nobody else.
 
 from tickwork.core.base.values import Value
 from tickwork.core.evolve.indexes import clear_due, set_due, want
+from tickwork.core.evolve.messages import received_again
 from tickwork.core.state.history import WITHDRAWN, Await, History, HistoryEntry, PendingAwait, unseen_events
 from tickwork.core.state.lifecycle import Phase, RunState
-from tickwork.core.state.state import ReceivedEvent, Run, State, Task
+from tickwork.core.state.state import Run, State, Task
 
 RUNNING, WAITING = int(Phase.RUNNING), int(Phase.WAITING)
 ENTRY_BYTES = 64  # of an entry, beside its texts and its value
@@ -105,8 +106,7 @@ def give_back(state: State, task: Task, positions: tuple[int, ...]) -> None:
     for entry in unseen:
         append(history, HistoryEntry(entry.position, WITHDRAWN, entry.name, entry.digest, at_ms=state.now_ms))
     if unseen:
-        events = [ReceivedEvent(entry.name, entry.key, entry.value, state.tick) for entry in unseen]
-        run.signals = [*events, *(run.signals or ())]
+        run.signals = [*(received_again(run, entry, state.tick) for entry in unseen), *(run.signals or ())]
 
 
 def forget_awaits(task: Task) -> None:

@@ -16,6 +16,7 @@ from tickwork.core.evolve.awaits import (
     take_arrived,
 )
 from tickwork.core.evolve.indexes import clear_due, clear_timer, end_attempt, set_timer, want
+from tickwork.core.evolve.messages import CONTINUED, note_received, note_said, refuse_open
 from tickwork.core.evolve.tasks import NO_PAYLOAD, stand_in_line
 from tickwork.core.state import events as ev
 from tickwork.core.state.history import CANCELLATION, WITHDRAWN, Await, History, HistoryEntry, PendingAwait, StepEntry
@@ -29,6 +30,7 @@ def _on_steps_appended(state: State, event: ev.StepsAppended) -> None:
     report = state.inputs[event.input]
     assert isinstance(report, StepsRecorded)
     _record(state, task, report.steps, report.versions)
+    note_said(state, task.run, report)
     task.heard = state.tick
 
 
@@ -56,6 +58,7 @@ def _on_suspended(state: State, event: ev.FunctionSuspended) -> None:
     run = task.run
     end_attempt(state, task)
     _record(state, task, report.steps, report.versions)
+    note_said(state, run, report)
     history = history_of(state, task)
     history.past, task.losses, task.returns = task.attempt, 0, 0
     _set_phase(task, Cause.WAIT)
@@ -132,10 +135,17 @@ def _on_await_met(state: State, event: ev.AwaitMet) -> None:
         assert run.signals is not None
         kept = run.signals[event.kept]
         run.signals = [*run.signals[: event.kept], *run.signals[event.kept + 1 :]] or None
-        settle(state, task, event.position, value=kept.payload if kept.payload is not None else NO_PAYLOAD)
+        received = note_received(run, kept) if _receives(task, event.position) else ""
+        value = kept.payload if kept.payload is not None else NO_PAYLOAD
+        settle(state, task, event.position, value=value, message=received)
         return
     request = request_in(state.inputs[event.input], event.command) if event.input >= 0 else None
     settle(state, task, event.position, value=_outcome(request), error=event.error, message=event.message)
+
+
+def _receives(task: Task, position: int) -> bool:
+    assert task.history is not None
+    return task.history.awaits[position].request.kind == "receive"
 
 
 def _outcome(request: object) -> Value:
@@ -174,6 +184,7 @@ def _on_continued(state: State, event: ev.FunctionContinued) -> None:
     task.history = History(state.now_ms, base, past=task.attempt)
     task.losses = task.returns = 0
     run.inputs = report.value
+    refuse_open(state, run, CONTINUED)
     _set_phase(task, Cause.REQUEUE)
     if run.state != RunState.PAUSED:
         stand_in_line(state, task)

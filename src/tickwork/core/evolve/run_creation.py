@@ -303,7 +303,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.queue, run.backfill, run.decided, run.pin = record.queue, record.backfill, record.decided, record.pin
     run.sla_next = len(plan.sla_points)  # what was promised is over
     run.tried = run.before = record.tried
-    run.history = history_of_record(record.history)
+    run.history, run.messages = history_of_record(record.history), record.messages
     return run
 
 
@@ -331,6 +331,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.pin,
         run.tried,
         record_of_history(run.history),
+        run.messages,
     )
 
 

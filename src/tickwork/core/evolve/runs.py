@@ -24,7 +24,8 @@ from tickwork.core.state import events as ev
 from tickwork.core.state.evaluation_context import OF_LAST, ExtractMissing, output_value, reference, stored_value
 from tickwork.core.state.inputs import request_in
 from tickwork.core.state.lifecycle import ENDED, IDLE, RUN_NEXT, Phase, RunState, RunTrigger, move_run
-from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, ReceivedEvent, Run, State, Timer
+from tickwork.core.state.messages import ReceivedEvent
+from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, Run, State, Timer
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
 

@@ -24,12 +24,14 @@ from tickwork.core.evolve.indexes import (
     stand_behind,
     want,
 )
+from tickwork.core.evolve.messages import refuse_open
 from tickwork.core.evolve.races import GOOD, losers_of, may_start_early, open_parents
 from tickwork.core.evolve.worker_pools import handler_of, learn_lack
 from tickwork.core.state import events as ev
 from tickwork.core.state.history import History
 from tickwork.core.state.inputs import Decide, Failed, Ingest, Resolve, request_in
 from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
+from tickwork.core.state.messages import ReceivedEvent
 from tickwork.core.state.ready_queues import ReadyQueue
 from tickwork.core.state.retry import HANDLER_MISSING
 from tickwork.core.state.state import (
@@ -37,7 +39,6 @@ from tickwork.core.state.state import (
     NOTHING,
     FanOut,
     Queue,
-    ReceivedEvent,
     RetryBudget,
     Run,
     State,
@@ -669,6 +670,8 @@ def _on_step_reset(state: State, event: ev.StepReset) -> None:
         run.results.pop(index, None)
     if run.history is not None:
         run.history = resumable(run.history)
+        if not run.history.entries:
+            refuse_open(state, run, "the function starts again")
     if run.extracts is not None:
         run.extracts = {key: extract for key, extract in run.extracts.items() if key[0] != index} or None
 

@@ -27,7 +27,7 @@ def function_words(state: State, task: Task, event: FunctionEvent) -> tuple[str,
     report: Any = inp.request_in(state.inputs[position], getattr(event, "command", -1)) if position >= 0 else None
     match event:
         case ev.StepsAppended():
-            return "step", _steps(report.steps)
+            return "step", "; ".join((_steps(report.steps), *_said(report)))
         case ev.FunctionSuspended():
             return "suspended", _suspension(report)
         case ev.StepRetrying():
@@ -53,12 +53,21 @@ def _steps(steps: Iterable[StepEntry]) -> str:
 
 
 def _suspension(report: inp.Suspended) -> str:
-    parts = []
+    parts = _said(report)
     if report.steps:
         parts.append(_steps(report.steps))
     if report.awaits:
         parts.append(f"waits for {_joined(await_words(request) for request in report.awaits)}")
     return "; ".join(parts) or "it waits for what it awaited before"
+
+
+def _said(report: inp.StepsRecorded | inp.Suspended) -> list[str]:
+    """Replies and published values."""
+    words = [
+        f"refused {reply.update!r}: {reply.reason}" if reply.refused else f"replied to {reply.update!r}"
+        for reply in report.replies
+    ]
+    return words + [f"published {value.name}" for value in report.published]
 
 
 def _joined(words: Iterable[str]) -> str:
@@ -71,6 +80,8 @@ def await_words(request: Await) -> str:
     match request.kind:
         case "event":
             return f"event {request.name}" + (f" with key {request.key!r}" if request.key else "")
+        case "receive":
+            return f"a message {' or '.join(request.names)}"
         case "call":
             return f"the call of {request.name}"
         case "approval":
@@ -88,6 +99,10 @@ def _outcome(task: Task, event: ev.AwaitMet, report: object) -> str:
     if event.error:
         return f"{what} failed: {event.error}: {event.message}"
     if event.kept >= 0:
+        assert task.run.signals is not None
+        kept = task.run.signals[event.kept]
+        if task.history.awaits[event.position].request.kind == "receive":
+            return f"it received {kept.name}" + (f" {kept.update!r}" if kept.update else "")
         return f"{what} had come before"
     match report:
         case inp.Decide():

@@ -209,8 +209,8 @@ class HistoryIndex:
 _RULES: dict[type[Any], Callable[[HistoryIndex, Any, list[Input]], None]] = {
     **dict.fromkeys(
         (
-            ev.RunDebounced, ev.RunRestored, ev.RunGated, ev.GateTaken, ev.EventStored, ev.SlaReached, ev.RunDue,
-            ev.RunOverdue, ev.RunDetached, ev.ExtractKept,
+            ev.RunDebounced, ev.RunRestored, ev.RunGated, ev.GateTaken, ev.EventStored, ev.UpdateReceived,
+            ev.SlaReached, ev.RunDue, ev.RunOverdue, ev.RunDetached, ev.ExtractKept,
         ),
         HistoryIndex._on_run,
     ),

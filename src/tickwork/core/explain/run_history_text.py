@@ -89,6 +89,9 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return _step(state, event)
         case ev.EventStored():
             return "event_kept", f"event {_request_of(state, event).event} came before a node waited for it"
+        case ev.UpdateReceived():
+            update: Any = _request_of(state, event)
+            return "update", f"update {update.name} {update.key!r} came from {update.by}"
         case ev.ExtractRequested(key="check"):
             return "checks", "the inputs are not inline, so the types are checked where they are kept"
         case ev.ExtractRequested():

@@ -370,6 +370,7 @@ _AWAIT_KINDS = {
     "sleep": (BlockKind.WAIT, "Wait until {at}."),
     "retry": (BlockKind.BACKOFF, "Wait until {at}."),
     "event": (BlockKind.EVENT, "Send {what}."),
+    "receive": (BlockKind.EVENT, "Send {what} to the run."),
     "call": (BlockKind.CHILDREN, "See what holds {child}."),
     "approval": (BlockKind.APPROVAL, "Approve or reject {name}."),
 }

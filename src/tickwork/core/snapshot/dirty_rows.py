@@ -244,6 +244,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.Visited: _runs,
     ev.Deferred: _runs,
     ev.EventStored: _run,
+    ev.UpdateReceived: _run,
     ev.SlaReached: _run,
     ev.RunOverdue: _run,  # the tasks that it cancels have ended, and are found there
     ev.RunDue: _run,
@@ -270,7 +271,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.FirstEnded: _run,  # the tasks that it cancels have ended, and are found there
     ev.StepReset: _run,
     ev.StepAccepted: _run,
-    ev.StepsAppended: _task_alone,
+    ev.StepsAppended: _task,  # and what it published or replied is in its run
     ev.FunctionSuspended: _task,
     ev.StepRetrying: _task,
     ev.AwaitMet: _task,

@@ -15,7 +15,8 @@ from tickwork.core.definition.plan import Kind, Plan
 from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.state.history import History, HistoryRecord, history_of_record, record_of_history
 from tickwork.core.state.lifecycle import IDLE, Phase
-from tickwork.core.state.state import BLOCK_BITS, Extract, FanOut, ReceivedEvent, Run, State, Task, Timer
+from tickwork.core.state.messages import ReceivedEvent, RunMessages
+from tickwork.core.state.state import BLOCK_BITS, Extract, FanOut, Run, State, Task, Timer
 from tickwork.core.state.timing_wheel import mark_of
 
 
@@ -49,6 +50,7 @@ class RunExtras(msgspec.Struct, array_like=True, gc=False):
     chosen: list[tuple[int, str, tuple[tuple[str, str], ...]]] | None = None
     history: HistoryRecord | None = None
     errors: list[tuple[int, str, str]] | None = None
+    messages: RunMessages | None = None
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -149,7 +151,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         run.key or run.body or run.priority >= 0 or run.debounce or gate is not None or run.parent or run.signals
         or run.deadline or run.resume_at or run.pause_reason or run.scheduled_ms or run.schedule or run.sla_at
         or run.sla_next or run.pin or run.tried or run.extracts or run.chosen or run.history is not None
-        or run.errors
+        or run.errors or run.messages is not None
     ):  # fmt: skip
         return None
     return RunExtras(
@@ -162,6 +164,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         None if run.chosen is None else [(step, *run.chosen[step]) for step in sorted(run.chosen)],
         record_of_history(run.history),
         None if run.errors is None else [(node, *run.errors[node]) for node in sorted(run.errors)],
+        run.messages,
     )  # fmt: skip
 
 
@@ -273,7 +276,7 @@ def _add_more_to_run(run: Run, more: RunExtras, links: DeferredLinks) -> None:
     run.decided, run.tried, run.before, run.overdue = more.decided, more.tried, more.before, more.overdue
     if more.chosen is not None:
         run.chosen = {step: (queue, labels) for step, queue, labels in more.chosen}
-    run.history = history_of_record(more.history)
+    run.history, run.messages = history_of_record(more.history), more.messages
     if more.extracts is not None:
         run.extracts = {(source, key): extract for source, key, extract in more.extracts}
     if more.errors is not None:

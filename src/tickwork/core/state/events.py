@@ -314,6 +314,13 @@ class EventStored(_Event, frozen=True, tag=30):
     command: int = -1  # as in `Duplicate`
 
 
+class UpdateReceived(_Event, frozen=True, tag=250):
+    """An update waits in the inbox of its run."""
+
+    run: int
+    input: int
+
+
 class SlaReached(_Event, frozen=True, tag=31):
     """A point of the plan's service level came; `late` where what it watches had not ended."""
 
@@ -709,6 +716,7 @@ Event = (
     | Visited
     | Deferred
     | EventStored
+    | UpdateReceived
     | SlaReached
     | RunOverdue
     | FollowUpStarted

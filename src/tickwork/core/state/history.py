@@ -8,6 +8,7 @@ steps that it still reports (`arrived`). A plain task records its steps the same
 import msgspec
 
 from tickwork.core.base.values import Value
+from tickwork.core.state.messages import ReceivedEvent
 
 CANCELLATION = -1  # position of the entry that cancels the function
 FUNCTION_CANCELLED = "Cancelled"  # error of a function that ended because it was cancelled
@@ -32,7 +33,7 @@ class StepEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Await(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a function waits for: `sleep`, `event`, `call` or `approval`."""
+    """What a function waits for: `sleep`, `event`, `call`, `approval` or `receive`."""
 
     position: int
     kind: str
@@ -46,11 +47,12 @@ class Await(msgspec.Struct, frozen=True, array_like=True, gc=False):
     approvers: tuple[str, ...] = ()
     four_eyes: bool = False
     line: str = ""  # of the user's code
+    names: tuple[str, ...] = ()  # of the messages that it receives
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One recorded outcome. Kinds: step, retry (the step runs again), sleep, event, call, approval, withdrawn,
-    cancel."""
+    """One recorded outcome. Kinds: step, retry (the step runs again), sleep, event, call, approval, receive, withdrawn,
+    cancel. The message of a `receive` is the name of what was received and, after a space, the key of the update."""
 
     position: int
     kind: str
@@ -107,9 +109,21 @@ class History(msgspec.Struct, gc=False, eq=False):
             (position for position, pending in self.awaits.items() if is_event(pending.request, name, key)), default=-1
         )
 
+    def taker_of(self, kept: ReceivedEvent) -> int:
+        """Position of the oldest await that takes what the run has kept; -1: there is none."""
+        return min((position for position, pending in self.awaits.items() if takes(pending.request, kept)), default=-1)
+
+
+def takes(request: Await, kept: ReceivedEvent) -> bool:
+    """An update needs an answer, so only `receive` takes it."""
+    if request.kind == "receive":
+        return kept.name in request.names
+    return not kept.update and is_event(request, kept.name, kept.key)
+
 
 def unseen_events(history: History, positions: tuple[int, ...]) -> list[HistoryEntry]:
-    """Events that came for these positions, which the function gave up, and that it has not given back before."""
+    """Events and messages that came for these positions, which the function gave up, and that it has not given back
+    before."""
     chosen = frozenset(position for position in positions if position not in history.awaits)
     if not chosen:
         return []
@@ -120,7 +134,7 @@ def unseen_events(history: History, positions: tuple[int, ...]) -> list[HistoryE
     return [
         entries[0]
         for _, entries in sorted(outcomes.items())
-        if len(entries) == 1 and entries[0].kind == "event" and not entries[0].error
+        if len(entries) == 1 and entries[0].kind in ("event", "receive") and not entries[0].error
     ]
 
 

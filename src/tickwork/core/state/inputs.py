@@ -13,6 +13,7 @@ import msgspec
 from tickwork.core.base.values import Value
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.state.history import Await, HistoryRecord, StepEntry
+from tickwork.core.state.messages import PublishedValue, RunMessages, UpdateReply
 from tickwork.core.state.schedule import GovernorLimits
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
 
@@ -299,6 +300,7 @@ class RunRecord(_Input, frozen=True):
     pin: str = ""
     tried: int = 0  # its highest attempt so far
     history: HistoryRecord | None = None  # of its durable function
+    messages: RunMessages | None = None
 
 
 class Resolve(_Input, frozen=True, tag=12):
@@ -355,6 +357,18 @@ class Ingest(_Input, frozen=True, tag=16):
     event: str
     key: str = ""
     run_id: str = ""
+    payload: Value = None
+
+
+class SendUpdate(_Input, frozen=True, tag=250):
+    """A message to the durable function of a run, which replies to it once."""
+
+    by: str
+    tenant: str
+    run_id: str
+    name: str
+    key: str  # repeated under it, it is the same update
+    body: str  # digest of name and payload
     payload: Value = None
 
 
@@ -431,6 +445,8 @@ class StepsRecorded(_Input, frozen=True, tag=110):
     steps: tuple[StepEntry, ...]
     versions: tuple[tuple[str, int], ...] = ()
     sender: str = ""  # as in `Succeeded`
+    replies: tuple[UpdateReply, ...] = ()
+    published: tuple[PublishedValue, ...] = ()
 
 
 class Suspended(_Input, frozen=True, tag=111):
@@ -444,6 +460,8 @@ class Suspended(_Input, frozen=True, tag=111):
     together: tuple[tuple[int, ...], ...] = ()  # positions that it awaits all of; any other lets it go on alone
     versions: tuple[tuple[str, int], ...] = ()
     sender: str = ""  # as in `Succeeded`
+    replies: tuple[UpdateReply, ...] = ()
+    published: tuple[PublishedValue, ...] = ()
 
 
 class Continued(_Input, frozen=True, tag=112):
@@ -558,6 +576,7 @@ Input = (
     | Rerun
     | Decide
     | Ingest
+    | SendUpdate
     | Offer
     | WorkerLost
     | Started

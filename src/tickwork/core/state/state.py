@@ -24,6 +24,7 @@ from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.governor import Decision, GovernorState
 from tickwork.core.state.history import History
 from tickwork.core.state.inputs import Ingest, Input, Submit
+from tickwork.core.state.messages import ReceivedEvent, RunMessages
 from tickwork.core.state.ready_queues import (
     OWED_MS_MAX,
     SHARE_SCALE,
@@ -250,16 +251,6 @@ class RetryBudget(msgspec.Struct, eq=False):
         self.booked_ms -= settings.retry_gap_ms * settings.retry_earned_percent // 100
 
 
-class ReceivedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event that was ingested for a run."""
-
-    name: str
-    key: str
-    payload: Value
-    tick: int
-    used: bool = False  # an event node has taken it
-
-
 class QueuedCommand(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A command of a task on its way to another partition."""
 
@@ -329,6 +320,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     chosen: dict[int, tuple[str, Labels]] | None = None  # queue and labels of nodes that take them from values
     history: History | None = None  # of its durable function, while that has no task: it failed and is to go on
     errors: dict[int, tuple[str, str]] | None = None  # by node: type and message, where a follow-up will ask for them
+    messages: RunMessages | None = None  # updates that were received, and values that were published
 
 
 class Task(msgspec.Struct, gc=False, eq=False):

@@ -51,6 +51,8 @@ from tickwork.protocol.http_models.runs import (
     Submission,
     Submitted,
     Task,
+    UpdateRequest,
+    UpdateResult,
     Why,
 )
 from tickwork.protocol.http_models.schedules import (
@@ -184,6 +186,8 @@ __all__ = [
     "Time",
     "Triggered",
     "Upcoming",
+    "UpdateRequest",
+    "UpdateResult",
     "Why",
     "Worker",
     "WorkerResources",

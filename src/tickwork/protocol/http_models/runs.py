@@ -59,11 +59,11 @@ class Run(Model, frozen=True, kw_only=True):
 
 
 class RecordedStep(Model, frozen=True, kw_only=True):
-    """A recorded outcome of a durable function: a step, a sleep, an event, a call or an approval."""
+    """A recorded outcome of a durable function: a step, a sleep, an event, a call, an approval or a message."""
 
     node: str
     position: int  # counts the calls of the function on its context
-    kind: str  # step, retry, sleep, event, call, approval, withdrawn
+    kind: str  # step, retry, sleep, event, call, approval, receive, withdrawn
     name: str
     state: str  # succeeded, failed, timed_out, retrying, withdrawn
     at: str | None = None
@@ -81,7 +81,7 @@ class FunctionAwait(Model, frozen=True, kw_only=True):
 
     node: str
     position: int
-    kind: str  # sleep, event, call, approval, retry
+    kind: str  # sleep, event, call, approval, receive, retry
     name: str
     key: str = ""  # of an event
     since: str
@@ -112,6 +112,7 @@ class RunDetail(Run, frozen=True, kw_only=True):
     steps: tuple[RecordedStep, ...] = ()  # of a durable function, the latest 200
     steps_total: int = 0
     awaits: tuple[FunctionAwait, ...] = ()
+    published: dict[str, Any] = {}  # values of its function that are small enough to show; null where one is not
 
 
 class Page(Model, frozen=True, kw_only=True):
@@ -234,3 +235,21 @@ class Signal(RequestModel, frozen=True, kw_only=True):
     key: str = ""
     run: str = ""
     payload: Any = None
+
+
+class UpdateRequest(RequestModel, frozen=True, kw_only=True):
+    """A message to the durable function of a run, which replies to it once."""
+
+    payload: Any = None
+    key: str = ""  # the same key is the same update, and gets the same reply; "": the `Idempotency-Key`
+    wait_ms: int = 10_000  # how long the call may take; 0 to 20000
+
+
+class UpdateResult(Model, frozen=True, kw_only=True):
+    """What became of an update so far."""
+
+    run: str
+    key: str
+    state: str  # replied, refused or waiting
+    value: Any = None  # the reply
+    reason: str = ""  # of a refusal by the function

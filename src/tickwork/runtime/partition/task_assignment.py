@@ -21,6 +21,7 @@ from tickwork.core.state.effects import Dispatch, Effect
 from tickwork.core.state.evaluation_context import reference, resolve, stored_value
 from tickwork.core.state.history import History, HistoryEntry, PendingAwait
 from tickwork.core.state.map_items import positions
+from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, ArtifactArgument, AttemptJob, FunctionHistory, NodeSpec
 from tickwork.protocol.worker_messages import HistoryEntry as OutcomeMessage
@@ -100,6 +101,8 @@ class FunctionRecord(msgspec.Struct):
     entries: tuple[HistoryEntry, ...]
     awaits: tuple[tuple[int, str, str, str], ...]
     versions: dict[str, int]
+    open: tuple[str, ...] = ()
+    published: tuple[tuple[str, str], ...] = ()
 
 
 ReadyAssignment = tuple[str, AttemptJob, NodeSpec]
@@ -163,7 +166,7 @@ class AssignmentBuilder:
             run.scheduled_ms,
             self._clock.ms_of(run.submitted),
             [_source(run, task, part, recipe.over, task.child) for part in recipe.parts] if recipe.parts else [],
-            _record(task.history) if task.history is not None else None,
+            _record(task.history, run.messages) if task.history is not None else None,
         )
 
     def _learn(self, plan: Plan, task: Task) -> AssignmentTemplate:
@@ -223,13 +226,14 @@ class AssignmentBuilder:
             if isinstance(entry.value, Ref) and isinstance(value, bytes):
                 room -= len(value)
         history = FunctionHistory(
-            record.started_ms, record.base, tuple(entries), record.awaits, record.versions, checkpoint
-        )
+            record.started_ms, record.base, tuple(entries), record.awaits, record.versions, checkpoint,
+            record.open, record.published,
+        )  # fmt: skip
         return msgspec.msgpack.encode(history)
 
     async def history_bytes(self, history: History) -> bytes:
         """A history as the next attempt of its function would get it."""
-        return await self._history(_record(history), None)
+        return await self._history(_record(history, None), None)
 
     async def _entry(self, entry: HistoryEntry, room: int) -> OutcomeMessage:
         return OutcomeMessage(
@@ -353,7 +357,8 @@ def _item(item: ItemSource, lists: list[list[msgspec.Raw]]) -> bytes:
     return b"".join([list_head(len(parts)), *parts]) if len(lists) > 1 else parts[0]
 
 
-def _record(history: History) -> FunctionRecord:
+def _record(history: History, messages: RunMessages | None) -> FunctionRecord:
+    messages = messages or RunMessages()
     awaits = sorted(history.awaits.items(), key=_position)
     return FunctionRecord(
         history.started_ms,
@@ -361,6 +366,8 @@ def _record(history: History) -> FunctionRecord:
         tuple(history.entries),
         tuple((at, pending.request.kind, pending.request.name, pending.request.digest) for at, pending in awaits),
         dict(history.versions),
+        tuple(update.update for update in messages.open),
+        tuple((name, value.digest) for name, value in sorted(messages.published.items())),
     )
 
 

@@ -5,7 +5,8 @@ caller sees anything that a crash could undo.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from tickwork.core.base.values import Value
 from tickwork.core.explain.excerpt import RunFacts
 from tickwork.core.explain.run_history import HistoryBuilder, RunHistory
 from tickwork.core.explain.why_not import WhyNot, why_not
+from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import NUMBER_BITS, Run, Settings, first_state
 from tickwork.journal.record import GENESIS, SealedRow, unseal
@@ -66,7 +68,12 @@ class QueryService:
             steps=await self._steps(draft, latest=STEPS_SHOWN),
             steps_total=len(draft.function[1].entries) if draft.function is not None else 0,
             awaits=draft.awaits,
+            published=await self._published(draft.messages),
         )
+
+    async def _published(self, messages: RunMessages | None) -> dict[str, Any]:
+        published = messages.published if messages is not None else {}
+        return {name: await self._plain(published[name].value) for name in sorted(published)}
 
     async def history(self, run_id: str, *, tenant: str = TENANT) -> wire.FunctionHistory:
         """Everything that the durable function of a run has recorded, and what it awaits."""
@@ -402,11 +409,7 @@ class QueryService:
         self, run_id: str, *, tenant: str = TENANT, idle_s: float = 15.0
     ) -> AsyncIterator[wire.Run | None]:
         """The run whenever something of it changed, until it has ended; None after `idle_s` without a change."""
-        woken = asyncio.Event()
-        watchers = self.watchers.setdefault((tenant, run_id), [])
-        watchers.append(woken)
-        self._context.live.watched = True
-        try:
+        with self.watching(run_id, tenant=tenant) as woken:
             while True:
                 woken.clear()
                 view = await self._summary(tenant, run_id)
@@ -419,6 +422,16 @@ class QueryService:
                             await woken.wait()
                     except TimeoutError:
                         yield None
+
+    @contextmanager
+    def watching(self, run_id: str, *, tenant: str = TENANT) -> Iterator[asyncio.Event]:
+        """An event that is set after each durable tick that changed the run, or in which it ended."""
+        woken = asyncio.Event()
+        watchers = self.watchers.setdefault((tenant, run_id), [])
+        watchers.append(woken)
+        self._context.live.watched = True
+        try:
+            yield woken
         finally:
             watchers.remove(woken)
             if not watchers:

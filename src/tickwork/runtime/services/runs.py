@@ -236,11 +236,13 @@ class RunService:
         if row is not None:
             await self._bring_back(row)
         payloads: list[Payload] = []
-        given = {node: await self._taken(value, f"values.{node}", payloads) for node, value in (values or {}).items()}
+        given = {
+            node: await self.stored_value(value, f"values.{node}", payloads) for node, value in (values or {}).items()
+        }
         command = inp.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
         await self._context.command(command, payloads, facts=True)
 
-    async def _taken(self, value: Any, path: str, payloads: list[Payload]) -> Value:
+    async def stored_value(self, value: Any, path: str, payloads: list[Payload]) -> Value:
         """Store a value that a caller sends to a run, up to the size limit of inputs."""
         check_plain(value)
         data = packed(value, path)
@@ -342,7 +344,7 @@ class RunService:
         return wire.Heard(detail=message, waiting=int(message.partition(" ")[0]) if message else 1)
 
     async def _ingest(self, signal: wire.Signal, by: str, tenant: str, payloads: list[Payload]) -> inp.Ingest:
-        payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
+        payload = await self.stored_value(signal.payload, "payload", payloads) if signal.payload is not None else None
         return inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
 
 

@@ -19,6 +19,7 @@ from tickwork.core.explain.blockers import too_large_request
 from tickwork.core.state.history import History, history_of_record
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import AttemptState, Phase
+from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.ready_queues import UNLIMITED
 from tickwork.core.state.state import LogicalClock, Run, State, Task
 from tickwork.ports.store import RunFilter, RunRow
@@ -94,6 +95,7 @@ class RunDraft(msgspec.Struct):
     tasks: list[tuple[dict[str, Any], Value]]
     function: tuple[str, History] | None = None  # node and history of a durable function
     awaits: tuple[wire.FunctionAwait, ...] = ()
+    messages: RunMessages | None = None
 
 
 def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -119,7 +121,8 @@ def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[Atte
             tasks.append((child, None))
     head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
     function = history_of_run(state, run)
-    return RunDraft(head, run.inputs, None, tasks, function, awaits_of(state, *function) if function else ())
+    awaits = awaits_of(state, *function) if function else ()
+    return RunDraft(head, run.inputs, None, tasks, function, awaits, run.messages)
 
 
 def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -135,7 +138,7 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
         tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
     function = ended_history(plan, history_of_record(record.history))
-    return RunDraft(head, record.inputs, output, tasks, function)
+    return RunDraft(head, record.inputs, output, tasks, function, messages=record.messages)
 
 
 def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:

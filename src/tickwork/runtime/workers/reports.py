@@ -15,6 +15,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.core.state import history
 from tickwork.core.state import inputs as core
+from tickwork.core.state import messages as core_messages
 from tickwork.core.state.inputs import Input, Offer
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.state import Task
@@ -105,7 +106,10 @@ class ReportTranslator:
                 return core.Checkpointed(report.task, report.attempt, await self._value(report.value, payloads), sender)
             case messages.StepsRecorded():
                 steps = await self._steps(report.steps, payloads)
-                return core.StepsRecorded(report.task, report.attempt, steps, report.versions, sender)
+                return core.StepsRecorded(
+                    report.task, report.attempt, steps, report.versions, sender,
+                    await self._replies(report.replies, payloads), await self._published(report.published, payloads),
+                )  # fmt: skip
             case messages.Suspended():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
@@ -118,6 +122,8 @@ class ReportTranslator:
                     report.together,
                     report.versions,
                     sender,
+                    await self._replies(report.replies, payloads),
+                    await self._published(report.published, payloads),
                 )
             case messages.Continued():
                 if row is not None:
@@ -171,6 +177,36 @@ class ReportTranslator:
             terms.approvers,
             terms.four_eyes,
             _line(request.line, NAME_CHARACTERS_MAX),
+            tuple(_line(name, NAME_CHARACTERS_MAX) for name in request.names),
+        )
+
+    async def _replies(
+        self, replies: tuple[messages.UpdateReply, ...], payloads: list[Payload]
+    ) -> tuple[core_messages.UpdateReply, ...]:
+        return tuple(
+            [
+                core_messages.UpdateReply(
+                    _line(reply.update, MESSAGE_CHARACTERS_MAX),
+                    await self._value(reply.value, payloads),
+                    reply.refused,
+                    _line(reply.reason, MESSAGE_CHARACTERS_MAX),
+                )
+                for reply in replies
+            ]
+        )
+
+    async def _published(
+        self, published: tuple[messages.PublishedValue, ...], payloads: list[Payload]
+    ) -> tuple[core_messages.PublishedValue, ...]:
+        return tuple(
+            [
+                core_messages.PublishedValue(
+                    _line(value.name, NAME_CHARACTERS_MAX),
+                    _line(value.digest, DIGEST_CHARACTERS_MAX),
+                    await self._value(value.value, payloads),
+                )
+                for value in published
+            ]
         )
 
     async def _with_commands(

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, overload
 import httpx2
 import msgspec
 
-from tickwork.core.base.errors import Refused, TickworkError, Unavailable
+from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import shown
 from tickwork.sdk.authoring.app_loader import App
@@ -280,6 +280,45 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         """Send an event to all runs that wait for its name and key, and return how many did. With `run`, send it to
         that run, which keeps it until it waits for it."""
         return (await self._send(calls.signal(event, payload, key=key, run=run))).waiting
+
+    async def read(self, run: RunLike, name: str) -> Any:
+        """Return the value that the run's durable function has published last under this name."""
+        return await self._send(calls.read(run, name))
+
+    async def ask(
+        self,
+        run: RunLike,
+        name: str,
+        payload: Any = None,
+        /,
+        *,
+        timeout: float = 10.0,
+        key: str = "",
+        start: Workflow[..., Any] | str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        **values: Any,
+    ) -> Any:
+        """Send an update to the run's durable function and return its reply. Raises `UpdateRefused` with the reason
+        of a refusal, and `NoReply` after `timeout` seconds; the update still waits in the run then.
+
+        The same `key` is the same update and gets the same reply. The payload is given by name or as one value. `start`
+        starts this workflow with `inputs` under the run's id if there is no such run yet.
+        """
+        request = calls.update_request(payload, values, key)
+        patience = Backoff(now_s=self._now(), within_s=timeout)
+        while True:
+            left_s = patience.left_s(self._now())
+            try:
+                result = await self._send(calls.ask(run, name, request, left_s=timeout if left_s is None else left_s))
+            except Refused as refused:
+                if start is None or refused.code != "unknown_run":
+                    raise
+                with suppress(Conflict):  # somebody else has started it meanwhile
+                    await self.submit(start, inputs, id=calls.id_of(run))
+                start = None
+                continue
+            if result.state != "waiting" or not patience.left_s(self._now()):
+                return calls.reply_of(result)
 
     async def why(self, run: RunLike) -> wire.Why:
         """Explain a run: what was decided about it, and what it waits for."""

@@ -33,6 +33,7 @@ T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 
 BATCH_MAX = 1_000
+UPDATE_WAIT_MS_MAX = 20_000  # of one call; a client with more patience calls again
 ENDED = frozenset(("completed", "failed", "cancelled"))
 
 _encode = msgspec.json.Encoder().encode
@@ -54,6 +55,24 @@ class StillRunning(Unavailable):
     """The time limit for waiting was reached before the run ended. The run continues."""
 
     code = "still_running"
+
+
+class UpdateRefused(Refused):
+    """The durable function refused an update, for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("update_refused", reason)
+        self.reason = reason
+
+
+class NoReply(Unavailable):
+    """An update has no reply so far. It waits in the run: asking again with the same key gets the reply."""
+
+    code = "no_reply"
+
+    def __init__(self, run_id: str, key: str) -> None:
+        super().__init__(f"the run {run_id} has not replied yet; ask again with key={key!r}", retry_after_ms=0)
+        self.key = key
 
 
 class BatchRefused(Refused):
@@ -288,6 +307,34 @@ def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> ApiCal
     sent = plain(payload, what="payload")
     request = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
     return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(request), once=True, run=request.run)
+
+
+def read(run: RunLike, name: str) -> ApiCall[Any]:
+    return ApiCall("GET", f"{_run(run, 'values')}/{quote(name, safe='')}", Any)
+
+
+def update_request(payload: Any, values: Mapping[str, Any], key: str) -> wire.UpdateRequest:
+    """Raises `Refused` where the payload cannot be sent."""
+    if values and payload is not None and not isinstance(payload, Mapping):
+        raise Refused("bad_payload", "a payload that is no mapping has no further fields", path="payload")
+    whole = {**(payload or {}), **values} if values else payload
+    return wire.UpdateRequest(payload=plain(whole, what="payload"), key=key or str(_ids.new()))
+
+
+def ask(run: RunLike, name: str, request: wire.UpdateRequest, *, left_s: float) -> ApiCall[wire.UpdateResult]:
+    timed = msgspec.structs.replace(request, wait_ms=min(max(int(left_s * 1_000), 0), UPDATE_WAIT_MS_MAX))
+    path = f"{_run(run, 'updates')}/{quote(name, safe='')}"
+    look = f"ask again with key={request.key!r}: that is the same update"
+    return ApiCall("POST", path, wire.UpdateResult, body=_encode(timed), look=look)
+
+
+def reply_of(result: wire.UpdateResult) -> Any:
+    """The reply. Raises `UpdateRefused` or `NoReply`."""
+    if result.state == "refused":
+        raise UpdateRefused(result.reason)
+    if result.state == "waiting":
+        raise NoReply(result.run, result.key)
+    return result.value
 
 
 def why(run: RunLike) -> ApiCall[wire.Why]:

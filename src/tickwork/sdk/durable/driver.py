@@ -62,6 +62,15 @@ class Suspension:
     together: tuple[tuple[int, ...], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the function says to an update."""
+
+    update: str
+    value: bytes = b""
+    refusal: str | None = None
+
+
 class Driver:
     """One attempt of one function. `start` has local steps that nobody has begun, `abandoned` positions of steps whose
     outcome nobody wants any more."""
@@ -88,9 +97,13 @@ class Driver:
         self._awaits: frozenset[int] = frozenset()  # positions without an outcome, known to the server
         self._tries: dict[int, int] = {}  # of a local step whose turn has come
         self._withdrawn: list[int] = []
-        self._unseen: list[int] = []  # events that came for awaits which the function had given up
+        self._unseen: list[int] = []  # events and messages that came for awaits which the function had given up
         self._cancelled = False
         self._fed: list[int] = []  # positions of the entries that the function has got
+        self._open_updates: dict[str, None] = {}  # received, and without a reply
+        self._replies: list[Reply] = []  # that nobody has reported yet
+        self._values: dict[str, str] = {}  # digests of published values, as the server has them
+        self._published: dict[str, bytes] = {}  # values that it does not have
         self.extend(history)
 
     # ---- history
@@ -110,6 +123,8 @@ class Driver:
             self.new_versions.pop(name, None)
         self._withdrawn = [position for position in self._withdrawn if position in self._awaits]
         self._unseen = [position for position in self._unseen if not self._left.get(position)]
+        self._open_updates = dict.fromkeys(history.open)
+        self._values = dict(history.published)
 
     def is_extended_by(self, history: FunctionHistory) -> bool:
         """Whether this history only adds to what the function has got."""
@@ -167,6 +182,35 @@ class Driver:
             known = 0 if self._last >= self._next else number
             self.versions[name] = self.new_versions[name] = known
         return known
+
+    def reply(self, reply: Reply) -> None:
+        """A replay repeats replies; the server has those already."""
+        self.check_open()
+        if reply.update in self._open_updates:
+            del self._open_updates[reply.update]
+            self._replies.append(reply)
+
+    def publish(self, name: str, value: bytes) -> None:
+        self.check_open()
+        if self._values.get(name) == value_digest(value):
+            self._published.pop(name, None)  # a replay comes by values that were published earlier
+        else:
+            self._published[name] = value
+
+    def take_replies(self) -> list[Reply]:
+        """Those that are to be reported."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def take_published(self) -> dict[str, bytes]:
+        """The values that are to be reported."""
+        published, self._published = self._published, {}
+        self._values |= {name: value_digest(value) for name, value in published.items()}
+        return published
+
+    @property
+    def has_more_to_say(self) -> bool:
+        return bool(self._replies or self._published)
 
     def draw(self) -> bytes:
         """32 bytes, the same in every replay."""
@@ -235,6 +279,11 @@ class Driver:
             raise self.failure
         assert self._main is not None
         return self._main.result()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the function."""
+        return self.failure or (self._main.error if self._main is not None else None)
 
     def feed(self, entry: HistoryEntry) -> None:
         """An outcome that was recorded just now, in this attempt."""
@@ -341,7 +390,7 @@ class Driver:
             return
         operation = self._operations.get(entry.position)
         if operation is None:
-            if entry.kind == "event" and not entry.error and not self._left.get(entry.position):
+            if entry.kind in ("event", "receive") and not entry.error and not self._left.get(entry.position):
                 self._unseen.append(entry.position)
         elif entry.kind == "retry":
             if not self._left.get(entry.position) and entry.position not in self._awaits:
@@ -416,6 +465,10 @@ class Driver:
             if len(positions) > 1:
                 groups.append(tuple(sorted(set(positions))))
         return groups
+
+
+def value_digest(value: bytes) -> str:
+    return sha256(value).hexdigest()[:16]
 
 
 def _foreign(branch: Branch) -> Refused:

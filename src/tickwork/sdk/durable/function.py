@@ -15,11 +15,12 @@ from uuid import UUID
 import msgspec
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.protocol.worker_messages import HistoryEntry
 from tickwork.sdk.context import Context
-from tickwork.sdk.durable.driver import OURS, Driver
-from tickwork.sdk.durable.outcomes import CallFailed, ContinueAsNew, Decision, First, StepFailed
+from tickwork.sdk.durable.driver import OURS, Driver, Reply
+from tickwork.sdk.durable.outcomes import CallFailed, ContinueAsNew, Decision, First, Message, StepFailed
 from tickwork.sdk.durable.pending import Location, Pending
 from tickwork.sdk.values.encode import EMPTY_MAP, Unsendable, encode, plain
 from tickwork.sdk.values.signature_codec import result_of
@@ -103,6 +104,32 @@ class ApprovalCall(msgspec.Struct, frozen=True):
             return Decision(approved=False, timed_out=True)
         value = _value(entry)
         return Decision(bool(value["approved"]), str(value.get("by", "")), str(value.get("comment", "")))
+
+
+class ReceiveCall(msgspec.Struct, frozen=True):
+    names: tuple[str, ...]
+    delay_ms: int
+    driver: Driver
+
+    def outcome(self, entry: HistoryEntry) -> Message | None:
+        if entry.error == TIMED_OUT:
+            return None
+        name, _, update = entry.message.partition(" ")
+        value = _value(entry)
+        return Message(name, {} if value is None else value, self._replier(name, update) if update else None)
+
+    def _replier(self, name: str, update: str) -> Callable[[Any, str | None], None]:
+        replied = False
+
+        def reply(value: Any, refusal: str | None) -> None:
+            nonlocal replied
+            if replied:
+                raise Refused("replied_already", f"the update {name} {update!r} has its reply already\n    {_here()}")
+            data = b"" if refusal is not None else encode(value, what=f"reply to {name}")
+            self.driver.reply(Reply(update, data, refusal))
+            replied = True
+
+        return reply
 
 
 class Durable:
@@ -263,6 +290,27 @@ class Durable:
         """Wait for an event and return its payload, `{}` if it has none; `None` if it did not come in time."""
         detail = EventCall(key, -1 if timeout is None else _ms(timeout, "timeout"))
         return self._driver.call("event", name, _digest(key), detail, _here())
+
+    @overload
+    def receive(self, *names: str) -> Pending[Message]: ...
+    @overload
+    def receive(self, *names: str, timeout: Duration) -> Pending[Message | None]: ...
+    def receive(self, *names: str, timeout: Duration | None = None) -> Pending[Any]:
+        """Wait for a message to this run with one of these names: an update (`client.ask`), or an event that was sent
+        to the run. Messages are received one at a time, in the order in which they came; `None` if none came in time.
+        """
+        location = _here()
+        if not names or not all(isinstance(name, str) for name in names):
+            raise Refused("bad_receive", f"ctx.receive takes the names of messages\n    {location}")
+        delay_ms = -1 if timeout is None else _ms(timeout, "timeout")
+        detail = ReceiveCall(names, delay_ms, self._driver)
+        return self._driver.call("receive", ", ".join(names)[:NAME_CHARACTERS_MAX], _digest(names), detail, location)
+
+    def publish(self, name: str, value: Any) -> None:
+        """Others read this value with `client.read(run, name)`, also when the run has ended. It is stored with the next
+        step, the next wait or the end of the function."""
+        check_name(name, path="name", kind="value")
+        self._driver.publish(name, encode(value, what=f"published value {name}"))
 
     @overload
     def call(self, target: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any) -> Pending[T]: ...

@@ -1,5 +1,6 @@
 """What a durable function gets from its calls, and the errors they raise."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -59,6 +60,44 @@ class Decision:
 
     def __bool__(self) -> bool:
         return self.approved
+
+
+class Message:
+    """A message that a durable function received: an event that was sent to its run, or an update, whose sender waits
+    for `reply` or `refuse`. Its payload can be read like a mapping."""
+
+    __slots__ = ("_answer", "name", "payload")
+
+    def __init__(self, name: str, payload: Any, answer: Callable[[Any, str | None], None] | None) -> None:
+        self.name = name
+        self.payload = payload
+        self._answer = answer
+
+    @property
+    def expects_reply(self) -> bool:
+        return self._answer is not None
+
+    def reply(self, value: Any = None) -> None:
+        """The sender gets this value. An event has no sender who waits, so that nothing happens."""
+        if self._answer is not None:
+            self._answer(value, None)
+
+    def refuse(self, reason: str) -> None:
+        """The sender gets `UpdateRefused` with this reason."""
+        if self._answer is not None:
+            self._answer(None, reason)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.payload[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.payload
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.payload.get(name, default)
+
+    def __repr__(self) -> str:
+        return f"<message {self.name} {self.payload!r}>"
 
 
 class ContinueAsNew(BaseException):

@@ -21,15 +21,17 @@ from tickwork.protocol.worker_messages import (
     Continued,
     FunctionHistory,
     HistoryEntry,
+    PublishedValue,
     StepEntry,
     StepsRecorded,
     Suspended,
+    UpdateReply,
     history_decoder,
 )
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import Context
-from tickwork.sdk.durable.driver import Driver, LocalStep
-from tickwork.sdk.durable.function import ApprovalCall, Durable, EventCall, RunCall, Sleep, StepCall
+from tickwork.sdk.durable.driver import Driver, LocalStep, value_digest
+from tickwork.sdk.durable.function import ApprovalCall, Durable, EventCall, ReceiveCall, RunCall, Sleep, StepCall
 from tickwork.sdk.durable.outcomes import ContinueAsNew
 from tickwork.sdk.durable.pending import Operation
 from tickwork.sdk.runner.attempt import error_text, is_permanent
@@ -122,6 +124,7 @@ class FunctionAttempt:
             return await self._run()
         except ContinueAsNew as left:
             self._handler.codec.bind((), left.names)
+            await self._say_rest()
             value, withdrawn = await self._sent(left.inputs), self._driver.suspension().withdrawn
             return Continued(*self._key, value, self._started_ms, self._host.wall_ms(), withdrawn)
         finally:
@@ -138,7 +141,36 @@ class FunctionAttempt:
             if not self._running:
                 return await self._suspended()
             await self._take_ended()
+        if driver.failure is None and not isinstance(driver.error, ContinueAsNew):
+            await self._say_rest()
         return FunctionResult(driver.outcome())
+
+    async def _say_rest(self) -> None:
+        """What the function replied and published at its end, before the end itself is reported."""
+        if self._driver.has_more_to_say:
+            await self._host.record(StepsRecorded(*self._key, (), (), await self._replies(), await self._published()))
+
+    async def _replies(self) -> tuple[UpdateReply, ...]:
+        return tuple(
+            [
+                UpdateReply(
+                    reply.update,
+                    None if reply.refusal is not None or reply.value == NULL else await self._sent(reply.value),
+                    reply.refusal is not None,
+                    shortened(reply.refusal or "", MESSAGE_CHARACTERS_MAX),
+                )
+                for reply in self._driver.take_replies()
+            ]
+        )
+
+    async def _published(self) -> tuple[PublishedValue, ...]:
+        published = self._driver.take_published()
+        return tuple(
+            [
+                PublishedValue(name, value_digest(value), None if value == NULL else await self._sent(value))
+                for name, value in published.items()
+            ]
+        )
 
     # ---- steps
 
@@ -175,7 +207,8 @@ class FunctionAttempt:
         if not recorded:
             return
         sent = tuple([await self._step_sent(entry) for entry in recorded])
-        await self._host.record(StepsRecorded(*self._key, sent, self._new_versions()))
+        replies, published = await self._replies(), await self._published()
+        await self._host.record(StepsRecorded(*self._key, sent, self._new_versions(), replies, published))
         for entry in recorded:
             assert not isinstance(entry.value, Ref)
             self._driver.feed(
@@ -235,6 +268,8 @@ class FunctionAttempt:
             self._new_versions(),
             self._started_ms,
             self._host.wall_ms(),
+            await self._replies(),
+            await self._published(),
         )
 
     async def _await_of(self, operation: Operation) -> Await:
@@ -247,6 +282,8 @@ class FunctionAttempt:
                 return Await(position, kind, name, digest, delay_ms, key=key, line=line)
             case RunCall(inputs=inputs):
                 return Await(position, kind, name, digest, value=await self._sent(inputs), line=line)
+            case ReceiveCall(names=names, delay_ms=delay_ms):
+                return Await(position, kind, name, digest, delay_ms, line=line, names=names)
             case ApprovalCall(terms=terms, delay_ms=delay_ms):
                 return Await(position, kind, name, digest, delay_ms, value=terms, line=line)
         raise AssertionError(f"nobody awaits {operation!r} of the server")

@@ -7,17 +7,19 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
-from tickwork.core.decide.runs.functions import approval_of
-from tickwork.core.decide.tick_context import TickContext, check_key, live_run, tenant_of
+from tickwork.core.decide.runs.functions import approval_of, take_newest
+from tickwork.core.decide.tick_context import TickContext, answer, check_key, check_same, live_run, tenant_of
 from tickwork.core.definition.model import ApprovalNode, Node
 from tickwork.core.definition.plan import Kind
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.events import (
     AwaitMet,
+    Duplicate,
     EventStored,
     TaskAnswered,
     TaskFailed,
+    UpdateReceived,
 )
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.state import Run, State, Task
@@ -99,6 +101,49 @@ def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
         raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
     else:
         turn.emit(EventStored(run.number, position))
+        take_newest(turn, run)
+
+
+def _send_update(turn: TickContext, position: int, update: inputs.SendUpdate) -> None:
+    """Put an update into the inbox of a run. Under a key that the run knows it is the same update."""
+    state = turn.state
+    run = live_run(state, update.tenant, update.run_id)
+    known = _known_update(run, update.key)
+    if known is not None:
+        check_same(known, update.body, f"key {update.key}")
+        turn.emit(Duplicate(position, run.id))
+    else:
+        _check_update(state, run, update)
+        turn.emit(UpdateReceived(run.number, position))
+        take_newest(turn, run)
+    answer(turn, position, run.id)
+
+
+def _known_update(run: Run, key: str) -> str | None:
+    """The digest of the update that this run got under the key."""
+    messages = run.messages
+    in_inbox = next((kept.body for kept in run.signals or () if kept.update == key), None)
+    if in_inbox is not None or messages is None:
+        return in_inbox
+    known = messages.outcome_of(key) or messages.open_update(key)
+    return None if known is None else known.body
+
+
+def _check_update(state: State, run: Run, update: inputs.SendUpdate) -> None:
+    check_name(update.name, path="name", kind="message")
+    check_key(update.key, "key")
+    if not update.key:
+        raise Refused("bad_key", "an update has a key", path="key")
+    if too_large(update.payload):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
+    if not run.plan.steps[0].durable:
+        message = f"run {run.id} of {run.plan.name} is no durable function, so nothing in it replies to {update.name}"
+        raise Refused("no_receiver", message, path="run_id")
+    task = state.tasks.get(run.number)
+    if task is not None and task.history is not None and task.history.cancelled:
+        raise Refused("run_ended", f"run {run.id} is being cancelled: it replies to nothing any more", path="run_id")
+    if len(run.signals or ()) >= EVENTS_KEPT_MAX:
+        raise Refused("too_many_events", f"the inbox of a run has at most {EVENTS_KEPT_MAX} messages", path="run_id")
 
 
 def check_event(state: State, ingest: inputs.Ingest) -> None:
@@ -133,4 +178,5 @@ def _waiting(state: State, ingest: inputs.Ingest) -> list[Task]:
 SIGNAL_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Decide: _decide,
     inputs.Ingest: _ingest,
+    inputs.SendUpdate: _send_update,
 }

@@ -17,13 +17,14 @@ from tickwork.core.evolve import child_id
 from tickwork.core.evolve.awaits import entry_bytes
 from tickwork.core.state.events import AwaitMet, FunctionWoken, RunSpawned, StepRetrying
 from tickwork.core.state.history import TIMED_OUT, Await, History, HistoryEntry, PendingAwait, StepEntry, unseen_events
-from tickwork.core.state.inputs import Suspended
+from tickwork.core.state.inputs import StepsRecorded, Suspended
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.retry import backoff_ms
 from tickwork.core.state.state import Run, State, Task
 
 WAITING = int(Phase.WAITING)
-AWAIT_KINDS = ("sleep", "event", "call", "approval")
+AWAIT_KINDS = ("sleep", "event", "call", "approval", "receive")
+TIMED_KINDS = ("event", "approval", "receive")
 AWAITS_MAX = 10_000  # outstanding in one function
 ENTRIES_MAX = 50_000  # of one history
 HISTORY_BYTES_MAX = 16 * 1024 * 1024
@@ -31,6 +32,9 @@ STEPS_PER_REPORT_MAX = 1_000
 KEY_CHARACTERS_MAX = 255
 TEXT_CHARACTERS_MAX = 4_000
 VERSIONS_MAX = 1_000
+NAMES_MAX = 100  # of messages that one call receives
+REPLIES_MAX = 1_000  # in one report
+PUBLISHED_MAX = 100  # values of one run
 DELAY_MS_MAX = 100 * 366 * 86_400_000
 STEP_RETRIES_MAX = 1_000
 NESTING_MAX = 32  # workflows inside workflows
@@ -82,6 +86,24 @@ def _check_retry(retry: tuple[int, int, int, int], tries: int) -> None:
         raise Refused("bad_retry", "the factor of a delay is 1 to 100", path="steps")
 
 
+def check_said(task: Task, report: StepsRecorded | Suspended) -> None:
+    """Raises `Refused` if the replies or published values of a function cannot be taken."""
+    if len(report.replies) > REPLIES_MAX:
+        raise Refused("too_many_replies", f"one report has at most {REPLIES_MAX} replies", path="replies")
+    for reply in report.replies:
+        _check_text(reply.reason)
+        if too_large(reply.value):
+            raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="replies")
+    known = task.run.messages.published if task.run.messages is not None else {}
+    names = {**known, **{value.name: value for value in report.published}}
+    if len(names) > PUBLISHED_MAX:
+        raise Refused("too_many_values", f"a run publishes at most {PUBLISHED_MAX} values", path="published")
+    for value in report.published:
+        check_name(value.name, path="published", kind="value")
+        if too_large(value.value):
+            raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="published")
+
+
 def check_awaits(task: Task, awaits: tuple[Await, ...]) -> None:
     """Raises `Refused` if the function cannot wait for these."""
     held = len(task.history.awaits) if task.history is not None else 0
@@ -111,6 +133,10 @@ def _check_await(request: Await) -> None:
         raise Refused("bad_delay", "a sleep has a length or an end", path="awaits")
     if request.kind in ("event", "approval"):
         check_name(request.name, path="awaits", kind=request.kind)
+    if request.kind == "receive" and not 0 < len(request.names) <= NAMES_MAX:
+        raise Refused("bad_await", f"a function receives 1 to {NAMES_MAX} kinds of messages at once", path="awaits")
+    for name in request.names:
+        check_name(name, path="awaits", kind="message")
     if too_large(request.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="awaits")
     if len(request.key) > KEY_CHARACTERS_MAX:
@@ -157,7 +183,7 @@ def tend_function(turn: TickContext, task: Task) -> None:
     assert history is not None
     if task.phase != WAITING:
         return
-    _take_kept_events(turn, task, history)
+    _take_from_inbox(turn, task, history)
     meet_due(turn, task)
     for _, pending in _in_order(history):
         if pending.request.kind == "call" and not pending.child:
@@ -183,20 +209,30 @@ def _in_order(history: History) -> list[tuple[int, PendingAwait]]:
 
 
 def _late(request: Await) -> str:
-    return TIMED_OUT if request.kind in ("event", "approval") else ""
+    return TIMED_OUT if request.kind in TIMED_KINDS else ""
 
 
-def _take_kept_events(turn: TickContext, task: Task, history: History) -> None:
-    """Events that came for the run before the function waited for them, each for one await."""
+def _take_from_inbox(turn: TickContext, task: Task, history: History) -> None:
+    """Events and updates that came for the run before the function waited for them, each for one await."""
     index = 0
     while index < len(task.run.signals or ()):
         assert task.run.signals is not None
         kept = task.run.signals[index]
-        position = history.event_await(kept.name, kept.key)
+        position = history.taker_of(kept)
         if position < 0:
             index += 1
         else:
             turn.emit(AwaitMet(task.number, position, kept=index))
+
+
+def take_newest(turn: TickContext, run: Run) -> None:
+    """What came for a run just now, to the function that waits for it. The visit that follows lets it go on."""
+    task = turn.state.tasks.get(run.number)
+    if task is None or task.history is None or task.phase != WAITING or not run.signals:
+        return
+    position = task.history.taker_of(run.signals[-1])
+    if position >= 0:
+        turn.emit(AwaitMet(task.number, position, kept=len(run.signals) - 1))
 
 
 def _begin_call(turn: TickContext, task: Task, request: Await) -> None:

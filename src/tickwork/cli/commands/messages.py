@@ -1,0 +1,71 @@
+"""`tickwork ask` and `tickwork read`: speak with the durable function of a run."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tickwork.cli.exit_codes import CommandExit, Exit
+from tickwork.cli.options import TO, ClientOptions
+
+
+def ask(
+    run: str,
+    name: str,
+    /,
+    *,
+    input: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the flag's name
+    payload_json: str | None = None,
+    timeout: str = "10s",
+    key: str = "",
+    start: str = "",
+    to: ClientOptions = TO,
+) -> int:
+    """Send an update to the durable function of a run, and print its reply as JSON.
+
+    The exit code is 4 if the function refuses, and 75 if it has not replied in time; the update still waits in the run.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    name
+        The name of the message that the function receives.
+    input
+        A field of the payload as name=value; repeat for each. The value is JSON, or text if it is not valid JSON.
+    payload_json
+        The payload as a JSON document; @file reads a file, - standard input. At most 16 MiB.
+    timeout
+        How long to wait for the reply: 10s, 1m.
+    key
+        The same key is the same update, and gets the same reply.
+    start
+        Start this workflow under the run's id if there is no such run.
+    """
+    from tickwork.cli.input_values import read_inputs, read_payload
+    from tickwork.cli.output import print_json
+    from tickwork.core.calendar.durations import duration_ms
+
+    if input and payload_json is not None:
+        raise CommandExit(Exit.USAGE, "give --input or --payload-json, not both")
+    payload = read_payload(None, payload_json) if payload_json is not None else read_inputs(input, None, None) or None
+    seconds = duration_ms(timeout, path="timeout") / 1_000
+    with to.client() as client:
+        print_json(client.ask(run, name, payload, timeout=seconds, key=key, start=start or None))
+    return Exit.OK
+
+
+def read(run: str, name: str = "", /, *, to: ClientOptions = TO) -> int:
+    """Print a value that the durable function of a run has published, as JSON.
+
+    Parameters
+    ----------
+    run
+        Its id; it may have ended.
+    name
+        The name of the value. Without it, all values that are small enough to show.
+    """
+    from tickwork.cli.output import print_json
+
+    with to.client() as client:
+        print_json(client.read(run, name) if name else client.get(run).published)
+    return Exit.OK
