@@ -71,6 +71,9 @@ def _set_too_soon(ledger: Ledger, tick: int, asked: list[Any], event: Any) -> Fo
         terms = request_of(event, asked).terms or inp.SubmitOptions()
         wait_ms = terms.delay_ms or max(0, (terms.start_at_ms or 0) - ledger.now_ms())
         least = tick + ledger.ticks(wait_ms) if wait_ms else 0
+        pending = ledger.runs.get(event.run)
+        if terms.at_most_ms is not None and pending is not None:
+            least = min(least, max(tick + 1, pending.submitted + ledger.ticks(terms.at_most_ms)))
         set_to = event.start_at
     elif isinstance(event, ev.IterationDelayed):
         task = ledger.tasks.get(event.task)
@@ -241,7 +244,7 @@ _OF_TASKS = (
 _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.RunSubmitted: (inp.Submit,),
     ev.RunDebounced: (inp.Submit,),
-    ev.Duplicate: (inp.Submit,),
+    ev.Duplicate: (inp.Submit, inp.SendUpdate),
     ev.RunRerun: (inp.Rerun,),
     ev.RunRestored: (inp.Resolve, inp.Redrive),
     ev.StepAccepted: (inp.Resolve,),
@@ -254,6 +257,7 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.FunctionContinued: (inp.Continued,),
     ev.FunctionCancelled: (inp.Cancel,),
     ev.EventStored: (inp.Ingest,),
+    ev.UpdateReceived: (inp.SendUpdate,),
     ev.ExtractKept: (inp.Extracted,),
     ev.WorkerOffered: (inp.Offer,),
     ev.TaskTaken: (inp.Taken,),
