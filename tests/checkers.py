@@ -460,14 +460,28 @@ def trigger_rules(settings: Settings, rows: list[Row]) -> Found:
         if found is None:
             continue
         run, step = found
-        parents = [run.phases[parent] for parent in step.parents]
-        if step.node.trigger in ONE_IS_ENOUGH:
+        parents = _weighed(run, step)
+        if step.node.teardown is not None:
+            setup = run.phases[run.plan.index[step.node.teardown.of]]
+            if setup != Phase.SUCCEEDED or any(phase not in ENDED for phase in parents):
+                yield f"tick {tick}: {run.id}/{step.id} tears down what is {Phase(setup).name}"
+        elif step.node.trigger in ONE_IS_ENOUGH:
             if not _one_is_there(run.plan, step, run.phases):
                 yield f"tick {tick}: {run.id}/{step.id} begins after {[Phase(phase).name for phase in parents]}"
         elif any(phase not in ENDED for phase in parents):
             yield f"tick {tick}: {run.id}/{step.id} begins before what it needs has ended"
         elif not _rule_holds(step.node.trigger, parents):
             yield f"tick {tick}: {run.id}/{step.id} begins after {[Phase(phase).name for phase in parents]}"
+
+
+def _weighed(run: Run, step: Any) -> list[int]:
+    """The failure of a teardown may be a warning, and is none to the nodes behind it."""
+    return [Phase.SUCCEEDED if _is_warning(run, parent) else run.phases[parent] for parent in step.parents]
+
+
+def _is_warning(run: Run, index: int) -> bool:
+    teardown = run.plan.steps[index].node.teardown
+    return run.phases[index] == Phase.FAILED and teardown is not None and not teardown.fail
 
 
 ONE_IS_ENOUGH = (Trigger.ANY_SUCCEEDED, Trigger.ONE_DONE)
@@ -515,13 +529,17 @@ def published_moves(settings: Settings, rows: list[Row]) -> Found:
 
 
 def nothing_after_cancel(settings: Settings, rows: list[Row]) -> Found:
-    """I39: once a run is cancelled no attempt of it starts, nor of a run below it."""
+    """I39: once a run is cancelled no attempt of it starts, nor of a run below it. One that ends only tears down."""
     cancelled: dict[int, str] = {}
     for ledger, (tick, asked, event) in walk(settings, rows):
         if isinstance(event, ev.RunMoved) and event.trigger == RunTrigger.CANCEL:
             run = ledger.runs.get(event.run)
             if run is not None:
                 cancelled |= dict.fromkeys(_tasks_below(ledger, run), run.id)
+        elif isinstance(event, ev.RunEnding):
+            run = ledger.runs.get(event.run)
+            steps = [step for step in run.plan.steps if step.node.teardown is None] if run is not None else []
+            cancelled |= {event.run + step.index: str(event.run) for step in steps}
         elif isinstance(event, ev.StepReset):  # a run that timed out may come back, its children may not
             cancelled.pop(event.run + event.step, None)
         elif isinstance(event, ev.RunSubmitted):
@@ -560,7 +578,8 @@ def fail_closed(settings: Settings, rows: list[Row]) -> Found:
                 continue
             run, step = found
             rule = step.node.trigger
-            if rule in (Trigger.ALL_SUCCEEDED, Trigger.NONE_FAILED) and any(run.phases[p] in BAD for p in step.parents):
+            careful = rule in (Trigger.ALL_SUCCEEDED, Trigger.NONE_FAILED) and step.node.teardown is None
+            if careful and any(phase in BAD for phase in _weighed(run, step)):
                 yield f"tick {tick}: {run.id}/{step.id} begins behind a failure"
             for policy in step.policies:
                 if (run.number, step.index, policy) not in allowed:
@@ -570,7 +589,10 @@ def fail_closed(settings: Settings, rows: list[Row]) -> Found:
             early = run is not None and bool(run.plan.exits) and bool(event.reason)
             given_up = run is not None and any(step.kind is Kind.FIRST for step in run.plan.steps)
             bad = (Phase.FAILED,) if given_up else BAD
-            if run is not None and not early and any(p in bad or p not in ENDED for p in run.phases):
+            phases = (
+                [run.phases[step.index] for step in run.plan.steps if not _is_warning(run, step.index)] if run else []
+            )
+            if run is not None and not early and any(p in bad or p not in ENDED for p in phases):
                 yield f"tick {tick}: {run.id} completes with {[Phase(phase).name for phase in run.phases]}"
 
 

@@ -246,6 +246,35 @@ DOCUMENTS = {
         on_failure={"workflow": "report", "input": "failure"},
         on_success={"workflow": "one"},
     ),
+    "cluster": document(
+        "cluster",
+        task("create"),
+        task("mount", needs=["create"], retry=2),
+        task("work", needs=["mount"]),
+        task("unmount", needs=["mount", "work"], teardown={"of": "mount", "fail": True}, retry=2),
+        task("report", needs=["work"], trigger="all_done"),
+        task("remove", needs=["create", "work", "unmount"], teardown={"of": "create"}),
+        task("note", needs=["remove"]),
+        timeout="3s",
+        exits=[{"when": "events.exists(e, e.name == 'leave')", "outcome": "cancelled"}],
+    ),
+    "clusters": document(
+        "clusters",
+        task("rent"),
+        {"kind": "workflow", "id": "c", "needs": ["rent"], "workflow": "cluster", "retry": 2},
+        {"kind": "map", "id": "cs", "over": "inputs.items", "body": {"kind": "workflow", "workflow": "cluster"}},
+        {
+            "kind": "workflow",
+            "id": "return",
+            "needs": ["rent", "c", "cs"],
+            "workflow": "one",
+            "teardown": {"of": "rent"},
+        },
+        {"kind": "wait", "id": "w", "duration": "2s"},
+        {"kind": "first", "id": "f", "of": ["cs", "w"], "needs": ["cs", "w"]},
+        inputs={"items": {"type": "array"}},
+        timeout="4s",
+    ),
     "gated": document("gated", task("a", policy=["hours"]), task("b", needs=["a"], policy=["never", "hours"])),
     "function": document(
         "function",
@@ -267,7 +296,7 @@ def some_inputs(rng: random.Random, workflow: str) -> Any:
             return rng.choice([{}, {"left": True}, {"left": False, "no": True}])
         case "followed" if rng.random() < 0.3:
             return {"items": [1], "no": {}}
-        case "wide" | "parent" | "tidied" | "followed" | "race" | "leaving":
+        case "wide" | "parent" | "tidied" | "followed" | "race" | "leaving" | "clusters":
             return {"items": list(range(rng.randrange(5)))}
         case "repeat":
             return {"patience": rng.choice(["1s", "400ms", "3s", 5])}
@@ -822,6 +851,19 @@ class History:
         driver.quiet()
         driver.send(inp.Failed(*attempt_of("function-1"), "Cancelled"))
         driver.quiet()
+
+    def of_teardowns(self) -> None:
+        """Likewise a run that is cancelled while a child run of it has something to tear down."""
+        driver, tenant = self.driver, "gold"
+        driver.send(*(inp.PutDefinition(BY, tenant, DOCUMENTS[name]) for name in ("one", "cluster", "clusters")))
+        driver.send(inp.Submit(BY, tenant, "clusters-1", "clusters", pack({"items": [1]})))
+        driver.quiet()
+        child = next(run for run in driver.state.tenants[tenant].runs.values() if run.id.startswith("clusters-1.cs"))
+        driver.send(inp.Succeeded(child.number, driver.running.pop(child.number).attempt))
+        driver.quiet()
+        driver.send(inp.Cancel(BY, tenant, "clusters-1", "enough"))
+        driver.quiet()
+        driver.finish_all()
 
     def redefine(self) -> list[inp.Input]:
         return [inp.PutDefinition(BY, self.rng.choice(TENANTS), self.rng.choice([NEW_FAN, DOCUMENTS["fan"]]))]

@@ -52,6 +52,7 @@ class Run:
     visited: int = 0  # what `wanted` was before the visit
     before: int = 0  # attempts of its nodes are counted on from here
     overdue_until: int = 0  # only its clean-up goes on, until this tick
+    ending_until: int = 0  # only its teardowns go on, until this tick
     chosen: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=dict)  # by node
 
 
@@ -544,17 +545,30 @@ class Ledger:
 
     def _overdue(self, event: ev.RunOverdue, _asked: list[Any]) -> None:
         run = self.runs.get(event.run)
-        if run is None:
-            return
-        run.overdue_until = event.until
-        steps = run.plan.steps
+        if run is not None:
+            run.overdue_until = event.until
+            self._cancel_nodes(run, [step for step in run.plan.steps if not step.cleans_up], event.kept)
+
+    def _ending(self, event: ev.RunEnding, _asked: list[Any]) -> None:
+        run = self.runs.get(event.run)
+        if run is not None:
+            run.ending_until = event.until
+            self._cancel_nodes(run, [step for step in run.plan.steps if step.node.teardown is None], event.kept)
+
+    def _step_cancelled(self, event: ev.StepCancelled, _asked: list[Any]) -> None:
+        run = self.runs.get(event.run)
+        if run is not None:
+            self._cancel_nodes(run, [run.plan.steps[event.step]])
+
+    def _cancel_nodes(self, run: Run, steps: list[Step], kept: tuple[int, ...] = ()) -> None:
+        cut = {step.index for step in steps if step.index not in kept}
         for task in self.tasks_of(run):
-            if not steps[task.step.index].cleans_up:
+            if task.step.index in cut:
                 self._release(task)
                 del self.tasks[task.number]
-        for step in steps:
-            if not step.cleans_up and run.phases[step.index] not in ENDED:
-                run.phases[step.index] = Phase.CANCELLED
+        for index in cut:
+            if run.phases[index] not in ENDED:
+                run.phases[index] = Phase.CANCELLED
         self._want(run)
 
     # ---- tasks
@@ -887,6 +901,8 @@ _HANDLERS: dict[type, Any] = {
     ev.ExtractKept: Ledger._kept,
     ev.SlaReached: Ledger._sla,
     ev.RunOverdue: Ledger._overdue,
+    ev.RunEnding: Ledger._ending,
+    ev.StepCancelled: Ledger._step_cancelled,
     ev.QueueChosen: Ledger._queue_chosen,
     ev.FirstEnded: Ledger._first_ended,
     ev.TaskReady: Ledger._node,

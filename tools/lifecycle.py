@@ -20,8 +20,11 @@ _CLEAN_UP = f"""If a run exceeds its `timeout` and has clean-up nodes, the trans
 all other nodes are cancelled, a pause ends, and the clean-up starts: nodes with the trigger rule `all_done` or
 `any_failed`, and nodes that depend only on such nodes. The clean-up may take as long as `timeout`, at least
 {CLEAN_UP_MS_MIN // 60_000} minute and at most {CLEAN_UP_MS_MAX // 60_000} minutes. When it has ended, or its time is
-over, the run makes the transition `time_out`, whatever the result of the clean-up. `cancel` ends a run and its clean-up
-at once.
+over, the run makes the transition `time_out`, whatever the result of the clean-up.
+
+`cancel` ends a run and its clean-up at once, unless something that the run set up is still to be torn down. Then all
+nodes but teardowns are cancelled, a pause ends, and the transition `cancel` follows when the teardowns have ended,
+after at most {CLEAN_UP_MS_MAX // 60_000} minutes, or with the next `cancel`.
 """
 
 

@@ -406,7 +406,7 @@ def copied(rows: list[Row]) -> list[Row]:
 def test_a_checker_finds_what_is_planted(name, plant):
     """In at least one journal; a lie may also be without consequence in one of them."""
     planted = 0
-    for seed in range(25):
+    for seed in range(45):
         settings, rows = good(seed)
         rows = copied(rows)
         if not plant(rows):

@@ -152,3 +152,51 @@ def test_the_window_slides(world, program):
 
     run.assert_completed()
     assert at_once == [0, 4]
+
+
+SET_UP_AND_REMOVED = ["rent_cluster", "create_table", "drop_table", "return_cluster"]
+
+
+def order_of(run):
+    """Its tasks in the order in which they began."""
+    began = [(task.history[0].started_at or "", node) for node, task in run.tasks.items() if task.history]
+    return [node for _, node in sorted(began) if node in SET_UP_AND_REMOVED]
+
+
+def test_set_up_and_teardown_are_nested(world, program):
+    run = world.run(program("nested_setup").nightly)
+
+    run.assert_completed(output="98 rows, counted on the cluster of 3")
+    assert order_of(run) == SET_UP_AND_REMOVED
+
+
+def test_work_that_fails_is_removed_and_a_retry_sets_up_again(world, program):
+    module = program("nested_setup")
+    world.fail(module.load, times=1)
+    run = world.run(module.nightly)
+    run.assert_failed(node="load")
+    assert order_of(run) == SET_UP_AND_REMOVED
+
+    world.retry(run)
+    run.assert_completed()
+    assert [len(world.calls(getattr(module, name))) for name in SET_UP_AND_REMOVED] == [2, 2, 2, 2]
+
+
+def test_a_cancelled_night_drops_the_table_and_returns_the_cluster(world, program):
+    module = program("nested_setup")
+    world.replace(module.load, lambda **_: asyncio.sleep(3_600))
+    run = world.start(module.nightly)
+    world.advance(minutes=1)
+    world.cancel(run)
+    world.settle()
+
+    run.assert_cancelled()
+    assert order_of(run) == SET_UP_AND_REMOVED and run.tasks["report"].state == "cancelled"
+
+
+def test_a_table_that_stays_is_a_warning_and_a_cluster_that_stays_is_a_failure(world, program):
+    module = program("nested_setup")
+    world.fail(module.drop_table)
+    world.run(module.nightly).assert_completed()
+    world.fail(module.return_cluster)
+    world.run(module.nightly).assert_failed(node="return_cluster")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = {
     "A1": ("programs/sensors.py", "direct"),
     "A2": ("", "not yet"),
-    "A3": ("", "not yet"),
+    "A3": ("programs/nested_setup.py", "direct"),
     "A4": ("programs/typed_inputs.py", "direct"),
     "A5": ("programs/short_circuit.py", "direct"),
     "A6": ("", "not yet"),

@@ -6,7 +6,19 @@ from tickwork.sdk.authoring.durable import DurableFunction, durable
 from tickwork.sdk.authoring.follow_ups import FailedNode, Failure, Success
 from tickwork.sdk.authoring.maps import entries, product
 from tickwork.sdk.authoring.maps import zip_lists as zip  # noqa: A004 - it is `tw.zip`
-from tickwork.sdk.authoring.nodes import approval, branch, event, first, http, repeat, shell, switch, text, wait
+from tickwork.sdk.authoring.nodes import (
+    approval,
+    branch,
+    event,
+    first,
+    http,
+    repeat,
+    shell,
+    switch,
+    teardown,
+    text,
+    wait,
+)
 from tickwork.sdk.authoring.placeholders import Node, cel, index, item, iteration, node, previous
 from tickwork.sdk.authoring.schedules import Schedule, at, cron, every, rrule
 from tickwork.sdk.authoring.tasks import Task, task
@@ -67,6 +79,7 @@ __all__ = [
     "shell",
     "switch",
     "task",
+    "teardown",
     "text",
     "wait",
     "workflow",

@@ -74,7 +74,7 @@ class Interpreter:
         inputs = self.filled(document, inputs)
         if not self.leave_early(document, inputs, ending, path):
             self.walk(document, inputs, ending, path)
-            ending.state = "FAILED" if "failed" in ending.phases.values() else "COMPLETED"
+            ending.state = "FAILED" if failed_in(document, ending.phases) else "COMPLETED"
             if ending.state == "COMPLETED":
                 self.put_out(document, inputs, ending)
         self.follow_up(document, ending, path)
@@ -133,7 +133,7 @@ class Interpreter:
             report = given[handler["input"]]
             assert report["workflow"] == document["name"]
             assert ("cause" in report) is (ending.state == "FAILED")
-            failed = [node["id"] for node in document["nodes"] if ending.phases[node["id"]] == "failed"]
+            failed = [node["id"] for node in document["nodes"] if node["id"] in failed_in(document, ending.phases)]
             assert [one["node"] for one in report.get("nodes", ())] == failed[:10]
         self.run(handler["workflow"], given, f"{path}!")
 
@@ -141,16 +141,22 @@ class Interpreter:
         """The same run again, after somebody decided about the nodes that failed."""
         document, old = self.documents[name], self.endings[path]
         phases = dict(old.phases)
-        decisions = decisions or {node: "retry" for node, phase in phases.items() if phase == "failed"}
+        decisions = decisions or dict.fromkeys(failed_in(document, phases), "retry")
         lost = given_up(document, phases)
         again = {node for node, decision in decisions.items() if decision == "retry"}
         again |= {node for node in below(document, decisions) if phases[node] == "blocked"}
-        after = below(document, again)
-        while raced := {node for node, races in lost.items() if races <= after} - again:  # all of them are run again
-            again |= raced
-            after = below(document, again)
         out = left_out(document, phases)
-        again |= {node for node in after - set(decisions) if not out.get(node, set()) - again - after}
+        before: set[str] = set()
+        while again != before:  # what is torn down again is set up again
+            before = set(again)
+            after = below(document, again)
+            while raced := {node for node, races in lost.items() if races <= after} - again:  # all of them run again
+                again |= raced
+                after = below(document, again)
+            again |= {node for node in after - set(decisions) if not out.get(node, set()) - again - after}
+            again |= {
+                node["teardown"]["of"] for node in document["nodes"] if "teardown" in node and node["id"] in again
+            } - set(decisions)
         phases |= {node: "succeeded" if decision == "accept" else "skipped" for node, decision in decisions.items()}
         results = {node: value for node, value in (old.results | values).items() if node not in again}
         kept = {node: phase for node, phase in phases.items() if node not in again}
@@ -174,6 +180,8 @@ class Interpreter:
     def kept(document: dict[str, Any], phases: dict[str, str], from_node: str) -> set[str]:
         again = {from_node} | below(document, [from_node]) if from_node else set()
         out, lost = left_out(document, phases), given_up(document, phases)
+        teardowns = {node["id"]: node["teardown"]["of"] for node in document["nodes"] if "teardown" in node}
+        from_teardown = from_node in teardowns  # whoever asks for that wants no more
         while True:
             kept: set[str] = set()
             left = list(document["nodes"])
@@ -182,15 +190,18 @@ class Interpreter:
                 left.remove(node)
                 name = node["id"]
                 ended_well = phases[name] in ("succeeded", "skipped", "not_taken") or name in lost
+                ended_well = ended_well or is_warning(document, name, phases[name])
                 if out.get(name, set()) & kept:
                     assert name != from_node, "the branch did not lead there"
                     kept.add(name)
                 elif name not in again and ended_well and all(need in kept for need in node["needs"]):
                     kept.add(name)
-            raced = {name for name in kept & set(lost) if not lost[name] & kept}
-            if not raced:
+            undone = {name for name in kept & set(lost) if not lost[name] & kept}
+            if not from_teardown:
+                undone |= {setup for teardown, setup in teardowns.items() if teardown not in kept and setup in kept}
+            if not undone:
                 return kept
-            again |= raced | below(document, raced)
+            again |= undone | below(document, undone)
 
     @staticmethod
     def put_out(document: dict[str, Any], inputs: dict[str, Any], ending: Ending) -> None:
@@ -205,6 +216,16 @@ class Interpreter:
                 ending.output = follow(ending.results.get(steps[0]), steps[1:])
         except NodeFailed:
             ending.state = "FAILED"
+
+
+def failed_in(document: dict[str, Any], phases: dict[str, str]) -> list[str]:
+    return [node for node, phase in phases.items() if phase == "failed" and not is_warning(document, node, phase)]
+
+
+def is_warning(document: dict[str, Any], name: str, phase: str) -> bool:
+    """The failure of a teardown that does not say that it makes its run fail."""
+    node = next(one for one in document["nodes"] if one["id"] == name)
+    return phase == "failed" and "teardown" in node and not node["teardown"].get("fail")
 
 
 @dataclass
@@ -250,6 +271,8 @@ class Walk:
     def start(self) -> str:
         """Empty if it may start, else what becomes of it."""
         parents = {need: self.ending.phases[need] for need in self.node["needs"]}
+        if "teardown" in self.node:  # its set-up is in the same sides of the same branches
+            return "" if parents[self.node["teardown"]["of"]] == "succeeded" else "not_taken"
         kinds = {node["id"]: node["kind"] for node in self.document["nodes"]}
         branches = {need: phase for need, phase in parents.items() if kinds[need] == "branch"}
         for branch, phase in branches.items():
@@ -260,6 +283,8 @@ class Walk:
         parents = {need: phase for need, phase in parents.items() if need not in self.node.get("of", ())}
         if not parents:
             return ""
+        warnings = {need for need in parents if is_warning(self.document, need, parents[need])}
+        parents |= dict.fromkeys(warnings, "succeeded")
         failed = any(phase in BAD for phase in parents.values())
         taken = any(phase in GOOD for phase in parents.values())
         match self.node.get("trigger", "all_succeeded"):

@@ -12,6 +12,7 @@ from typing import Any
 from zlib import crc32
 
 TRIGGERS = ("all_succeeded", "all_done", "any_failed", "none_failed", "all_failed")
+WORKING = ("task", "http", "shell", "send", "map", "repeat", "workflow")
 EARLY = ("any_succeeded", "one_done")  # for nodes that read no parent: it may not have ended
 FAR = True  # conditions and arguments read nodes that are not parents
 LIVES = 3  # of a run that fails and is resolved
@@ -141,6 +142,7 @@ def _document(rng: Random, name: str, size: int, children: list[str], handler: s
     while len(maker.nodes) < size:
         maker.block([], 0)
     nodes = maker.nodes
+    maker.tear_down()
     output = rng.choice(nodes)["id"]
     if rng.random() < 0.5:
         rng.shuffle(nodes)
@@ -256,6 +258,21 @@ class _Maker:
             found["when"] = self.condition(found)
         if rng.random() < 0.07:
             found["policy"] = [rng.choice(list(POLICIES))]
+
+    def tear_down(self) -> None:
+        """Some nodes are teardowns of one that they need, in the same sides of the same branches."""
+        rng = self.rng
+        branches = [node for node in self.nodes if node["kind"] == "branch"]
+        sides = [side for one in branches for side in (*(case["to"] for case in one["cases"]), one["default"])]
+        raced = {name for node in self.nodes if node["kind"] == "first" for name in node["of"]}
+        for node in self.nodes:
+            setups = [
+                need for need in node["needs"]
+                if need in self.plain and all((node["id"] in side) == (need in side) for side in sides)
+            ]  # fmt: skip
+            fits = node["kind"] in WORKING and node["id"] not in raced and "trigger" not in node
+            if setups and fits and rng.random() < 0.25:
+                node["teardown"] = {"of": rng.choice(setups), **rng.choice(({}, {"fail": True}))}
 
     def kind(self) -> dict[str, Any]:
         rng = self.rng

@@ -14,6 +14,7 @@ from driver import BY, Driver, T
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
 from tickwork.core.definition.plan import Kind, Plan
+from tickwork.core.evolve.follow_ups import failed_steps
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import Dispatch
 from tickwork.core.state.events import FirstEnded, FollowUpStarted, RunSpawned
@@ -101,7 +102,7 @@ class Player:
     def resolve(self, record: inp.RunRecord) -> bool:
         """Somebody decides about the nodes that failed. False: none did, the output could not be made."""
         driver, plan = self.driver, self.driver.state.plans[record.definition]
-        if Phase.FAILED not in record.phases:
+        if not failed_steps(plan, record.phases):
             return False
         phases = {step.id: Phase(record.phases[step.index]).name.lower() for step in plan.steps}
         decisions, values = self.case.decisions(self.path, phases)

@@ -145,6 +145,13 @@ class InputField(_Part, frozen=True, kw_only=True):
     description: str = ""
 
 
+class Teardown(_Part, frozen=True, kw_only=True):
+    """Makes a node the teardown of a set-up: it runs where that succeeded, whatever became of the work between them."""
+
+    of: str  # the node that sets up; one of `needs`
+    fail: bool = False  # the run fails where the teardown does; otherwise its failure is a warning
+
+
 class Node(_Part, frozen=True, kw_only=True, tag_field="kind"):
     """What every kind has. `id` is empty exactly for the body of a map or repeat."""
 
@@ -155,6 +162,7 @@ class Node(_Part, frozen=True, kw_only=True, tag_field="kind"):
     policy: tuple[str, ...] = ()  # names of policies asked before this step, after the workflow's own
     sla: Sla | None = None
     description: str = ""
+    teardown: Teardown | None = None
 
 
 class WorkNode(Node, frozen=True, kw_only=True):

@@ -387,7 +387,7 @@ def _check_repeat(node: RepeatNode, path: str, rules: NodeValidator) -> None:
 def _check_body(body: Node, path: str, rules: NodeValidator) -> None:
     """A body has no place of its own in the graph, so the fields of a place mean nothing there."""
     bare = Node()
-    for name in ("id", "needs", "trigger", "when", "sla", "policy"):
+    for name in ("id", "needs", "trigger", "when", "sla", "policy", "teardown"):
         if getattr(body, name) != getattr(bare, name):
             message = f"a body has no {name} of its own; put it on the node around it"
             rules.problems.add(f"{path}.{name}", "body_field", message)

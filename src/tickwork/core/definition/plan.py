@@ -91,6 +91,9 @@ class Step(msgspec.Struct, eq=False):
     racers: tuple[int, ...] = ()  # those of its parents of which one is enough for it to start
     race: Trigger | None = None  # how that one must have ended: ANY_SUCCEEDED or ONE_DONE; None: it waits for all
     awaited: tuple[int, ...] = ()  # its parents, and nodes above them that it reads and that may end after them
+    tears_down: int = -1  # the node whose set-up this one tears down; -1: it is no teardown
+    forgiven: bool = False  # a teardown whose failure is a warning
+    forgives: bool = False  # it weighs such a teardown
 
 
 class Plan(msgspec.Struct, eq=False):
@@ -111,6 +114,7 @@ class Plan(msgspec.Struct, eq=False):
     demanding: tuple[Step, ...]  # those that request processors, memory or graphics cards
     lone: Step | None  # its only node, where nothing but a worker stands between it and its result
     ends_itself: bool  # a run whose nodes have all succeeded is complete without another look at it
+    teardowns: tuple[Step, ...]
 
     def fresh_counts(self) -> "bytearray | list[int]":
         """Unfinished parents of each node, to count down in one run."""
@@ -149,6 +153,7 @@ def compile_plan(definition: Definition) -> Plan:
         for position, node in enumerate(definition.nodes)
     )
     _await_reads(definition, steps, index)
+    teardowns = _mark_teardowns(steps, index)
     _mark_clean_up(steps)
     counts = [len(step.awaited) for step in steps]
     exits = tuple(Condition.compile(way.when) for way in definition.exits)
@@ -172,6 +177,7 @@ def compile_plan(definition: Definition) -> Plan:
         demanding=tuple(step for step in steps if any((step.body or step).requirement[3][1:])),
         lone=steps[0] if len(steps) == 1 and steps[0].plain and not exits else None,
         ends_itself=not exits and output != IN_DEFINITION and definition.on_success is None,
+        teardowns=teardowns,
     )
 
 
@@ -238,13 +244,23 @@ def nodes_read(definition: Definition, step: Step, index: dict[str, int], outliv
             yield index[reference.name]
 
 
+def _mark_teardowns(steps: tuple[Step, ...], index: dict[str, int]) -> tuple[Step, ...]:
+    teardowns = tuple(step for step in steps if step.node.teardown is not None)
+    for step in teardowns:
+        assert step.node.teardown is not None
+        step.tears_down, step.forgiven = index[step.node.teardown.of], not step.node.teardown.fail
+    for step in steps if teardowns else ():
+        step.forgives = any(steps[parent].forgiven for parent in step.weighed)
+    return teardowns
+
+
 def _mark_clean_up(steps: tuple[Step, ...]) -> None:
     """Clean-up is what starts after failures by its own trigger rule, and what needs nothing but such nodes."""
-    if not any(step.node.trigger in _AFTER_FAILURES for step in steps):
+    if not any(step.node.trigger in _AFTER_FAILURES or step.tears_down >= 0 for step in steps):
         return
     for index in order_of([step.awaited for step in steps], [step.children for step in steps]):
         step = steps[index]
-        asks = step.node.trigger in _AFTER_FAILURES
+        asks = step.node.trigger in _AFTER_FAILURES or step.tears_down >= 0
         step.cleans_up = bool(step.parents) and (asks or all(steps[parent].cleans_up for parent in step.parents))
 
 

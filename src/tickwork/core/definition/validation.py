@@ -12,7 +12,18 @@ from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.definition import graph
 from tickwork.core.definition.input_fields import check_declaration
-from tickwork.core.definition.model import FORMAT, BranchNode, Definition, MapNode, RepeatNode, TaskNode
+from tickwork.core.definition.model import (
+    FORMAT,
+    BranchNode,
+    Definition,
+    FirstNode,
+    MapNode,
+    RepeatNode,
+    TaskNode,
+    Trigger,
+    WorkflowNode,
+    WorkNode,
+)
 from tickwork.core.definition.node_validation import (
     QUANTITY_MAX,
     TEXT_CHARACTERS_MAX,
@@ -141,6 +152,7 @@ def _check_graph(definition: Definition, index: dict[str, int], problems: Proble
     children = graph.children_of(parents)
     order = graph.order_of(parents, children)
     _check_branches(definition, index, problems)
+    _check_teardowns(definition, problems)
     whole = len(order) == len(parents)
     if not whole:
         _name_cycle(definition, graph.shortest_cycle(parents, children), problems)
@@ -197,6 +209,30 @@ def _check_branches(definition: Definition, index: dict[str, int], problems: Pro
             if name in named and node.id not in named[name]:
                 message = f"the branch {name!a} never leads here; add this node to a case or to its default"
                 problems.add(f"nodes[{position}].needs[{number}]", "unreachable", message)
+
+
+def _check_teardowns(definition: Definition, problems: Problems) -> None:
+    """A teardown does work, needs its set-up, and is part of the same sides of the same branches."""
+    sides = [names for node in definition.nodes if isinstance(node, BranchNode) for _, names in _target_lists(node, "")]
+    raced = {name for node in definition.nodes if isinstance(node, FirstNode) for name in node.of}
+    for position, node in enumerate(definition.nodes):
+        if node.teardown is None:
+            continue
+        path, setup = f"nodes[{position}]", node.teardown.of
+        if setup not in node.needs:
+            message = f"the node {shortened(setup, 128)!a} is not among the needs of its teardown; add it"
+            problems.add(f"{path}.teardown.of", "unknown_need", message)
+        if not isinstance(node, WorkNode | WorkflowNode | MapNode | RepeatNode):
+            message = "a teardown is a task, http, shell, send, workflow, map or repeat"
+            problems.add(f"{path}.teardown", "teardown_kind", message)
+        if node.trigger is not Trigger.ALL_SUCCEEDED:
+            message = "a teardown starts where its set-up succeeded; leave the trigger out"
+            problems.add(f"{path}.trigger", "teardown_trigger", message)
+        if node.id in raced:
+            problems.add(path, "teardown_raced", "a teardown is never cut short, so it is no racer of a `first`")
+        if any((node.id in side) != (setup in side) for side in sides):
+            message = f"{node.id} and its set-up {shortened(setup, 128)} are not in the same side of a branch"
+            problems.add(f"{path}.teardown.of", "teardown_side", message)
 
 
 def _target_lists(node: BranchNode, path: str) -> list[tuple[str, Sequence[str]]]:

@@ -4,11 +4,13 @@ Errors of nodes are kept with a run only where its workflow has a follow-up for 
 failed: a few nodes, each with the beginning of its message.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value, pack
 from tickwork.core.definition.model import FollowUp
+from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.lifecycle import Phase, RunTrigger
 from tickwork.core.state.state import Run
 
@@ -57,8 +59,13 @@ def report_inputs(run: Run, follow_up: FollowUp, cause: str, reason: str) -> Val
     return pack({follow_up.input: report})
 
 
+def failed_steps(plan: Plan, phases: Sequence[int]) -> list[Step]:
+    """The nodes by which a run fails: the failure of a teardown may be a warning."""
+    return [step for step in plan.steps if phases[step.index] == Phase.FAILED and not step.forgiven]
+
+
 def _failed_nodes(run: Run) -> list[dict[str, str]]:
-    failed = [step for step in run.plan.steps if run.phases[step.index] == Phase.FAILED]
+    failed = failed_steps(run.plan, run.phases)
     errors = run.errors or {}
     reports = []
     for step in failed[:NODES_MAX]:

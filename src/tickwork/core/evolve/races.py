@@ -43,7 +43,7 @@ def losers_of(plan: Plan, first: Step, phases: Sequence[int], *, among: frozense
     todo = list(lost)
     for index in todo:  # grows while it is walked
         for parent in plan.steps[index].awaited:
-            if parent in lost or parent == plan.output or not is_open(parent):
+            if parent in lost or parent == plan.output or not is_open(parent) or plan.steps[parent].tears_down >= 0:
                 continue
             if not any(is_open(child) and child not in lost for child in plan.steps[parent].children):
                 lost[parent] = None

@@ -10,7 +10,7 @@ from tickwork.core.definition.input_fields import filled
 from tickwork.core.definition.model import Definition
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
-from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, follow_up_of, report_inputs
+from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, failed_steps, follow_up_of, report_inputs
 from tickwork.core.evolve.indexes import clear_timer, set_timer, want
 from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.runs import arm_sla
@@ -29,7 +29,7 @@ from tickwork.core.state.inputs import (
     Succeeded,
     request_in,
 )
-from tickwork.core.state.lifecycle import ENDED, Phase, RunTrigger
+from tickwork.core.state.lifecycle import ENDED, RunTrigger
 from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Fired, Run, Schedule, State, Task, Tenant, Timer
 
 SUBMITTED = "submit"
@@ -296,7 +296,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
         sum(phase not in ENDED for phase in phases),
     )
     run.state, run.started, run.priority = record.state, record.started, record.priority
-    run.failures = sum(phase == Phase.FAILED for phase in phases)
+    run.failures = len(failed_steps(plan, phases))
     run.results = dict(record.results) or None
     run.key, run.body = record.key, record.body
     run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule

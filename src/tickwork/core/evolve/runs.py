@@ -5,7 +5,7 @@ from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Value, pack
-from tickwork.core.definition.plan import NOTHING
+from tickwork.core.definition.plan import NOTHING, Step
 from tickwork.core.evolve.awaits import call_ended
 from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.follow_ups import note_error
@@ -201,12 +201,13 @@ def _tell_parent(state: State, run: Run, reason: str) -> None:
 
 
 def _on_detached(state: State, event: ev.RunDetached) -> None:
+    """A function has given up its call before, and a node that has ended is gone."""
     run = state.runs[event.run]
-    fan = state.tasks[run.parent].fan
-    assert fan is not None, "a child run has a parent that fans out"
-    del fan.live[run.child]
-    fan.running -= 1
-    fan.idle -= run.state in IDLE
+    task = state.tasks.get(run.parent)
+    if task is not None and task.fan is not None:
+        del task.fan.live[run.child]
+        task.fan.running -= 1
+        task.fan.idle -= run.state in IDLE
     run.parent = run.child = run.parent_run = 0
 
 
@@ -285,11 +286,29 @@ def arm_sla(state: State, run: Run) -> None:
 def _on_overdue(state: State, event: ev.RunOverdue) -> None:
     """Everything but its clean-up is cancelled. What that frees is decided in a visit, as after any other end."""
     run = state.runs[event.run]
-    clear_timer(state, Timer.RUN_TIMEOUT, run.number, run.deadline)
-    run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, event.until)
     run.overdue = state.tick
-    steps = run.plan.steps
-    cancel_steps(state, run, [step for step in steps if not step.cleans_up and run.phases[step.index] not in ENDED])
+    _cut_short(state, run, [step for step in run.plan.steps if not step.cleans_up], event)
+
+
+def _on_ending(state: State, event: ev.RunEnding) -> None:
+    run = state.runs[event.run]
+    run.ending = (event.trigger, event.reason)
+    _cut_short(state, run, [step for step in run.plan.steps if step.tears_down < 0], event)
+
+
+def _cut_short(state: State, run: Run, steps: list[Step], event: ev.RunOverdue | ev.RunEnding) -> None:
+    """The rest of the run goes on, for a limited time."""
+    if run.deadline:
+        clear_timer(state, Timer.RUN_TIMEOUT, run.number, run.deadline)
+    run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, event.until)
+    cut = [step for step in steps if run.phases[step.index] not in ENDED and step.index not in event.kept]
+    cancel_steps(state, run, cut)
+    want(state, run)
+
+
+def _on_step_cancelled(state: State, event: ev.StepCancelled) -> None:
+    run = state.runs[event.run]
+    cancel_steps(state, run, [run.plan.steps[event.step]])
     want(state, run)
 
 
@@ -307,6 +326,8 @@ RUN_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.EventStored: _on_event_kept,
     ev.SlaReached: _on_sla,
     ev.RunOverdue: _on_overdue,
+    ev.RunEnding: _on_ending,
+    ev.StepCancelled: _on_step_cancelled,
     ev.RunDetached: _on_detached,
     ev.ExtractRequested: _on_extract_sought,
     ev.ExtractKept: _on_extract_kept,

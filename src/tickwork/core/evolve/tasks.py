@@ -270,7 +270,7 @@ def _completes(run: Run) -> bool:
     """Whether a run whose nodes have all ended is complete without another look at it."""
     if run.history is not None and run.history.cancelled:
         return False
-    return run.plan.ends_itself and run.state == ACTIVE and not run.failures and not run.overdue
+    return run.plan.ends_itself and run.state == ACTIVE and not (run.failures or run.overdue or run.ending)
 
 
 def _earn_retries(state: State, task: Task) -> None:
@@ -552,7 +552,7 @@ def keep_result(run: Run, index: int, value: Value) -> None:
 
 def count_ended(run: Run, step: Step) -> None:
     run.unfinished -= 1
-    if run.phases[step.index] == FAILED:
+    if run.phases[step.index] == FAILED and not step.forgiven:
         run.failures += 1
     counts = run.counts
     if counts is None:
@@ -654,7 +654,7 @@ def _on_step_reset(state: State, event: ev.StepReset) -> None:
     step = run.plan.steps[event.step]
     index = step.index
     if run.phases[index] == FAILED:
-        run.failures -= 1
+        run.failures -= not step.forgiven
     elif run.phases[index] == SUCCEEDED:  # its next attempt must not have the number of the one that succeeded
         run.tried = run.before = max(run.tried, 1)
     run.phases[index] = move_task(run.phases[index], Cause.RESET)
@@ -693,7 +693,7 @@ def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
     request = state.inputs[event.input]
     assert isinstance(request, Resolve)
     run.phases[event.step] = move_task(run.phases[event.step], _STEP_CAUSES[Phase(event.phase)])
-    run.failures -= 1
+    run.failures -= not run.plan.steps[event.step].forgiven
     drop_error(run, event.step)
     value = request.values.get(run.plan.steps[event.step].id)
     if value is not None:

@@ -210,7 +210,7 @@ _RULES: dict[type[Any], Callable[[HistoryIndex, Any, list[Input]], None]] = {
     **dict.fromkeys(
         (
             ev.RunDebounced, ev.RunRestored, ev.RunGated, ev.GateTaken, ev.EventStored, ev.UpdateReceived,
-            ev.SlaReached, ev.RunDue, ev.RunOverdue, ev.RunDetached, ev.ExtractKept,
+            ev.SlaReached, ev.RunDue, ev.RunOverdue, ev.RunEnding, ev.StepCancelled, ev.RunDetached, ev.ExtractKept,
         ),
         HistoryIndex._on_run,
     ),

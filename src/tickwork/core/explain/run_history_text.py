@@ -103,6 +103,11 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return "sla", f"point {event.point} of its service level, {'late' if event.late else 'in time'}"
         case ev.RunOverdue():
             return "overdue", f"{TOOK_TOO_LONG}: only its clean-up goes on, until {state.at(event.until)} at most"
+        case ev.RunEnding():
+            reason = f"{event.reason}: only what tears down goes on, until {state.at(event.until)} at most"
+            return "ending", reason
+        case ev.StepCancelled():
+            return "cancelled_step", "its child runs have ended"
         case ev.QueueChosen():
             labels = [f"{name}={value}" for name, value in event.labels]
             where = [*([f"the queue {event.queue}"] if event.queue else []), *labels]

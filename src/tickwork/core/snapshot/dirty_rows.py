@@ -247,6 +247,8 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.UpdateReceived: _run,
     ev.SlaReached: _run,
     ev.RunOverdue: _run,  # the tasks that it cancels have ended, and are found there
+    ev.RunEnding: _run,
+    ev.StepCancelled: _run,
     ev.RunDue: _run,
     ev.QueueChosen: _run,
     ev.TaskReady: _step,

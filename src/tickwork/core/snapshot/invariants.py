@@ -8,6 +8,7 @@ The names are those of the reliability catalogue.
 from collections.abc import Callable, Iterator
 
 from tickwork.core.definition.plan import Kind
+from tickwork.core.evolve.follow_ups import failed_steps
 from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
@@ -67,7 +68,7 @@ def _run_counts(run: Run, tasks: list[Task]) -> Iterator[str]:
     looked_at = run.wanted or run.gated or sought or run.state in (RunState.PAUSED, RunState.FAILED)
     if not unfinished and not looked_at:
         yield f"{run.id}: all nodes have ended, and nobody will look"
-    if run.failures != sum(phase == Phase.FAILED for phase in run.phases):
+    if run.failures != len(failed_steps(run.plan, run.phases)):
         yield f"{run.id}: {run.failures} failures counted"
     if run.counts is not None:
         for step in run.plan.steps:

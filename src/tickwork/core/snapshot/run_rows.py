@@ -51,6 +51,7 @@ class RunExtras(msgspec.Struct, array_like=True, gc=False):
     history: HistoryRecord | None = None
     errors: list[tuple[int, str, str]] | None = None
     messages: RunMessages | None = None
+    ending: tuple[int, str] | None = None
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -165,6 +166,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         record_of_history(run.history),
         None if run.errors is None else [(node, *run.errors[node]) for node in sorted(run.errors)],
         run.messages,
+        run.ending,
     )  # fmt: skip
 
 
@@ -274,6 +276,7 @@ def _add_more_to_run(run: Run, more: RunExtras, links: DeferredLinks) -> None:
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
     run.decided, run.tried, run.before, run.overdue = more.decided, more.tried, more.before, more.overdue
+    run.ending = more.ending
     if more.chosen is not None:
         run.chosen = {step: (queue, labels) for step, queue, labels in more.chosen}
     run.history, run.messages = history_of_record(more.history), more.messages

@@ -340,6 +340,25 @@ class RunOverdue(_Event, frozen=True, tag=120):
 
     run: int
     until: int
+    kept: tuple[int, ...] = ()  # nodes whose child runs still tear down
+
+
+class RunEnding(_Event, frozen=True, tag=270):
+    """A run is about to end by a trigger. Its teardowns go on until a tick; everything else of it is cancelled."""
+
+    run: int
+    trigger: int
+    reason: str
+    until: int
+    input: int = -1
+    kept: tuple[int, ...] = ()  # nodes whose child runs still tear down
+
+
+class StepCancelled(_Event, frozen=True, tag=271):
+    """A node that was kept for the teardowns of its child runs has none left."""
+
+    run: int
+    step: int
 
 
 class FollowUpStarted(_Event, frozen=True, tag=200):
@@ -719,6 +738,8 @@ Event = (
     | UpdateReceived
     | SlaReached
     | RunOverdue
+    | RunEnding
+    | StepCancelled
     | FollowUpStarted
     | RunDetached
     | GateTaken

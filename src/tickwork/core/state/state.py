@@ -321,6 +321,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     history: History | None = None  # of its durable function, while that has no task: it failed and is to go on
     errors: dict[int, tuple[str, str]] | None = None  # by node: type and message, where a follow-up will ask for them
     messages: RunMessages | None = None  # updates that were received, and values that were published
+    ending: tuple[int, str] | None = None  # trigger and reason of its end, while only its teardowns go on
 
 
 class Task(msgspec.Struct, gc=False, eq=False):

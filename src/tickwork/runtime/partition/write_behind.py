@@ -15,7 +15,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve import output_of
-from tickwork.core.evolve.follow_ups import OF_CHILDREN
+from tickwork.core.evolve.follow_ups import OF_CHILDREN, failed_steps
 from tickwork.core.explain.history_index import DERIVED_MOVES, HistoryIndex, Place
 from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.snapshot.dirty_rows import DirtyRows
@@ -446,7 +446,9 @@ class WriteBehind:
     def _on_continued(self, event: ev.FunctionContinued, _: list[Input], now_ms: int) -> None:
         self._end(event.task, SUCCEEDED, now_ms)
 
-    def _on_some_cancelled(self, event: ev.RunOverdue | ev.FirstEnded, _: list[Input], now_ms: int) -> None:
+    def _on_some_cancelled(
+        self, event: ev.RunOverdue | ev.RunEnding | ev.FirstEnded, _: list[Input], now_ms: int
+    ) -> None:
         """The attempts of nodes that are cancelled while their run goes on are over."""
         for task in self.state.ended:
             if task.run.number == event.run and task.phase == Phase.CANCELLED:
@@ -488,6 +490,7 @@ _HANDLERS: dict[type[Any], Callable[[WriteBehind, Any, list[Input], int], None]]
     ev.TaskRetrying: WriteBehind._on_failed_attempt,
     ev.TaskRequeued: WriteBehind._on_requeued,
     ev.RunOverdue: WriteBehind._on_some_cancelled,
+    ev.RunEnding: WriteBehind._on_some_cancelled,
     ev.FirstEnded: WriteBehind._on_some_cancelled,
     ev.RepeatTimedOut: WriteBehind._on_turn_cancelled,
     ev.FunctionSuspended: WriteBehind._on_suspended,
@@ -528,7 +531,6 @@ def error_of(run: Run, reasons: Mapping[int, str]) -> str:
         return ""
     if run.overdue:
         return TOOK_TOO_LONG  # what failed in its clean-up is not why it failed
-    for step in run.plan.steps:
-        if run.phases[step.index] == Phase.FAILED:
-            return shortened(f"{step.id}: {reasons.get(step.index, 'failed')}", ERROR_CHARACTERS_MAX)
+    for step in failed_steps(run.plan, run.phases):
+        return shortened(f"{step.id}: {reasons.get(step.index, 'failed')}", ERROR_CHARACTERS_MAX)
     return shortened(run.pause_reason or TOOK_TOO_LONG, ERROR_CHARACTERS_MAX)

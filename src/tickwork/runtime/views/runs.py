@@ -18,7 +18,7 @@ from tickwork.core.definition.plan import Kind, Plan, Step
 from tickwork.core.explain.blockers import too_large_request
 from tickwork.core.state.history import History, history_of_record
 from tickwork.core.state.inputs import RunRecord
-from tickwork.core.state.lifecycle import AttemptState, Phase
+from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase
 from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.ready_queues import UNLIMITED
 from tickwork.core.state.state import LogicalClock, Run, State, Task
@@ -53,10 +53,17 @@ def _head(run: Run, clock: LogicalClock) -> dict[str, Any]:
         "decided": run.decided,
         "key": run.key,
         "priority": run.priority if run.priority >= 0 else None,
-        "reason": run.pause_reason,
+        "reason": run.pause_reason or _ending_reason(run),
         "tasks_total": len(run.phases),
         "tasks_ended": sum(phase >= Phase.SUCCEEDED for phase in run.phases),
     }
+
+
+def _ending_reason(run: Run) -> str:
+    if run.ending is None and not run.overdue:
+        return ""
+    why = TOOK_TOO_LONG if run.ending is None else run.ending[1]
+    return f"{why}: its clean-up goes on"
 
 
 def row_summary(row: RunRow) -> wire.Run:

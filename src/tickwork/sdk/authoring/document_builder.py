@@ -18,6 +18,7 @@ from tickwork.core.definition.model import (
     RepeatNode,
     ShellNode,
     TaskNode,
+    Teardown,
     Trigger,
     WaitNode,
     WorkflowNode,
@@ -71,6 +72,7 @@ def _node(record: NodeRecord) -> AnyNode:
         "needs": tuple(parent.id for parent in record.parents()),
         "trigger": Trigger(record.trigger) if record.trigger else Trigger.ALL_SUCCEEDED,
         "when": None if record.condition is None else record.condition.text(),
+        "teardown": None if record.torn_down is None else Teardown(of=record.torn_down.id, fail=record.fails),
     }
     if record.kind == "branch":
         *sides, default = (tuple(node.id for node in side) for side in record.fields["sides"])

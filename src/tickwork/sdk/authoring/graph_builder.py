@@ -67,6 +67,8 @@ class NodeRecord:
     named: bool = False
     id: str = ""
     body: "NodeRecord | None" = None
+    torn_down: "NodeRecord | None" = None  # of a teardown: its set-up
+    fails: bool = False  # the run fails where this teardown does
 
     def __repr__(self) -> str:
         return self.id or self.base

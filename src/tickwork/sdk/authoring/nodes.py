@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast, overload
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.model import HTTP_BODY_BYTES, ITERATIONS_MAX
 from tickwork.sdk.authoring.graph_builder import (
+    OWN_PARENTS,
     BranchResult,
     BranchSide,
     Builder,
@@ -194,6 +195,65 @@ def _racer(value: Any) -> NodeRecord:
         raise placed("bad_first", f"tw.first takes whole results of nodes, not {value!r}")
     root: NodeRecord = value._tw_root
     return root
+
+
+class _Teardown:
+    """What `teardown` gives. The block below it describes the work; the teardown itself is added at its end."""
+
+    def __init__(self, builder: Builder, setup: Value, call: Callable[[], Any], *, fail: bool) -> None:
+        self._builder, self._setup, self._call, self._fail = builder, setup, call, fail
+        self._scope, self._start = builder.scope, 0
+
+    def __enter__(self) -> Any:
+        self._start = len(self._builder.records)
+        return self._setup
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            return
+        builder, setup = self._builder, self._setup._tw_root
+        work = builder.records[self._start :]
+        for begun in work:
+            if not any(parent in work for parent in begun.parents()):
+                begun.before.append(setup)  # work begins when its set-up is there
+        made = self._call()
+        record: NodeRecord | None = made._tw_root if isinstance(made, Node) else None
+        if record is None or record not in builder.records[self._start + len(work) :]:
+            raise placed("bad_teardown", f"a teardown is a call of a task or of a workflow, not {made!r}")
+        record.torn_down, record.fails = setup, self._fail
+        record.needs += [setup, *_ends_of_work(work)]
+
+
+def _ends_of_work(work: list[NodeRecord]) -> list[NodeRecord]:
+    """What has to end before the teardown. Behind a branch or a race, a node may end before those that it needs."""
+    if any(record.kind in ("branch", "first") or record.trigger in OWN_PARENTS for record in work):
+        return [record for record in work if record.kind != "branch"]
+    needed = {parent for record in work for parent in record.parents()}
+    return [record for record in work if record not in needed]
+
+
+def teardown(action: Callable[..., Any], /, *args: Any, of: Any = None, fail: bool = False, **kwargs: Any) -> _Teardown:
+    """The work in the block below, and the call that removes afterwards what was set up for it:
+
+        cluster = create(nodes=3)
+        with tw.teardown(remove, cluster):
+            work(cluster)
+
+    `remove(cluster)` runs where the set-up succeeded, whatever became of the work, also when the run is cancelled or
+    takes too long. Its own failure is a warning; with `fail=True` the run fails. A retry of the work sets up again. The
+    set-up is the first result among the arguments, or `of=`. Nested blocks tear down innermost first.
+    """
+    builder = building("teardown")
+    refuse_future("fail", fail)
+    results = [value for value in (of, *args, *kwargs.values()) if _is_result(value)]
+    if not results:
+        message = "tw.teardown takes the result of the set-up that it belongs to: tw.teardown(remove, cluster)"
+        raise placed("bad_teardown", f"{message}; where the call does not take it, tw.teardown(remove, of=cluster)")
+    return _Teardown(builder, results[0], lambda: action(*args, **kwargs), fail=fail)
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, Value) and isinstance(value._tw_root, NodeRecord)
 
 
 def _branching(builder: Builder, base: str, questions: list[tuple[Condition, Any]], otherwise: Any) -> Any:

@@ -6,6 +6,7 @@ these inputs, so with others they are asked again. What a branch left out stays 
 kept, so a repeated run never has nodes of both sides.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from tickwork.core.base.errors import Refused
@@ -31,6 +32,9 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
     lost = given_up(old, record.phases)
+    only_teardown = (
+        bool(from_node) and new.steps[start].tears_down >= 0
+    )  # whoever repeats it from there wants just that
     while True:
         kept = _kept(old, record, new, from_node, inputs, again, lost)
         raced = [
@@ -38,9 +42,11 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
             for index, source in kept.items()
             if source in lost and not any(new.index.get(old.steps[first].id) in kept for first in lost[source])
         ]
-        if not raced:
+        lacking = [] if only_teardown else [step.index for step in new.teardowns if step.index not in kept]
+        undone = [setup for setup in torn_down(new, lacking) if setup in kept]
+        if not raced and not undone:
             return kept if len(kept) < len(new.steps) else {}
-        for index in raced:  # every race that it lost is run again
+        for index in (*raced, *undone):  # every race that it lost is run again, and so is what is torn down again
             again |= {index: None, **downstream(new, index)}
 
 
@@ -64,10 +70,17 @@ def _kept(
             continue
         if source is None or index in again or (other and step.kind is Kind.APPROVAL):
             continue
-        same = old.steps[source].node == step.node and (record.phases[source] in _KEEPABLE or source in lost)
+        over = record.phases[source] in _KEEPABLE or source in lost
+        forgiven = step.forgiven and record.phases[source] == Phase.FAILED
+        same = old.steps[source].node == step.node and (over or forgiven)
         if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
             kept[index] = source
     return kept
+
+
+def torn_down(plan: Plan, again: Collection[int]) -> list[int]:
+    """The set-ups whose teardowns are among these nodes."""
+    return [step.tears_down for step in plan.teardowns if step.index in again]
 
 
 def given_up(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:

@@ -11,13 +11,13 @@ from typing import Any
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import too_large
-from tickwork.core.decide.commands.rerun import given_up, kept_steps, left_out
+from tickwork.core.decide.commands.rerun import given_up, kept_steps, left_out, torn_down
 from tickwork.core.decide.commands.setup_commands import SETUP_COMMANDS
 from tickwork.core.decide.commands.signals import SIGNAL_COMMANDS, check_entitled
 from tickwork.core.decide.commands.versions import VERSION_COMMANDS, pinned
 from tickwork.core.decide.runs.advance import take_gate_again
 from tickwork.core.decide.runs.functions import called_runs, to_unwind
-from tickwork.core.decide.runs.run_end import CLEAN_UP_MS_MAX, end_calls, end_run, pause_run, resume_run
+from tickwork.core.decide.runs.run_end import CLEAN_UP_MS_MAX, end_calls, pause_run, resume_run, stop_run
 from tickwork.core.decide.schedules import schedule_commands as schedules
 from tickwork.core.decide.schedules.backfill import BACKFILL_COMMANDS
 from tickwork.core.decide.tick_context import (
@@ -34,6 +34,7 @@ from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.definition.plan import Kind, Plan, downstream, nodes_read
 from tickwork.core.evolve.capacity import scope_gauge
+from tickwork.core.evolve.follow_ups import failed_steps
 from tickwork.core.evolve.run_creation import submitted
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import Alert
@@ -206,7 +207,7 @@ def _cancel(turn: TickContext, position: int, cancel: inputs.Cancel) -> None:
     if task is not None:
         _unwind(turn, position, task)
         return
-    end_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", place=position)
+    stop_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", place=position)
 
 
 def _unwind(turn: TickContext, position: int, task: Task) -> None:
@@ -305,14 +306,14 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: 
             raise Refused("value_too_large", "the value is too large to be inline", path=f"values.{node}")
         if resolve.decisions.get(node) != "accept":
             raise Refused("not_accepted", "a value is given to a node that is accepted", path=f"values.{node}")
-    failed = [index for index, phase in enumerate(record.phases) if phase == Phase.FAILED]
+    failed = [step.index for step in failed_steps(plan, record.phases)]
     if not resolve.decisions:
         return dict.fromkeys(failed, "retry")
     chosen: dict[int, str] = {}
     # The journal keeps decisions in this order, so a refusal names the same node on replay.
     for node, decision in sorted(resolve.decisions.items()):
         index = plan.index.get(node)
-        if index is None or index not in failed:
+        if index is None or record.phases[index] != Phase.FAILED:
             raise Refused("not_failed", f"node {shortened(node, 128)!r} has not failed", path=f"decisions.{node}")
         if decision not in ("retry", "accept", "skip"):
             raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
@@ -322,7 +323,7 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: 
         if decision != "retry":  # to bypass an approval takes the right to approve
             check_entitled(plan.steps[index].node, by=resolve.by, requester=record.by)
         chosen[index] = decision
-    if len(chosen) < len(failed):
+    if any(index not in chosen for index in failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
     _check_reads(plan, _decided_again(plan, record.phases, chosen), chosen)
     return chosen
@@ -370,10 +371,25 @@ def _decided_again(plan: Plan, phases: bytes | bytearray, decisions: dict[int, s
 
     What is tried again, what was cut short or blocked, and everything that comes after one of these: clean-up and
     alerts that already ran belong to the try that failed, and the next one has its own. What a branch left out stays
-    out, unless the branch itself is asked again.
+    out, unless the branch itself is asked again. What a teardown that runs again belongs to is set up again.
     """
     after = {later: None for index in decisions for later in downstream(plan, index)}
     again = {index: None for index, decision in decisions.items() if decision == "retry"}
+    while True:
+        _add_decided_again(again, plan, phases, decisions, after)
+        undone = [setup for setup in torn_down(plan, again) if setup not in again and setup not in decisions]
+        if not undone:
+            return again
+        again |= dict.fromkeys(undone)
+
+
+def _add_decided_again(
+    again: dict[int, None],
+    plan: Plan,
+    phases: bytes | bytearray,
+    decisions: dict[int, str],
+    after: dict[int, None],
+) -> None:
     lost = given_up(plan, phases)
     for index, phase in enumerate(phases):
         if (phase == Phase.CANCELLED and index not in lost) or (phase == Phase.BLOCKED and index in after):
@@ -389,12 +405,11 @@ def _decided_again(plan: Plan, phases: bytes | bytearray, decisions: dict[int, s
         left = any(branch not in again and branch not in later for branch in out.get(index, ()))
         if index not in decisions and not left:
             again[index] = None
-    return again
 
 
 def resolve_redriven(turn: TickContext, run: Run) -> None:
     """The moment that a bulk redrive chose for this run has come."""
-    failed = [index for index, phase in enumerate(run.phases) if phase == Phase.FAILED]
+    failed = [step.index for step in failed_steps(run.plan, run.phases)]
     _apply_decisions(turn, -1, run, dict.fromkeys(failed, "retry"))
 
 

@@ -12,8 +12,8 @@ from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.decide.runs.children import tend_children
 from tickwork.core.decide.runs.chosen_values import chosen_count, chosen_duration_ms, chosen_queue
 from tickwork.core.decide.runs.policy import ask
-from tickwork.core.decide.runs.run_end import end_run, follow_up, left_behind, pause_run
-from tickwork.core.decide.runs.trigger_rules import verdict
+from tickwork.core.decide.runs.run_end import end_run, follow_up, left_behind, pause_run, stop_run
+from tickwork.core.decide.runs.trigger_rules import teardown_verdict, verdict
 from tickwork.core.decide.tick_context import TickContext, request_extracts
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.model import (
@@ -27,6 +27,7 @@ from tickwork.core.definition.model import (
 from tickwork.core.definition.plan import IN_DEFINITION, INPUTS, Kind, Step
 from tickwork.core.definition.references import is_reference
 from tickwork.core.evolve import live_tasks
+from tickwork.core.evolve.follow_ups import failed_steps
 from tickwork.core.evolve.races import losers_of, winner_of
 from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.tasks import made_ready
@@ -78,7 +79,7 @@ def visit(turn: TickContext, run: Run) -> None:
         return
     if run.parent and type(run.inputs) is Ref and not _inputs_hold(turn, run):
         return
-    if plan.exits and not run.overdue and _leave_early(turn, run):
+    if plan.exits and not run.overdue and run.ending is None and _leave_early(turn, run):
         return
     if plan.lone is not None and not run.phases[0]:
         # A single task: there is nothing to weigh up.
@@ -153,12 +154,12 @@ def _leave_early(turn: TickContext, run: Run) -> bool:
             return True  # looked at before every step, so no step goes first
         except Refused as refused:
             _wake(turn, run)
-            end_run(turn, run, RunTrigger.FAIL, f"exit condition: {refused}")
+            stop_run(turn, run, RunTrigger.FAIL, f"exit condition: {refused}")
             return True
         if holds:
             _wake(turn, run)
             trigger = RunTrigger.CANCEL if way.outcome == "cancelled" else RunTrigger.COMPLETE
-            end_run(turn, run, trigger, way.reason or f"exit: {way.when}")
+            stop_run(turn, run, trigger, way.reason or f"exit: {way.when}")
             return True
     return False
 
@@ -181,12 +182,14 @@ def _settle(turn: TickContext, run: Run) -> None:
     if not run.unfinished:
         if run.state == WAITING:
             _wake(turn, run)
-        if run.history is not None and run.history.cancelled and not run.failures:
+        if run.ending is not None:
+            _end_torn_down(turn, run, *run.ending)
+        elif run.history is not None and run.history.cancelled and not run.failures:
             end_run(turn, run, RunTrigger.CANCEL, run.history.cancelled)
         elif run.overdue:
             end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
         elif run.failures:
-            end_run(turn, run, RunTrigger.FAIL, _failed_nodes(run))
+            end_run(turn, run, RunTrigger.FAIL, _names(failed_steps(run.plan, run.phases)))
         elif run.plan.output != IN_DEFINITION or _has_output(turn, run):
             follow_up(turn, run, RunTrigger.COMPLETE, "")
             turn.emit(RunMoved(run.number, COMPLETE))
@@ -197,14 +200,22 @@ def _settle(turn: TickContext, run: Run) -> None:
         _wake(turn, run)
 
 
+def _end_torn_down(turn: TickContext, run: Run, trigger: int, reason: str) -> None:
+    failed = [step for step in failed_steps(run.plan, run.phases) if step.tears_down >= 0]
+    if failed:
+        end_run(turn, run, RunTrigger.FAIL, f"{reason}; {_names(failed)}")
+    else:
+        end_run(turn, run, RunTrigger(trigger), reason)
+
+
 def _wake(turn: TickContext, run: Run) -> None:
     if run.state == WAITING:
         turn.emit(RunMoved(run.number, RunTrigger.WAKE))
 
 
-def _failed_nodes(run: Run) -> str:
-    failed = [step.id for step in run.plan.steps if run.phases[step.index] == Phase.FAILED]
-    return f"failed: {', '.join(failed[:5])}" + (f" and {len(failed) - 5} more" if len(failed) > 5 else "")
+def _names(failed: list[Step]) -> str:
+    names = ", ".join(step.id for step in failed[:5])
+    return f"failed: {names}" + (f" and {len(failed) - 5} more" if len(failed) > 5 else "")
 
 
 # ---- steps
@@ -236,9 +247,15 @@ def _begin(turn: TickContext, run: Run, step: Step) -> None:
     if step.parents:
         phase_of = run.phases.__getitem__
         branches = tuple(map(phase_of, step.branches)) if step.branches else ()
-        outcome = verdict(step.node.trigger, tuple(map(phase_of, step.weighed)), branches)
+        if step.tears_down >= 0:
+            outcome = teardown_verdict(run.phases[step.tears_down])
+        else:
+            weighed = _weighed(run, step) if step.forgives else tuple(map(phase_of, step.weighed))
+            outcome = verdict(step.node.trigger, weighed, branches)
         if outcome is not READY:
             reason = "something it needs failed" if outcome is Phase.BLOCKED else "nothing led here"
+            if step.tears_down >= 0:
+                reason = f"{run.plan.steps[step.tears_down].id} did not succeed, so there is nothing to tear down"
             turn.emit(StepEnded(run.number, step.index, outcome, reason))
             return
     if run.state == WAITING:
@@ -259,6 +276,15 @@ def _begin(turn: TickContext, run: Run, step: Step) -> None:
         run.held = (*run.held, step.index)
     except Refused as refused:
         turn.emit(StepEnded(run.number, step.index, Phase.FAILED, f"{refused.code}: {refused}"))
+
+
+def _weighed(run: Run, step: Step) -> tuple[int, ...]:
+    """A failed teardown that is a warning keeps nothing from starting."""
+    phases, steps = run.phases, run.plan.steps
+    return tuple(
+        int(Phase.SUCCEEDED) if phases[parent] == Phase.FAILED and steps[parent].forgiven else phases[parent]
+        for parent in step.weighed
+    )
 
 
 def _pass_gate(turn: TickContext, run: Run, step: Step) -> bool:
@@ -380,16 +406,16 @@ def _begin_first(turn: TickContext, run: Run, step: Step) -> None:
     if winner is None:
         turn.emit(StepEnded(run.number, step.index, Phase.NOT_TAKEN, "none of them was taken"))
         return
-    lost = frozenset(losers_of(run.plan, step, phases))
+    lost, reason = frozenset(losers_of(run.plan, step, phases)), f"{run.plan.steps[winner].id} was first"
     children: list[Run] = []
     for task in live_tasks(turn.state, run):
         if task.step.index in lost:
             if task.worker is not None:
                 turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
-            children += left_behind(turn, task)
+            children += left_behind(turn, task, reason)
     turn.emit(FirstEnded(run.number, step.index, winner))
     for child in children:
-        end_run(turn, child, RunTrigger.CANCEL, f"{run.plan.steps[winner].id} was first")
+        end_run(turn, child, RunTrigger.CANCEL, reason)
 
 
 _KINDS: dict[Kind, Callable[[TickContext, Run, Step], None]] = {

@@ -7,7 +7,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Ref, Value
 from tickwork.core.decide.runs.attempts import fail_or_retry
 from tickwork.core.decide.runs.functions import check_nesting, tend_function
-from tickwork.core.decide.runs.run_end import child_runs, end_run
+from tickwork.core.decide.runs.run_end import child_runs, end_run, is_cut_short, released
 from tickwork.core.decide.tick_context import TickContext, request_extracts
 from tickwork.core.definition.cel import Condition
 from tickwork.core.definition.input_fields import require_child_inputs
@@ -33,6 +33,7 @@ from tickwork.core.state.events import (
     IterationStarted,
     RepeatTimedOut,
     RunSpawned,
+    StepCancelled,
     TaskFailed,
 )
 from tickwork.core.state.lifecycle import IDLE, Phase, RunTrigger
@@ -45,15 +46,20 @@ READY, CHECKING = Phase.READY, int(Phase.CHECKING)
 def tend_children(turn: TickContext, run: Run) -> None:
     """Begin what may begin, and end what all children of have ended."""
     for _, task in sorted((run.fanning or {}).items(), key=lambda pair: pair[0]):
+        if is_cut_short(run, task.step):
+            if task.fan is not None and not task.fan.live:
+                turn.emit(StepCancelled(run.number, task.step.index))
+            continue
         try:
             _TENDERS[task.step.kind](turn, task)
         except ExtractMissing as missing:
             request_extracts(turn, run, missing)
         except Refused as refused:
-            orphans = child_runs(turn.state, task)
+            reason = f"its parent failed: {refused.code}"
+            orphans = released(turn, child_runs(turn.state, task), reason)
             turn.emit(TaskFailed(task.number, refused.code, str(refused)))
             for orphan in orphans:
-                end_run(turn, orphan, RunTrigger.CANCEL, f"its parent failed: {refused.code}")
+                end_run(turn, orphan, RunTrigger.CANCEL, reason)
         if turn.full and not run.wanted:
             turn.deferred.append(run.number)
             return
@@ -121,8 +127,10 @@ def time_out_repeat(turn: TickContext, task: Task) -> None:
     """The time of a repeat is over, whatever its turn is doing."""
     state, node = turn.state, task.step.node
     assert task.fan is not None and isinstance(node, RepeatNode)
-    children = child_runs(state, task)
-    for number in () if children else sorted(task.fan.live.values()):
+    reason = "the time of the repeat is over"
+    all_children = child_runs(state, task)
+    children = released(turn, all_children, reason)
+    for number in () if all_children else sorted(task.fan.live.values()):
         child = state.tasks[number]
         if child.worker is not None:
             turn.effects.append(CancelAttempt(child.worker.number, child.number, child.attempt))
@@ -132,7 +140,7 @@ def time_out_repeat(turn: TickContext, task: Task) -> None:
     else:
         turn.emit(TaskFailed(task.number, "timeout", f"not enough in time, after {task.fan.begun} turns"))
     for run in children:
-        end_run(turn, run, RunTrigger.CANCEL, "the time of the repeat is over")
+        end_run(turn, run, RunTrigger.CANCEL, reason)
 
 
 def _end_of_turns(turn: TickContext, task: Task, node: RepeatNode) -> None:

@@ -8,17 +8,18 @@ from tickwork.core.definition.input_fields import require_child_inputs
 from tickwork.core.definition.model import (
     FollowUp,
 )
-from tickwork.core.definition.plan import Kind
+from tickwork.core.definition.plan import Kind, Step
 from tickwork.core.evolve import live_tasks
 from tickwork.core.evolve.follow_ups import CAUSES, follow_up_of, is_follow_up, report_inputs
 from tickwork.core.state.effects import Alert, CancelAttempt
 from tickwork.core.state.events import (
     FollowUpStarted,
     RunDetached,
+    RunEnding,
     RunMoved,
     RunOverdue,
 )
-from tickwork.core.state.lifecycle import ENDED, TOOK_TOO_LONG, RunState, RunTrigger, may_move
+from tickwork.core.state.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
 from tickwork.core.state.state import Run, State, Task
 
 PAUSED = int(RunState.PAUSED)
@@ -33,21 +34,118 @@ def end_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, pl
         for task in live_tasks(state, ending):
             if task.worker is not None:
                 turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
-            line.extend((child, RunTrigger.CANCEL, f"its parent ended: {why}") for child in left_behind(turn, task))
+            reason = f"its parent ended: {why}"
+            line.extend((child, RunTrigger.CANCEL, reason) for child in left_behind(turn, task, reason))
         follow_up(turn, ending, how, why)
         turn.emit(RunMoved(ending.number, how, why, place))
         if how in (RunTrigger.FAIL, RunTrigger.TIME_OUT):
             alert(turn, "run_failed", ending, why)
 
 
-def left_behind(turn: TickContext, task: Task) -> list[Run]:
+def stop_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, place: int = -1) -> None:
+    """End a run before its time. What it set up, or a child run did, is torn down first, for a limited time. A run that
+    is told so once more ends at once."""
+    state, steps = turn.state, run.plan.steps
+    if not _must_tear_down(state, run):
+        end_run(turn, run, trigger, reason, place=place)
+        return
+    kept = _kept_for_children(state, run, [step for step in steps if step.tears_down < 0])
+    going_on = [child for task in kept for child in child_runs(state, task)]
+    why = f"its parent ended: {reason}"
+    others = [*(step.index for step in run.plan.teardowns), *(task.step.index for task in kept)]
+    cut = _stop_tasks(turn, run, others, why)
+    until = state.tick + state.settings.clock.ticks(CLEAN_UP_MS_MAX)
+    turn.emit(RunEnding(run.number, trigger, reason, until, place, tuple(task.step.index for task in kept)))
+    for child in cut:
+        end_run(turn, child, RunTrigger.CANCEL, why)
+    _stop_children(turn, going_on, why)
+    if run.state == PAUSED:
+        resume_run(turn, run, "it was cancelled: its clean-up starts")
+
+
+def replace_run(turn: TickContext, run: Run, reason: str) -> None:
+    """A later run takes its place. One that is replaced more often still tears down."""
+    if run.ending is None:
+        stop_run(turn, run, RunTrigger.CANCEL, reason)
+
+
+def _stop_tasks(turn: TickContext, run: Run, but: list[int], reason: str) -> list[Run]:
+    """Cancel the attempts of all nodes but these, and return the child runs that end with them."""
+    cut: list[Run] = []
+    for task in live_tasks(turn.state, run):
+        if task.step.index not in but:
+            if task.worker is not None:
+                turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
+            cut += left_behind(turn, task, reason)
+    return cut
+
+
+def _stop_children(turn: TickContext, children: list[Run], reason: str) -> None:
+    for child in children:
+        if not _is_tearing_down(child):
+            stop_run(turn, child, RunTrigger.CANCEL, reason)
+
+
+def _must_tear_down(state: State, run: Run) -> bool:
+    """Whether the end of this run waits for teardowns, here or below it."""
+    if _is_tearing_down(run) or run.state in (RunState.PENDING, RunState.FAILED):
+        return False
+    if any(_is_set_up(run, step) for step in run.plan.teardowns):
+        return True
+    return bool(run.fanning) and bool(_kept_for_children(state, run, list(run.plan.steps)))
+
+
+def is_cut_short(run: Run, step: Step) -> bool:
+    """Whether this node, of those that go on, does so only until its child runs have torn down."""
+    if run.ending is not None:
+        return step.tears_down < 0
+    return bool(run.overdue) and not step.cleans_up
+
+
+def _is_set_up(run: Run, teardown: Step) -> bool:
+    phases = run.phases
+    return phases[teardown.tears_down] == Phase.SUCCEEDED and phases[teardown.index] not in ENDED
+
+
+def _is_tearing_down(run: Run) -> bool:
+    return run.ending is not None or bool(run.overdue)
+
+
+def _kept_for_children(state: State, run: Run, steps: list[Step]) -> list[Task]:
+    """The nodes among these that wait until child runs of theirs have torn down."""
+    wanted = {step.index for step in steps}
+    return [
+        task
+        for _, task in sorted((run.fanning or {}).items(), key=lambda pair: pair[0])
+        if task.step.index in wanted and not task.step.durable and not _abandons(task)
+        and any(_is_tearing_down(child) or _must_tear_down(state, child) for child in child_runs(state, task))
+    ]  # fmt: skip
+
+
+def _abandons(task: Task) -> bool:
+    return getattr((task.step.body or task.step).node, "on_cancel", "cancel") != "cancel"
+
+
+def left_behind(turn: TickContext, task: Task, reason: str) -> list[Run]:
     """The child runs that end with this task. Those that are to go on by themselves have no parent from here on."""
     children = child_runs(turn.state, task)
-    if getattr((task.step.body or task.step).node, "on_cancel", "cancel") == "cancel":
-        return children
+    if not _abandons(task):
+        return released(turn, children, reason)
     for child in children:
         turn.emit(RunDetached(child.number))
     return []
+
+
+def released(turn: TickContext, children: list[Run], reason: str) -> list[Run]:
+    """Those of these child runs that end at once, where nothing waits for the others: they tear down by themselves."""
+    at_once: list[Run] = []
+    for child in children:
+        if _must_tear_down(turn.state, child):
+            turn.emit(RunDetached(child.number))
+            stop_run(turn, child, RunTrigger.CANCEL, reason)
+        else:
+            at_once.append(child)
+    return at_once
 
 
 def child_runs(state: State, task: Task) -> list[Run]:
@@ -61,7 +159,7 @@ def child_runs(state: State, task: Task) -> list[Run]:
 
 def end_calls(turn: TickContext, calls: list[Run], reason: str) -> None:
     """A function ends, or gives these calls up: nobody takes their results."""
-    for child in calls:
+    for child in released(turn, calls, reason):
         end_run(turn, child, RunTrigger.CANCEL, reason)
 
 
@@ -115,21 +213,26 @@ def time_out(turn: TickContext, run: Run) -> None:
     if function is not None and function.history is not None and function.history.cancelled:
         end_run(turn, run, RunTrigger.CANCEL, f"{function.history.cancelled}; its clean-up took too long")
         return
-    left = any(step.cleans_up and run.phases[step.index] not in ENDED for step in steps)
+    if run.ending is not None:
+        trigger, why = run.ending
+        end_run(turn, run, RunTrigger(trigger), f"{why}; its clean-up took too long")
+        return
+    kept = _kept_for_children(state, run, [step for step in steps if not step.cleans_up])
+    left = kept or any(step.cleans_up and run.phases[step.index] not in ENDED for step in steps)
     if run.overdue or not left:
         end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
         return
     timeout_ms = run.plan.definition.timeout_ms
     assert timeout_ms is not None, "only a limit sets the timer"
-    children: list[Run] = []
-    for task in live_tasks(state, run):
-        if not steps[task.step.index].cleans_up:
-            if task.worker is not None:
-                turn.effects.append(CancelAttempt(task.worker.number, task.number, task.attempt))
-            children += left_behind(turn, task)
-    turn.emit(RunOverdue(run.number, state.tick + state.settings.clock.ticks(clean_up_ms(timeout_ms))))
-    for child in children:
-        end_run(turn, child, RunTrigger.CANCEL, f"its parent ended: {TOOK_TOO_LONG}")
+    going_on = [child for task in kept for child in child_runs(state, task)]
+    why = f"its parent ended: {TOOK_TOO_LONG}"
+    others = [*(step.index for step in steps if step.cleans_up), *(task.step.index for task in kept)]
+    cut = _stop_tasks(turn, run, others, why)
+    until = state.tick + state.settings.clock.ticks(clean_up_ms(timeout_ms))
+    turn.emit(RunOverdue(run.number, until, tuple(task.step.index for task in kept)))
+    for child in cut:
+        end_run(turn, child, RunTrigger.CANCEL, why)
+    _stop_children(turn, going_on, why)
     if run.state == PAUSED:  # the limit holds while a run is paused, so its clean-up does not wait either
         resume_run(turn, run, f"{TOOK_TOO_LONG}: its clean-up starts")
 

@@ -13,6 +13,9 @@ The rule for parents that were not taken:
 3. Nothing downstream of a failure starts unless its own trigger rule asks for failures.
 4. `any_succeeded`, `one_done` and `all_failed` do not count branches among the parents, unless there are no others. The
    first two start a node as soon as one parent has ended that way; the rest of its parents go on.
+5. A teardown starts where its set-up succeeded, whatever became of its other parents; otherwise it is not taken. It is
+   in the same sides of the same branches as its set-up. Where its own failure is a warning, it counts as succeeded for
+   the nodes behind it.
 """
 
 from collections.abc import Collection
@@ -60,6 +63,12 @@ def verdict(trigger: Trigger, parents: Collection[int], branches: Collection[int
     if failed:
         return BLOCKED
     return READY if taken or trigger is NONE_FAILED else NOT_TAKEN
+
+
+def teardown_verdict(setup: int) -> Phase:
+    """READY or NOT_TAKEN, for a teardown all of whose parents have ended. Its set-up is part of the same sides of the
+    same branches."""
+    return READY if setup == _SUCCEEDED else NOT_TAKEN
 
 
 def _of_any(trigger: Trigger, parents: Collection[int]) -> Phase:

@@ -16,7 +16,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.dates import parse_date
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
-from tickwork.core.decide.runs.run_end import end_run
+from tickwork.core.decide.runs.run_end import replace_run
 from tickwork.core.decide.schedules.governor_input import cron_of, first_course, governor_state_of
 from tickwork.core.decide.schedules.schedule_firing import book_pause, govern, start_delay_ms, take_one
 from tickwork.core.decide.tick_context import TickContext, answer, check_room, earlier_run, tenant_of
@@ -46,7 +46,6 @@ from tickwork.core.state.events import (
     ZonesChanged,
 )
 from tickwork.core.state.governor import HINTED, GovernorState, arrives, check_course, cleared, decide, sooner
-from tickwork.core.state.lifecycle import RunTrigger
 from tickwork.core.state.schedule import CATCH_UPS, SPAN_MS_MAX, Fate, check_terms
 from tickwork.core.state.state import Schedule, State
 
@@ -351,7 +350,7 @@ def _trigger(turn: TickContext, position: int, request: inp.Trigger) -> None:
     if schedule.active and not request.test:
         if schedule.terms.overlap == "replace":
             for number in schedule.active:
-                end_run(turn, state.runs[number], RunTrigger.CANCEL, "replaced by a trigger")
+                replace_run(turn, state.runs[number], "replaced by a trigger")
         elif schedule.terms.overlap != "allow" or schedule.governing is not None:
             message = "a run of this schedule still goes on, and its terms allow one at a time"
             raise Refused("still_running", message, path="schedule")

@@ -8,7 +8,7 @@ for the next when its run has ended.
 
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
-from tickwork.core.decide.runs.run_end import end_run
+from tickwork.core.decide.runs.run_end import replace_run
 from tickwork.core.decide.schedules.governor_input import next_decision
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.run_creation import begun_on_time, on_scheduled
@@ -23,7 +23,6 @@ from tickwork.core.state.events import (
     SchedulePaused,
     ScheduleResumed,
 )
-from tickwork.core.state.lifecycle import RunTrigger
 from tickwork.core.state.retry import jitter_ms
 from tickwork.core.state.schedule import CatchUpChoice, Fate
 from tickwork.core.state.state import BLOCK_BITS, Schedule, State
@@ -234,7 +233,7 @@ def _run(turn: TickContext, schedule: Schedule, after_ms: int, start_at: int) ->
         return
     if schedule.active and terms.overlap == "replace":
         for active in schedule.active:
-            end_run(turn, state.runs[active], RunTrigger.CANCEL, f"replaced by {occurrence_id(schedule.name, due_ms)}")
+            replace_run(turn, state.runs[active], f"replaced by {occurrence_id(schedule.name, due_ms)}")
     event = RunScheduled(state.next_number, number, due_ms, after_ms, wait, start_at)
     turn.events.append(event)
     on_scheduled(state, event)
