@@ -143,12 +143,12 @@ def nothing_acknowledged_is_gone(journals: Journals, kept: dict[int, Sequence[Se
             yield Violation("I12", text, commit.at)
     for partition, rows in sorted(kept.items()):
         try:
-            list(_rows(rows))
+            list(rows_of(rows))
         except Corrupt as error:
             yield Violation("I12", f"partition {partition}: {error}")
 
 
-def _rows(rows: Iterable[SealedRow]) -> Iterator[Row]:
+def rows_of(rows: Iterable[SealedRow]) -> Iterator[Row]:
     before = GENESIS
     for sealed in rows:
         yield unseal(sealed, before)
@@ -180,7 +180,7 @@ class Lives:
 def lives_of(rows: Sequence[SealedRow]) -> Lives:
     lives = Lives()
     schedules: dict[int, tuple[str, str]] = {}
-    for row in _rows(rows):
+    for row in rows_of(rows):
         for event in row.events:
             _live(lives, schedules, row, event)
     return lives
@@ -278,7 +278,7 @@ def commands_happen_once(partitions: Sequence[Sequence[SealedRow]], states: Sequ
     expected: dict[tuple[str, str], str] = {}  # tenant and key, or id -> which task asked for it
     begun: dict[tuple[str, str], int] = {}
     for rows in partitions:
-        for row in _rows(rows):
+        for row in rows_of(rows):
             for event in row.events:
                 position: int = getattr(event, "input", -1)
                 asked: Any = row.inputs[position] if position >= 0 else None

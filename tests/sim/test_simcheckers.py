@@ -280,4 +280,4 @@ def test_the_ledger_keeps_one_effect_per_key():
 
 
 def _open(rows) -> list[Row]:
-    return list(checkers._rows(rows))
+    return list(checkers.rows_of(rows))

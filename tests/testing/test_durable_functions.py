@@ -298,3 +298,17 @@ def test_failures_of_a_step_use_up_its_retries(world):
 def test_inputs_are_compared_with_the_signature(world):
     with pytest.raises(tw.Refused, match="number is declared as str"):
         world.run(weighing, number=5)
+
+
+def test_a_node_of_a_later_workflow_may_have_the_name_of_a_function_that_has_run(world):
+    @tw.durable(name="inner")
+    async def inner(ctx: tw.Durable) -> int:
+        return await ctx.step(abs, -4)
+
+    @tw.workflow
+    def outer() -> int:
+        return inner()
+
+    world.run(inner)
+
+    assert world.run(outer).output == 4

@@ -251,7 +251,7 @@ class World:
         publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=requests)
         await self._engine.workflows.publish(publication, by=BY)
         self._published |= {workflow.name: workflow.document() for workflow in app.published()}
-        for name in self._book.plans:
+        for name in [name for name, plan in self._book.plans.items() if plan]:
             self._check_node(name)
         for plan in self._engine.context.state.tenants[TENANT].plans.values():
             for step in plan.steps:

@@ -644,3 +644,21 @@ def test_what_is_left_of_a_history_counts_its_bytes():
     driver.quiet()
     history = driver.function(run).history
     assert history is not None and history.size > 500
+
+
+def test_a_report_that_is_repeated_is_recorded_once():
+    driver, run = begun()
+    driver.record(run, step(0, value=1), step(1))
+    driver.record(run, step(0, value=1), step(1))
+    assert driver.outcomes(run) == [(0, "step", 1, ""), (1, "step", None, "")]
+    driver.running.clear()
+    driver.send(inp.WorkerLost("w1"), inp.Offer("w2", 10))
+    driver.quiet()
+    restored = restore(*capture(driver.state), zones=UTC_ONLY)
+    live = driver.function(run).history
+    again = restored.tasks[driver.function(run).number].history
+    assert live is not None and again is not None and live.reported == again.reported == {0: None, 1: None}
+    driver.record(run, step(2))
+    driver.suspend(run, sleep(3, 5))
+    assert [entry.position for entry in driver.entries(run)] == [0, 1, 2]
+    assert driver.function(run).history.reported == {}

@@ -341,6 +341,23 @@ def test_an_event_that_the_function_gave_up_is_reported_until_it_was_given_back(
         keeper.settle(min(keeper.awaits))
 
 
+def test_a_function_that_continues_as_new_reports_the_events_that_it_did_not_get():
+    async def function(ctx: Durable) -> None:
+        await ctx.first(ctx.event("assign"), ctx.event("stop"))
+        ctx.continue_as_new()
+
+    keeper = Keeper()
+    driver = attempt(function, None)
+    driver.advance()
+    keeper.suspend(driver, [])
+    keeper.settle(0)
+    keeper.settle(1, value="now")
+    driver = attempt(function, keeper.history())
+
+    assert driver.advance()
+    assert driver.suspension().withdrawn == (1,)
+
+
 def test_a_step_to_be_tried_again_wakes_the_function_by_itself():
     async def function(ctx: Durable) -> list[object]:
         return await ctx.gather(ctx.step(broken, retries=3), ctx.event("a"), ctx.event("b"))

@@ -160,6 +160,9 @@ def _steps_recorded(turn: TickContext, position: int, report: inputs.StepsRecord
     task = _current(turn, position, report.task, report.attempt, report.sender)
     if task is None:
         return
+    if task.history is not None and report.steps and all(s.position in task.history.reported for s in report.steps):
+        turn.emit(StaleReport(position))  # the worker repeats it, because it did not get the reply
+        return
     try:
         if any(step.retry is not None for step in report.steps):
             raise Refused("bad_retry", "a step that may be tried again is reported with a suspension", path="steps")

@@ -31,6 +31,7 @@ def _on_steps_appended(state: State, event: ev.StepsAppended) -> None:
     assert isinstance(report, StepsRecorded)
     _record(state, task, report.steps, report.versions)
     note_said(state, task.run, report)
+    history_of(state, task).reported |= dict.fromkeys(step.position for step in report.steps)
     task.heard = state.tick
 
 
@@ -60,7 +61,7 @@ def _on_suspended(state: State, event: ev.FunctionSuspended) -> None:
     _record(state, task, report.steps, report.versions)
     note_said(state, run, report)
     history = history_of(state, task)
-    history.past, task.losses, task.returns = task.attempt, 0, 0
+    history.past, task.losses, task.returns, history.reported = task.attempt, 0, 0, {}
     _set_phase(task, Cause.WAIT)
     run.busy -= 1
     run.waiting += 1

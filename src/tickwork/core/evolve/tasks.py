@@ -28,7 +28,7 @@ from tickwork.core.evolve.messages import refuse_open
 from tickwork.core.evolve.races import GOOD, losers_of, may_start_early, open_parents
 from tickwork.core.evolve.worker_pools import handler_of, learn_lack
 from tickwork.core.state import events as ev
-from tickwork.core.state.history import History
+from tickwork.core.state.history import History, reported_steps
 from tickwork.core.state.inputs import Decide, Failed, Ingest, Resolve, request_in
 from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
 from tickwork.core.state.messages import ReceivedEvent
@@ -683,8 +683,11 @@ def resumable(history: History) -> History:
     if failed < 0:
         return history
     if entries and entries[-1].position == failed and history.next_position() == failed + 1:
-        left = sum(map(entry_bytes, entries[:-1]))
-        return History(history.started_ms, history.base, entries[:-1], versions=history.versions, size=left)
+        left = entries[:-1]
+        return History(
+            history.started_ms, history.base, left, versions=history.versions, size=sum(map(entry_bytes, left)),
+            reported=reported_steps(left, 0),
+        )  # fmt: skip
     return History(history.started_ms, history.next_position())
 
 

@@ -94,6 +94,7 @@ class History(msgspec.Struct, gc=False, eq=False):
     failed: int = -1  # position of the recorded failure that ended the function
     size: int = 0  # bytes of its entries, about
     cancelled: str = ""  # why; from then on the function only undoes what it did
+    reported: dict[int, None] = {}  # positions of the steps since the last suspension; follows from the entries
 
     def next_due(self) -> int:
         """The earliest tick at which an await is over; 0: none has an end."""
@@ -119,6 +120,11 @@ def takes(request: Await, kept: ReceivedEvent) -> bool:
     if request.kind == "receive":
         return kept.name in request.names
     return not kept.update and is_event(request, kept.name, kept.key)
+
+
+def reported_steps(entries: list[HistoryEntry], past: int) -> dict[int, None]:
+    """Positions of the steps that attempts after `past` have reported."""
+    return {entry.position: None for entry in entries if entry.kind == "step" and entry.attempt > past}
 
 
 def unseen_events(history: History, positions: tuple[int, ...]) -> list[HistoryEntry]:
@@ -177,4 +183,5 @@ def history_of_record(record: HistoryRecord | None) -> History | None:
     return History(
         record.started_ms, record.base, list(record.entries), awaits, list(record.arrived), list(record.groups),
         dict(record.versions), record.woken, record.past, record.failed, record.size, record.cancelled,
+        reported_steps(record.entries, record.past),
     )  # fmt: skip

@@ -390,7 +390,7 @@ class Driver:
             return
         operation = self._operations.get(entry.position)
         if operation is None:
-            if entry.kind in ("event", "receive") and not entry.error and not self._left.get(entry.position):
+            if self._is_given_up(entry):
                 self._unseen.append(entry.position)
         elif entry.kind == "retry":
             if not self._left.get(entry.position) and entry.position not in self._awaits:
@@ -440,13 +440,21 @@ class Driver:
     # ---- suspension
 
     def suspension(self) -> Suspension:
-        """What the function waits for. The owner has no local step that runs or is to be started."""
+        """What the function waits for. The owner has no local step that runs or is to be started. Of a function that
+        has continued as new, `withdrawn` has all events that it did not get."""
         new = [
             operation
             for position, operation in self._operations.items()
             if operation.kind != "step" and position not in self._awaits
         ]
-        return Suspension(new, tuple(dict.fromkeys((*self._withdrawn, *self._unseen))), tuple(self._groups()))
+        unfed = [entry.position for entry in self._unfed if self._is_given_up(entry)]
+        withdrawn = tuple(dict.fromkeys((*self._withdrawn, *self._unseen, *unfed)))
+        return Suspension(new, withdrawn, tuple(self._groups()))
+
+    def _is_given_up(self, entry: HistoryEntry) -> bool:
+        """Whether this event was not given back yet. It is not fed, or was fed and found nobody."""
+        again = self._left.get(entry.position, 0) - (entry in self._unfed)
+        return entry.kind in ("event", "receive") and not entry.error and not again
 
     def _groups(self) -> list[tuple[int, ...]]:
         """Positions that only matter together: direct members of one gathering, awaited by nobody else."""
