@@ -85,9 +85,9 @@ async def test_only_a_node_stands_for_a_worker(cluster, houses):
     worker = MultiplexedConnection(address, headers={}, path="/v1/workers/trunk")
     (place, *_) = houses[0].node.engines
     with pytest.raises(Refused, match="only a node may call on behalf of a worker"):
-        await worker.ask(place, call, timeout_s=5)
+        await worker.send(place, call, timeout_s=5)
     itself = msgspec.structs.replace(call, via="", share=True)
-    assert not (await worker.ask(place, itself, timeout_s=5)).refused
+    assert not (await worker.send(place, itself, timeout_s=5)).refused
     worker.close()
 
 

@@ -23,10 +23,10 @@ class Blocked(HttpOwnerConnections):
         super().__init__()
         self.blocked = set(addresses)
 
-    def _trunk(self, address):
+    def _connection(self, address):
         if address in self.blocked:
             raise OwnerUnreachable(f"{address} is blocked", retry_after_ms=50)
-        return super()._trunk(address)
+        return super()._connection(address)
 
 
 @pytest_asyncio.fixture

@@ -53,8 +53,10 @@ async def until(condition) -> None:
 
 async def test_one_connection_carries_the_calls_of_all_workers_in_few_frames(house, peers, monkeypatch):
     frames = []
-    heard = MultiplexedServer._heard
-    monkeypatch.setattr(MultiplexedServer, "_heard", lambda end, whole: (frames.append(len(whole)), heard(end, whole)))
+    received = MultiplexedServer.frame_received
+    monkeypatch.setattr(
+        MultiplexedServer, "frame_received", lambda end, body: (frames.append(len(body)), received(end, body))
+    )
     await introduced(house, peers)
 
     assert len(house.node.workers.connections) == 1
@@ -116,7 +118,7 @@ async def test_where_no_trunk_is_spoken_each_call_is_a_request(house, peers, mon
         tried.append(self)
         raise UpgradeRefused
 
-    monkeypatch.setattr(MultiplexedConnection, "ask", refuse)
+    monkeypatch.setattr(MultiplexedConnection, "send", refuse)
     await introduced(house, peers)
 
     assert len(house.node.engines[0].workers.registered) == WORKERS
@@ -162,14 +164,14 @@ async def mute():
 
 async def test_closing_a_connection_that_is_being_opened_is_a_connection_error_to_its_waiters(mute):
     trunk = MultiplexedConnection(await mute.start(), headers={})
-    waiting = [asyncio.create_task(trunk.ask(0, first_call(number), timeout_s=5)) for number in range(3)]
+    waiting = [asyncio.create_task(trunk.send(0, first_call(number), timeout_s=5)) for number in range(3)]
     await until(lambda: mute.heard)
     trunk.close()
     ended = await asyncio.gather(*waiting, return_exceptions=True)
 
     assert {type(one) for one in ended} == {ConnectionError}
     with pytest.raises(ConnectionError):
-        await trunk.ask(0, first_call(1), timeout_s=5)
+        await trunk.send(0, first_call(1), timeout_s=5)
 
 
 async def test_a_connection_whose_peer_hangs_ends_before_its_calls_would(mute, monkeypatch):
@@ -178,7 +180,7 @@ async def test_a_connection_whose_peer_hangs_ends_before_its_calls_would(mute, m
     trunk = MultiplexedConnection(await mute.start(), headers={})
     begin = time.monotonic()
     with pytest.raises(ConnectionError, match="does not respond"):
-        await trunk.ask(0, waiting_call(1), timeout_s=60)
+        await trunk.send(0, waiting_call(1), timeout_s=60)
 
     assert time.monotonic() - begin < 5
     trunk.close()

@@ -263,9 +263,9 @@ class ServerConnection(HttpToolsProtocol):
         self.door.leaves(self)
         self.connections.discard(self)
         self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
-        end = self.node.workers.accept_connection("" if for_nodes else self._peer() or "?")
-        end.connection_made(self.transport)
-        self.transport.set_protocol(end)
+        channel = self.node.workers.accept_connection("" if for_nodes else self._peer() or "?").channel
+        channel.connection_made(self.transport)
+        self.transport.set_protocol(channel)
 
     def _is_node(self) -> bool:
         """Look up an unknown node, so that its next try is recognized."""

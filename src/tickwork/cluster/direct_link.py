@@ -61,38 +61,38 @@ class HttpOwnerConnections:
         goes nowhere without it."""
         self._token = token
         self._secure = secure
-        self._trunks: dict[str, MultiplexedConnection] = {}
+        self._connections: dict[str, MultiplexedConnection] = {}
 
     async def open(self, address: str) -> None:
         try:
-            await self._trunk(address).open()
+            await self._connection(address).open()
         except (OSError, TimeoutError) as error:
             raise _unreached(address, error) from error
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply:
-        trunk = self._trunk(address)
+        connection = self._connection(address)
         try:
-            return await trunk.ask(partition, call, timeout_s=ANSWER_S + call.wait_ms / 1000)
+            return await connection.send(partition, call, timeout_s=ANSWER_S + call.wait_ms / 1000)
         except (OSError, TimeoutError) as error:
-            if isinstance(error, TimeoutError) and self._trunks.get(address) is trunk:
+            if isinstance(error, TimeoutError) and self._connections.get(address) is connection:
                 self._cut(address)  # it may hang without an end
             raise _unreached(address, error) from error
 
-    def _trunk(self, address: str) -> MultiplexedConnection:
+    def _connection(self, address: str) -> MultiplexedConnection:
         if self._secure and not address.startswith("https:"):
             raise UpgradeRefused
-        if address not in self._trunks:
+        if address not in self._connections:
             token = self._token if isinstance(self._token, str) else self._token()
             headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
-            self._trunks[address] = MultiplexedConnection(address, headers=headers, path=WORKER_PATH)
-        return self._trunks[address]
+            self._connections[address] = MultiplexedConnection(address, headers=headers, path=WORKER_PATH)
+        return self._connections[address]
 
     def keep_only(self, addresses: Container[str]) -> None:
-        for address in [trunk for trunk in self._trunks if trunk not in addresses]:
+        for address in [address for address in self._connections if address not in addresses]:
             self._cut(address)
 
     def _cut(self, address: str) -> None:
-        self._trunks.pop(address).close()
+        self._connections.pop(address).close()
 
     def close(self) -> None:
         self.keep_only(())

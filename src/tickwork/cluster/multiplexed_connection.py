@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import cast
+from typing import Protocol, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ from tickwork.cluster.node_credentials import CODE
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.supervision import is_cancelled
-from tickwork.worker.http1 import CONNECT_S, PostClient
+from tickwork.worker.http1 import CONNECT_S, ServerAddress
 
 PATH, PROTOCOL = "/v1/cluster/trunk", "tickwork-trunk"
 WORKER_PATH = "/v1/workers/trunk"  # of a worker: when the connection ends, it may be gone
@@ -61,7 +61,7 @@ def frame(message: object) -> bytes:
 
 
 class FrameBuffer:
-    """What came in, as far as it is whole."""
+    """Bytes received, and the frames in them that are complete."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -74,15 +74,29 @@ class FrameBuffer:
                 raise ValueError("a frame exceeds the size limit")
             if len(self._data) < 4 + size:
                 return
-            whole = bytes(self._data[4 : 4 + size])
+            body = bytes(self._data[4 : 4 + size])
             del self._data[: 4 + size]
-            yield whole
+            yield body
 
 
-class _Endpoint(asyncio.Protocol):
-    """Either end: frames in, and messages out that gather for a turn of the loop."""
+class FrameHandler(Protocol):
+    """One end of a connection: takes frames, and makes the message of the next one."""
 
-    def __init__(self) -> None:
+    def frame_received(self, body: bytes) -> None:
+        """Raises `ValueError` or `MsgspecError` for a frame that cannot be read: then the connection is closed."""
+
+    def outgoing(self) -> object:
+        """Return the message with everything that has gathered."""
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+
+class FrameChannel(asyncio.Protocol):
+    """Frames over one connection. Messages gather for one turn of the event loop and leave in one frame."""
+
+    def __init__(self, handler: FrameHandler) -> None:
+        self.received = False  # something came since the handler last set this back
+        self._handler = handler
         self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._flushing = False
@@ -91,25 +105,27 @@ class _Endpoint(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        self.received = True
         try:
-            for whole in self._frames.feed(data):
-                self._heard(whole)
+            for body in self._frames.feed(data):
+                self._handler.frame_received(body)
         except (ValueError, msgspec.MsgspecError) as error:
             log.warning("a connection between nodes broke: %s", error)
             self.close()
 
-    def _heard(self, whole: bytes) -> None:
-        raise NotImplementedError
+    def connection_lost(self, error: Exception | None) -> None:
+        self._handler.connection_lost(error)
 
-    def _flush(self) -> None:
-        raise NotImplementedError
-
-    def _flush_soon(self) -> None:
+    def flush_soon(self) -> None:
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def _write(self, message: object) -> None:
+    def _flush(self) -> None:
+        self._flushing = False
+        self.write(self._handler.outgoing())
+
+    def write(self, message: object) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame(message))
 
@@ -118,28 +134,28 @@ class _Endpoint(asyncio.Protocol):
             self._transport.abort()
 
 
-class MultiplexedServer(_Endpoint):
-    """At the owner: every call is answered as one that came alone."""
+class MultiplexedServer:
+    """The owner's end: every call is answered as one that came alone."""
 
     def __init__(
         self, exchange: Callable[[int, Call], Awaitable[Reply]], on_end: Callable[["MultiplexedServer"], None]
     ) -> None:
-        super().__init__()
+        self.channel = FrameChannel(self)
         self._exchange = exchange
         self._on_end = on_end
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._replies: list[ReplyFrame] = []
 
-    def connection_lost(self, _error: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the calls end whatever the reason
         for task in self._calls.values():
             task.cancel()
         self._on_end(self)
 
-    def _heard(self, whole: bytes) -> None:
-        up = _up.decode(whole)
+    def frame_received(self, body: bytes) -> None:
+        up = _up.decode(body)
         loop = asyncio.get_running_loop()
         if not up.asked and not up.dropped:  # a ping
-            self._flush_soon()
+            self.channel.flush_soon()
         for call in up.asked:
             self._calls[call.id] = loop.create_task(self._answer(call))
         for number in up.dropped:
@@ -164,99 +180,79 @@ class MultiplexedServer(_Endpoint):
         finally:
             self._calls.pop(call.id, None)
         self._replies.append(reply)
-        self._flush_soon()
+        self.channel.flush_soon()
 
-    def _flush(self) -> None:
-        self._flushing = False
+    def outgoing(self) -> tuple[ReplyFrame, ...]:
         replies, self._replies = self._replies, []
-        self._write(tuple(replies))
+        return tuple(replies)
+
+    def close(self) -> None:
+        self.channel.close()
 
 
-class _Socket(_Endpoint):
-    """At the node that asks."""
+class _CallsInFlight:
+    """The calling node's end: the calls that wait for their replies."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.upgraded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # False: it is not spoken
-        self._head = b""
+        self.channel = FrameChannel(self)
+        self.ended = False
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._outgoing: list[CallFrame] = []
         self._dropped: list[int] = []
         self._numbers = itertools.count(1)
-        self._answers_pings = False  # one of an older version does not
-        self._pings = 0  # sent since something was heard
-        self._silent = False  # nothing was heard since the last look
-        self._looking: asyncio.TimerHandle | None = None
-        self.ended = False
+        self._answers_pings = False  # a peer of an older version does not
+        self._pings = 0  # sent since something was received
+        self._check: asyncio.TimerHandle | None = None
 
-    def begin(self, request: bytes) -> None:
-        assert self._transport is not None
-        self._transport.write(request)
+    def start(self) -> None:
+        self.channel.write(ClientFrame())
+        self._check_peer()
 
-    def data_received(self, data: bytes) -> None:
-        if self.upgraded.done():
-            self._pings, self._silent = 0, False
-            super().data_received(data)
-            return
-        self._head += data
-        head, end, rest = self._head.partition(b"\r\n\r\n")
-        if end:
-            if NOT_A_NODE in rest:  # it may have to hear of this node first
-                self.upgraded.set_exception(ConnectionError("the peer does not know this node yet"))
-                return
-            self.upgraded.set_result(head.startswith(b"HTTP/1.1 101 "))
-            if self.upgraded.result():
-                self._write(ClientFrame())
-                self._look()
-            if rest:
-                super().data_received(rest)
-
-    def _look(self) -> None:
+    def _check_peer(self) -> None:
         """Pings are counted, not the time: a process that stood still itself has not heard what came meanwhile."""
-        if self._waiting and self._silent:
+        if self.channel.received:
+            self._pings = 0
+        elif self._waiting:
             if self._pings >= PINGS_MAX and self._answers_pings:
                 self.connection_lost(TimeoutError("the peer does not respond"))
-                self.close()
+                self.channel.close()
                 return
             self._pings += 1
-            self._write(ClientFrame())
-        self._silent = True
-        self._looking = asyncio.get_running_loop().call_later(PING_S, self._look)
+            self.channel.write(ClientFrame())
+        self.channel.received = False
+        self._check = asyncio.get_running_loop().call_later(PING_S, self._check_peer)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True
-        if self._looking is not None:
-            self._looking.cancel()
-        lost = ConnectionError(f"the connection closed before the answer: {error or 'end of stream'}")
-        if not self.upgraded.done():
-            self.upgraded.set_exception(lost)
-            self.upgraded.exception()
+        if self._check is not None:
+            self._check.cancel()
+        lost = _lost(error)
         for reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(lost)
         self._waiting.clear()
 
-    async def ask(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
+    async def send(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
         if self.ended:
             raise ConnectionError("the connection has ended")
         loop, number = asyncio.get_running_loop(), next(self._numbers)
         reply: asyncio.Future[Reply] = loop.create_future()
         self._waiting[number] = reply
         self._outgoing.append(CallFrame(number, partition, call))
-        self._flush_soon()
+        self.channel.flush_soon()
         alarm = loop.call_later(timeout_s, _give_up, reply)
         try:
             return await reply
         except BaseException:
             if self._waiting.pop(number, None) is not None:
                 self._dropped.append(number)
-                self._flush_soon()
+                self.channel.flush_soon()
             raise
         finally:
             alarm.cancel()
 
-    def _heard(self, whole: bytes) -> None:
-        replies = _down.decode(whole)
+    def frame_received(self, body: bytes) -> None:
+        replies = _down.decode(body)
         self._answers_pings = self._answers_pings or not replies
         for answer in replies:
             reply = self._waiting.pop(answer.id, None)
@@ -269,37 +265,76 @@ class _Socket(_Endpoint):
             else:
                 reply.set_exception(Unavailable(answer.detail, retry_after_ms=RETRY_MS))
 
-    def _flush(self) -> None:
-        self._flushing = False
+    def outgoing(self) -> ClientFrame:
         calls, self._outgoing = self._outgoing, []
         dropped, self._dropped = self._dropped, []
-        self._write(ClientFrame(tuple(calls), tuple(dropped)))
+        return ClientFrame(tuple(calls), tuple(dropped))
 
 
-class MultiplexedConnection(PostClient):
-    """To one node: opened when it is needed, and again after it ended. Raises what a `PostClient` raises, and
-    `UpgradeRefused`
-    where the other side, or something between, does not know this."""
+class _Upgrade(asyncio.Protocol):
+    """The HTTP request with which a connection begins, and its response. Afterwards the connection is `calls`'."""
+
+    def __init__(self, request: bytes, calls: _CallsInFlight) -> None:
+        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # False: it is not spoken
+        self._request = request
+        self._calls = calls
+        self._response = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._response += data
+        head, end, rest = self._response.partition(b"\r\n\r\n")
+        if not end or self.accepted.done():
+            return
+        if NOT_A_NODE in rest:  # it may have to hear of this node first
+            self.accepted.set_exception(ConnectionError("the peer does not know this node yet"))
+            return
+        self.accepted.set_result(head.startswith(b"HTTP/1.1 101 "))
+        if self.accepted.result():
+            channel = self._calls.channel
+            channel.connection_made(self._transport)
+            self._transport.set_protocol(channel)
+            self._calls.start()
+            if rest:
+                channel.data_received(rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.accepted.done():
+            self.accepted.set_exception(_lost(error))
+            self.accepted.exception()
+
+
+class MultiplexedConnection:
+    """To one node: opened when it is needed, and again after it ended. Raises `ConnectionError`, `TimeoutError` or
+    `OSError` where there is no reply, and `UpgradeRefused` where the other side, or something between, does not know
+    this protocol."""
 
     def __init__(self, server: str, *, headers: dict[str, str], path: str = PATH) -> None:
-        super().__init__(server, headers=headers)
+        self._server = ServerAddress(server, headers=headers)
         self._path = path
-        self._line: _Socket | None = None
-        self._opening: asyncio.Task[_Socket] | None = None
+        self._calls: _CallsInFlight | None = None
+        self._opening: asyncio.Task[_CallsInFlight] | None = None
         self._closed = False
 
-    async def ask(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
-        line = self._line
-        if line is None or line.ended:
-            line = await self._open_once()
-        return await line.ask(partition, call, timeout_s=timeout_s)
+    def set_headers(self, headers: dict[str, str]) -> None:
+        """Of connections that are opened from now on."""
+        self._server.set_headers(headers)
+
+    async def send(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
+        calls = self._calls
+        if calls is None or calls.ended:
+            calls = await self._open_once()
+        return await calls.send(partition, call, timeout_s=timeout_s)
 
     async def open(self) -> None:
-        """Whether it can be reached at all."""
-        if self._line is None or self._line.ended:
+        """Connect, if there is no connection. Raises where the node cannot be reached."""
+        if self._calls is None or self._calls.ended:
             await self._open_once()
 
-    async def _open_once(self) -> _Socket:
+    async def _open_once(self) -> _CallsInFlight:
         """However many want it. Waiters look at what became of the task and do not await it: where `close` cancels
         it, a waiter has lost a connection, and is not cancelled itself."""
         if self._closed:
@@ -313,35 +348,36 @@ class MultiplexedConnection(PostClient):
             raise ConnectionError("the connection was closed while it was opened")
         return opening.result()
 
-    def _opened(self, opening: "asyncio.Task[_Socket]") -> None:
+    def _opened(self, opening: "asyncio.Task[_CallsInFlight]") -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
-            self._line = opening.result()
+            self._calls = opening.result()
 
-    async def _open(self) -> _Socket:
-        loop = asyncio.get_running_loop()
+    async def _open(self) -> _CallsInFlight:
+        loop, server = asyncio.get_running_loop(), self._server
+        head = f"GET {server.prefix}{self._path} HTTP/1.1\r\n{server.head}"
+        request = f"{head}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n".encode("latin-1")
+        calls = _CallsInFlight()
         async with asyncio.timeout(CONNECT_S):
-            _, line = await loop.create_connection(_Socket, self._host, self._port, ssl=self._tls)
-            head = f"GET {self._prefix}{self._path} HTTP/1.1\r\n{self._head}"
-            words = f"{head}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n"
+            transport, upgrade = await loop.create_connection(
+                lambda: _Upgrade(request, calls), server.host, server.port, ssl=server.tls
+            )
             try:
-                line.begin(words.encode("latin-1"))
-                if await line.upgraded:
-                    return line
+                if await upgrade.accepted:
+                    return calls
             except BaseException:
-                line.close()
+                transport.abort()
                 raise
-        line.close()
+        transport.abort()
         raise UpgradeRefused
 
     def close(self) -> None:
-        """For good: what is asked afterwards is a lost connection."""
+        """Close for good: a call that is sent afterwards fails as if its connection were lost."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
-        if self._line is not None:
-            self._line.close()
-        super().close()
+        if self._calls is not None:
+            self._calls.channel.close()
 
 
 class UpgradeRefused(Exception):
@@ -351,3 +387,7 @@ class UpgradeRefused(Exception):
 def _give_up(reply: "asyncio.Future[Reply]") -> None:
     if not reply.done():
         reply.set_exception(TimeoutError("no answer in time"))
+
+
+def _lost(error: Exception | None) -> ConnectionError:
+    return ConnectionError(f"the connection closed before the answer: {error or 'end of stream'}")

@@ -60,23 +60,24 @@ class HttpPeers:
     def __init__(self, *, token: str = "") -> None:
         self._headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
         self._posters: dict[str, PostClient] = {}
-        self._trunks: dict[str, MultiplexedConnection] = {}
+        self._connections: dict[str, MultiplexedConnection] = {}
         self._singly: dict[str, float] = {}  # until when
 
     def identify(self, secret: str) -> None:
         self._headers = {**self._headers, HEADER: secret}
-        for poster in (*self._posters.values(), *self._trunks.values()):
-            poster.set_headers(self._headers)
+        clients: list[PostClient | MultiplexedConnection] = [*self._posters.values(), *self._connections.values()]
+        for client in clients:
+            client.set_headers(self._headers)
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply:
         loop = asyncio.get_running_loop()
         if self._singly.get(address, 0.0) > loop.time():
             return await self._exchange_alone(address, partition, call)
-        trunk = self._trunks.get(address)
-        if trunk is None:
-            trunk = self._trunks[address] = MultiplexedConnection(address, headers=self._headers)
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = MultiplexedConnection(address, headers=self._headers)
         try:
-            return await trunk.ask(partition, call, timeout_s=ANSWER_S + call.wait_ms / 1000)
+            return await connection.send(partition, call, timeout_s=ANSWER_S + call.wait_ms / 1000)
         except (OSError, TimeoutError) as error:
             raise _unreached(address, error) from error
         except UpgradeRefused:
@@ -99,13 +100,13 @@ class HttpPeers:
             raise
 
     def keep_only(self, addresses: Container[str]) -> None:
-        for address in [trunk for trunk in self._trunks if trunk not in addresses]:
+        for address in [address for address in self._connections if address not in addresses]:
             self._cut(address)
 
     def _cut(self, address: str) -> None:
-        trunk = self._trunks.pop(address, None)
-        if trunk is not None:
-            trunk.close()
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
 
     async def announce(self, address: str, partition: int) -> None:
         await self._post(address, f"/v1/cluster/announce?partition={partition}", b"", ANSWER_S)
@@ -148,10 +149,11 @@ class HttpPeers:
         raise Refused(problem.code, problem.detail or problem.title)
 
     async def close(self) -> None:
-        for poster in (*self._posters.values(), *self._trunks.values()):
-            poster.close()
+        clients: list[PostClient | MultiplexedConnection] = [*self._posters.values(), *self._connections.values()]
+        for client in clients:
+            client.close()
         self._posters.clear()
-        self._trunks.clear()
+        self._connections.clear()
 
 
 def _unreached(address: str, error: Exception) -> Unavailable:

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from tickwork.core.base.errors import OutcomeUnknown, Unavailable
-from tickwork.worker.http1 import Connection, NoConnection, PostClient
+from tickwork.worker.http1 import Connection, ConnectionPool, NoConnection, ServerAddress, WholeResponse
 
 ANSWER_S = 60.0  # between two pieces of an answer
 PIECES_MAX, PIECES_FEW = 64, 16  # that wait to be read: then the other side waits, until there are few
@@ -48,16 +48,16 @@ def no_answer(address: str, why: str) -> OutcomeUnknown:
 
 class HttpForwarder:
     def __init__(self) -> None:
-        self._askers: dict[str, _ForwardClient] = {}
+        self._clients: dict[str, _ForwardClient] = {}
 
     async def carry(
         self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes
     ) -> ForwardedResponse:
-        asker = self._askers.get(address)
-        if asker is None:
-            asker = self._askers[address] = _ForwardClient(address, headers={})
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = _ForwardClient(address)
         try:
-            return await asker.ask(method, target, headers, body)
+            return await client.send(method, target, headers, body)
         except (OSError, TimeoutError) as error:
             why = str(error) or type(error).__name__
             if method in SAFE or isinstance(error, NoConnection):
@@ -66,89 +66,92 @@ class HttpForwarder:
             raise no_answer(address, why) from error
 
     async def close(self) -> None:
-        for asker in self._askers.values():
-            asker.close()
-        self._askers.clear()
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
 
 
-class _Streaming(Connection):
-    """One whose answers have headers, and may have no known end."""
+class StreamedResponse:
+    """A response with its headers, which may have no known length: then its body comes in pieces."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, connection: Connection) -> None:
         self.headers: list[Header] = []
         self.pieces: asyncio.Queue[bytes | OSError] | None = None  # b"": its end
+        self._connection = connection
+        self._whole = WholeResponse(connection)
         self._paused = False
-
-    def ask(self, request: bytes) -> "asyncio.Future[tuple[int, bytes]]":
-        self.headers, self.pieces = [], None
-        return super().ask(request)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        assert self._parser is not None
-        status = self._parser.get_status_code()
-        known = status in BODILESS or any(name == b"content-length" for name, _ in self.headers)
-        if not known and self.answer is not None and not self.answer.done():
+        assert self._connection.parser is not None
+        status = self._connection.parser.get_status_code()
+        if status not in BODILESS and not any(name == b"content-length" for name, _ in self.headers):
             self.pieces = asyncio.Queue()
-            self.answer.set_result((status, b""))
+            self._connection.answer(status)
 
     def on_body(self, body: bytes) -> None:
         if self.pieces is None:
-            super().on_body(body)
+            self._whole.on_body(body)
             return
         self.pieces.put_nowait(body)
-        if self.pieces.qsize() > PIECES_MAX and self.transport is not None and not self._paused:
+        transport = self._connection.transport
+        if self.pieces.qsize() > PIECES_MAX and transport is not None and not self._paused:
             self._paused = True
-            self.transport.pause_reading()
+            transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
+        self._whole.on_message_complete()
         if self.pieces is not None:
             self.pieces.put_nowait(b"")
 
-    def _fail(self, error: OSError) -> None:
+    def failed(self, error: OSError) -> None:
         if self.pieces is not None:
             self.pieces.put_nowait(error)
-        super()._fail(error)
 
     async def next_piece(self) -> bytes:
         assert self.pieces is not None
         async with asyncio.timeout(ANSWER_S):
             piece = await self.pieces.get()
-        if self._paused and self.pieces.qsize() <= PIECES_FEW and self.transport is not None:
+        transport = self._connection.transport
+        if self._paused and self.pieces.qsize() <= PIECES_FEW and transport is not None:
             self._paused = False
-            self.transport.resume_reading()
+            transport.resume_reading()
         if isinstance(piece, OSError):
             raise piece
         return piece
 
 
-class _ForwardClient(PostClient):
+class _ForwardClient:
     """Any request to one node."""
 
-    _kind = _Streaming
+    def __init__(self, address: str) -> None:
+        self._server = ServerAddress(address, headers={})
+        self._connections = ConnectionPool(self._server)
 
-    async def ask(self, method: str, target: str, headers: Sequence[Header], body: bytes) -> ForwardedResponse:
-        lines = [f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._head}".encode("latin-1")]
+    async def send(self, method: str, target: str, headers: Sequence[Header], body: bytes) -> ForwardedResponse:
+        lines = [f"{method} {self._server.prefix}{target} HTTP/1.1\r\n{self._server.head}".encode("latin-1")]
         lines += [b"%b: %b\r\n" % pair for pair in headers]
         if body or method not in ("GET", "DELETE"):
             lines.append(b"content-length: %d\r\n" % len(body))
-        connection, (status, data) = await self._ask(b"".join((*lines, b"\r\n", body)), ANSWER_S)
-        assert isinstance(connection, _Streaming)
-        if connection.pieces is not None:
-            return ForwardedResponse(status, connection.headers, pieces=self._pieces(connection))
-        self._keep(connection)
-        return ForwardedResponse(status, connection.headers, data)
+        request = b"".join((*lines, b"\r\n", body))
+        connection = await self._connections.take()
+        response = StreamedResponse(connection)
+        status, data = await self._connections.send(connection, request, response, timeout_s=ANSWER_S)
+        if response.pieces is not None:
+            return ForwardedResponse(status, response.headers, pieces=self._pieces(connection, response))
+        self._connections.keep(connection)
+        return ForwardedResponse(status, response.headers, data)
 
-    async def _pieces(self, connection: _Streaming) -> AsyncIterator[bytes]:
+    async def _pieces(self, connection: Connection, response: StreamedResponse) -> AsyncIterator[bytes]:
         try:
-            while piece := await connection.next_piece():
+            while piece := await response.next_piece():
                 yield piece
         except BaseException:
-            self._busy.discard(connection)
-            connection.close()  # nobody reads the rest
+            self._connections.drop(connection)  # nobody reads the rest
             raise
-        self._keep(connection)
+        self._connections.keep(connection)
+
+    def close(self) -> None:
+        self._connections.close()
