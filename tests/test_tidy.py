@@ -378,7 +378,6 @@ INHERITING_CLASSES = {
     "api.server._Server",
     "cluster.multiplexed_connection.FrameChannel",
     "cluster.multiplexed_connection._Upgrade",
-    "cluster.owner_session.OwnerSession",
 }
 
 

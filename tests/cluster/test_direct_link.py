@@ -261,7 +261,7 @@ async def test_a_call_that_something_else_cancels_does_not_end_the_way_to_its_pa
     (worker,) = link_of(cluster)._gateway.workers.values()
     for _ in range(30):
         for owner in worker.owners:
-            for call in (owner._poll, owner._post):
+            for call in (owner._exchange._poll, owner._exchange._post):
                 if call is not None:
                     call.cancel()
         await asyncio.sleep(0.02)
@@ -269,7 +269,7 @@ async def test_a_call_that_something_else_cancels_does_not_end_the_way_to_its_pa
 
     assert {run["state"] for run in runs} == {"completed"}
     assert set(doing.begun.values()) == {1}
-    assert all(owner._poll is not None for owner in worker.owners)
+    assert all(owner._exchange._poll is not None for owner in worker.owners)
 
 
 class Talking(Doing):

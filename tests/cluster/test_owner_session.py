@@ -26,7 +26,7 @@ async def test_the_reply_to_a_call_that_waited_does_not_say_what_the_owner_belie
     line.share = 10
     line.start(())
     async with asyncio.timeout(5):
-        while line._poll is None or line._introduce:
+        while line._exchange._poll is None or line._exchange._introduce:
             await asyncio.sleep(0)
     assert line.believed_share == 10
     line.set_share(4)
@@ -34,7 +34,7 @@ async def test_the_reply_to_a_call_that_waited_does_not_say_what_the_owner_belie
         while line.believed_share != 4:
             await asyncio.sleep(0)
 
-    waited = line._poll
+    waited = line._exchange._poll
     waits[0].set_result(None)
     await waited
 

@@ -209,18 +209,18 @@ def calls_that_end_with_the_connection_of_another(patch):
             if self._lost_to_another:
                 raise asyncio.CancelledError
 
-    async def ask(self, call, honest=line.OwnerSession._ask):
+    async def ask(self, call, honest=line.OwnerSession.send):
         try:
             return await honest(self, call)
         except asyncio.CancelledError:
-            self._lost_to_another = True
+            self._exchange._lost_to_another = True
             raise
 
     patch.setattr(net.SimReach, "exchange", shared)
     patch.setattr(net.SimReach, "keep_only", cancelling)
     patch.setattr(caller.ExchangeClient, "_lost_to_another", False, raising=False)
     patch.setattr(caller.ExchangeClient, "_reply_to", asked)
-    patch.setattr(line.OwnerSession, "_ask", ask)
+    patch.setattr(line.OwnerSession, "send", ask)
     patch.setattr(caller.ExchangeClient, "_call_ended", lambda *_: None)
 
 

@@ -237,9 +237,9 @@ async def test_a_stop_that_overtakes_its_work_keeps_it_from_starting():
     server, executor = Server(), Puppet()
     async with working(server, executor) as agent:
         await server.until(lambda: bool(server.calls))
-        agent._stop((7, 1))
+        agent.stop((7, 1))
         agent._specs[1] = NodeSpec(1, "task", "flow", "node", "sha256:0", "noop")
-        agent._begin(work(7))
+        agent.begin(work(7))
 
     assert executor.seen == []
 

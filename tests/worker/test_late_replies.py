@@ -24,14 +24,14 @@ async def test_work_in_an_older_reply_is_left_to_the_server_to_offer_again():
     agent = Agent(None, [taking], clock=LoopClock(), ids=Ids(), name="w1")
     agent._by_kind = {"task": taking}
     work = AttemptJob(1, 1, TASK.id, "default", "run", b"\x80")
-    agent._introduce = False
-    older = agent._call(wait_ms=10_000)
-    agent._doubt = True
-    newer: Call = agent._call()
+    agent._exchange._introduce = False
+    older = agent._exchange.call(wait_ms=10_000)
+    agent._exchange._doubt = True
+    newer: Call = agent._exchange.call()
     assert older.held is None and newer.held == ()
 
-    agent._follow(older, Reply(older.seq, (work,), (TASK,)))
+    agent._exchange._follow(older, Reply(older.seq, (work,), (TASK,)))
     assert taking.given == []
 
-    agent._follow(newer, Reply(newer.seq, (work,), (TASK,)))
+    agent._exchange._follow(newer, Reply(newer.seq, (work,), (TASK,)))
     assert taking.given == [(1, 1)]

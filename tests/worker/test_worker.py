@@ -86,7 +86,7 @@ async def test_a_worker_pulls_what_it_has_room_for_beats_and_streams_logs_while_
         await server.until(lambda: {3, 4, 5} <= {task for task, _ in server.ends})
 
     assert [type(server.ends[task, 1][0]) for task in (3, 4, 5)] == [Succeeded] * 3
-    assert Agent(Server(), [], clock=LoopClock(), ids=Ids(), name="w2")._beat_ms == 10_000
+    assert Agent(Server(), [], clock=LoopClock(), ids=Ids(), name="w2")._exchange._beat_ms == 10_000
 
 
 async def test_steps_go_on_across_attempts_through_the_server(tmp_path):

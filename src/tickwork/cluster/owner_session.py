@@ -6,7 +6,7 @@ one and lists what is held.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tickwork.core.base.errors import TickworkError
@@ -59,7 +59,9 @@ class ReportBatch:
             self.done.set()
 
 
-class OwnerSession(ExchangeClient[None]):
+class OwnerSession:
+    """Session of a worker with the owner of one partition, which gives the worker a share of its credit."""
+
     def __init__(
         self,
         worker: OwnerSessionHost,
@@ -74,9 +76,10 @@ class OwnerSession(ExchangeClient[None]):
     ) -> None:
         """`via` is the node that speaks for the worker and sends its heartbeats; "": the worker does so itself."""
         beat_ms = VIA_WAIT_MS_MAX if via else BEAT_MS
-        super().__init__(
-            name=name, session=session, profile=profile, via=via, share=not via, beat_ms=beat_ms, store=store
+        self._exchange: ExchangeClient[None] = ExchangeClient(
+            self, name=name, session=session, profile=profile, via=via, share=not via, beat_ms=beat_ms, store=store
         )
+        self._held = self._exchange.held
         self.partition = partition
         self.share = 0  # of the worker's credit
         self.believed_share = 0  # the largest share that the owner may still count on
@@ -90,35 +93,45 @@ class OwnerSession(ExchangeClient[None]):
     @property
     def away(self) -> bool:
         """Its owner did not answer last time."""
-        return self._failures > 0
+        return self._exchange.unreachable
+
+    @property
+    def holds(self) -> int:
+        """Number of attempts that the worker holds of this partition."""
+        return len(self._held)
 
     # ---- from the worker
 
     def start(self, held: Iterable[Key]) -> None:
-        self._held = dict.fromkeys(held)
-        self._over = asyncio.get_running_loop().create_future()
-        self._over.add_done_callback(self._ended)
-        self._pump()
+        self._held.update(dict.fromkeys(held))
+        self._exchange.start().add_done_callback(self._ended)
+        self._exchange.pump()
 
     def _ended(self, over: "asyncio.Future[None]") -> None:
         error = None if over.cancelled() else over.exception()
         if error is not None:
             self._worker.owner_session_ended(error)
 
+    def retry_now(self) -> None:
+        """Do not wait before the next try: the owner has changed."""
+        self._exchange.retry_now()
+
     def holds_only(self, held: Iterable[Key]) -> None:
         """What the worker says; what else was on its way is offered again."""
-        self._held = dict.fromkeys([*held, *self._terminal])
-        self._doubt = True
-        self._announce()
+        keys = [*held, *self._terminal]
+        self._held.clear()
+        self._held.update(dict.fromkeys(keys))
+        self._exchange.list_held()
+        self._exchange.call_now()
 
     def introduce(self, profile: WorkerProfile) -> None:
-        self._profile = profile
-        self._introduce = True
+        self._exchange.introduce(profile)
 
     def deliver(self, reports: Sequence[Report]) -> ReportBatch:
         """A last report that is on its way already is not sent twice: the worker asked again because it took long."""
         batch = ReportBatch(self)
         alone, owed, terminal = (batch,), self._batches, self._terminal
+        new: list[Report] = []
         for report in reports:
             key = (report.task, report.attempt)
             last = type(report) in LAST_REPORTS
@@ -127,7 +140,7 @@ class OwnerSession(ExchangeClient[None]):
                 known = report
                 if type(report) is not Taken:
                     self._held.setdefault(key)
-                self._pending.append(report)
+                new.append(report)
                 if last:
                     terminal[key] = report
             name = id(known)
@@ -137,29 +150,21 @@ class OwnerSession(ExchangeClient[None]):
         batch.left = len(batch.reports)
         if not batch.left:
             batch.done.set()
-        if self._post is None and self._pump_handle is None:
-            self._pump_soon()
+        self._exchange.report_all(new)
         return batch
 
     def set_share(self, share: int) -> None:
         if share != self.share:
             self.share = share
-            self._announce()
-
-    def _announce(self) -> None:
-        """Say so now: the call that waits says what was."""
-        if self._post is None and self._over is not None and not self._over.done() and self.reached.is_set():
-            self._post = self._begin_call(self._deliver, self._call())
+            self._exchange.call_now()
 
     async def end(self, *, lost: bool) -> None:
         """The worker is gone, with or without goodbye. The owner learns it, unless it cannot be reached."""
-        self._draining = True
-        if self._over is not None and not self._over.done():
-            self._over.set_result(None)
-        await self._end_calls()
-        call = self._call(goodbye=not lost)
+        self._exchange.draining = True
+        await self.hang_up()
+        call = self._exchange.call(goodbye=not lost)
         if lost:
-            call = Call(call.worker, call.session, call.seq, via=self._via, lost=True)
+            call = Call(call.worker, call.session, call.seq, via=call.via, lost=True)
         try:
             async with asyncio.timeout(FAREWELL_S):
                 await self._route(self.partition, call)
@@ -168,27 +173,31 @@ class OwnerSession(ExchangeClient[None]):
 
     async def hang_up(self) -> None:
         """End without a message to the owner: the worker goes on elsewhere."""
-        if self._over is not None and not self._over.done():
-            self._over.set_result(None)
-        await self._end_calls()
+        self._exchange.end()
+        await self._exchange.end_calls()
 
-    # ---- of a caller
+    # ---- called by the exchange
 
-    async def _ask(self, call: Call) -> Reply:
+    async def send(self, call: Call) -> Reply:
         self.believed_share = max(self.believed_share, call.credit)
         reply = await self._route(self.partition, call)
         if not reply.resync and not reply.refused and call.seq > self._believed_seq:  # one that waited says what was
             self.believed_share, self._believed_seq = call.credit, call.seq
         return reply
 
-    def _room(self) -> int:
+    def credit(self) -> int:
         return self.share
 
-    def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
+    def settle(self, reports: tuple[Report, ...], durable: tuple[Report, ...], reply: Reply) -> None:
         """Of each one the worker hears whether it came too late; what it took from a lane it holds from here on."""
         if reply.fenced or any(type(report) is Taken for report in reports):
             self._note(reports, reply)
-        super()._settle(reports, reply)
+        for report in durable:
+            if type(report) in LAST_REPORTS:
+                key = (report.task, report.attempt)
+                self._held.pop(key, None)
+                self._terminal.pop(key, None)
+            self._settle_one(report)
 
     def _note(self, reports: tuple[Report, ...], reply: Reply) -> None:
         fenced, later = frozenset(reply.fenced), frozenset(reply.later)
@@ -200,14 +209,6 @@ class OwnerSession(ExchangeClient[None]):
             elif type(report) is Taken and key not in later and not reply.refused:
                 self._held[key] = None
 
-    def _taken(self, reports: tuple[Report, ...]) -> None:
-        for report in reports:
-            if type(report) in LAST_REPORTS:
-                key = (report.task, report.attempt)
-                self._held.pop(key, None)
-                self._terminal.pop(key, None)
-            self._settle_one(report)
-
     def _settle_one(self, report: Report) -> None:
         for batch in self._batches.pop(id(report), ()):
             batch.settle()
@@ -216,27 +217,30 @@ class OwnerSession(ExchangeClient[None]):
         """Whether a report, by identity, is not durable yet as far as this batch asks for it."""
         return batch in self._batches.get(name, ())
 
-    def _stop(self, key: Key) -> None:
+    def stop(self, key: Key) -> None:
         self._held.pop(key, None)
         self._terminal.pop(key, None)
-        for report in [report for report in self._pending if (report.task, report.attempt) == key]:
+        for report in self._exchange.withdraw(key):
             for batch in self._batches.get(id(report), ()):
                 batch.fenced.append(key)
             self._settle_one(report)
-        self._pending = [report for report in self._pending if (report.task, report.attempt) != key]
         self._worker.cancel(key)
 
-    def _begin(self, work: AttemptJob) -> None:
-        key = (work.task, work.attempt)
-        if key in self._held or key in self._stopped:
+    def begin(self, job: AttemptJob) -> None:
+        key = (job.task, job.attempt)
+        if key in self._held or key in self._exchange.stopped:
             return
-        spec = self._specs.get(work.spec)
+        spec = self._exchange.specs.get(job.spec)
         if spec is None:
-            self._doubt = self._introduce = True
+            self._exchange.list_held()
+            self._exchange.introduce()
             return
         self._held[key] = None
-        self._worker.offer(work, spec)
+        self._worker.offer(job, spec)
 
-    def _heard(self, reply: Reply) -> None:
+    def leave_store(self, store: str, held: Mapping[Key, None], reports: Sequence[Report]) -> None:
+        """The attempts of the store before are forgotten; the worker learns from its server that it has another one."""
+
+    def replied(self, reply: Reply) -> None:
         self.wanted = reply.wanted
         self._worker.owner_replied(self)

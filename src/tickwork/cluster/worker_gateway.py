@@ -162,7 +162,7 @@ class WorkerGateway:
     def owner_moved(self, partition: int) -> None:
         """Retry at once where the owner could not be reached."""
         for worker in self.workers.values():
-            worker.owners[partition].again()
+            worker.owners[partition].retry_now()
 
     def release(self) -> None:
         self._closing = True

@@ -4,7 +4,7 @@ It never runs user code, so nothing that user code does can stop its beats. How 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -37,7 +37,7 @@ from tickwork.protocol.worker_messages import (
     WorkerProfile,
 )
 from tickwork.worker.credit import Credit
-from tickwork.worker.exchange import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, GATHER_S, ExchangeClient, Key
+from tickwork.worker.exchange import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, ExchangeClient, Key
 from tickwork.worker.log_shipper import LogShipper
 
 LONG_MS = 1_000  # an attempt that is reported as begun has taken so long
@@ -69,7 +69,7 @@ class BrokerClaim(NamedTuple):
     settled: asyncio.Future[bool]
 
 
-class Agent(ExchangeClient[HeldAttempt]):
+class Agent:
     """`run` ends after `drain`, or raises `Refused` where the server does not serve this worker."""
 
     def __init__(
@@ -85,10 +85,15 @@ class Agent(ExchangeClient[HeldAttempt]):
         version: str = "",
     ) -> None:
         """`version` is that of the application where somebody says so; otherwise its own."""
-        self._told_version = version
+        self._given_version = version
         self.application = self.version = ""
         self.latest = ""  # version of the application, as the server knows it
-        super().__init__(name=name, session=ids.new(), profile=profile or WorkerProfile(), beat_ms=beat_ms)
+        self.name, self.session = name, ids.new()
+        self._exchange: ExchangeClient[HeldAttempt] = ExchangeClient(
+            self, name=name, session=self.session, profile=profile or WorkerProfile(), beat_ms=beat_ms
+        )
+        self.reached = self._exchange.reached
+        self._held, self._specs = self._exchange.held, self._exchange.specs
         self._link, self._clock = link, clock
         self._executors = list(executors)
         self._by_kind: dict[str, Executor] = {}
@@ -108,36 +113,50 @@ class Agent(ExchangeClient[HeldAttempt]):
         self.freed = asyncio.Event()  # something that was held is over
 
     @property
+    def store_id(self) -> str:
+        return self._exchange.store_id
+
+    @property
+    def holds(self) -> int:
+        """Number of attempts."""
+        return len(self._held)
+
+    @property
+    def fenced(self) -> int:
+        """Number of reports that came too late."""
+        return self._exchange.fenced
+
+    @property
     def slots(self) -> int:
         return sum(executor.slots for executor in self._executors)
 
     @property
     def labels(self) -> dict[str, str]:
-        return self._profile.labels
+        return self._exchange.profile.labels
 
     @property
     def draining(self) -> bool:
-        return self._draining
+        return self._exchange.draining
 
     @property
     def room(self) -> int:
         """How many attempts it would hold more, by its own account."""
         most = max(self._announced, self.slots)
-        return 0 if self._draining or self._introduce else most - len(self._held) - len(self._taking)
+        return 0 if self.draining or self._exchange.introducing else most - len(self._held) - len(self._taking)
 
     # ---- life
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
+        over = self._exchange.start()
         self._entering = loop.create_task(self._enter())
         try:
-            await asyncio.wait((self._entering, self._over), return_when=asyncio.FIRST_COMPLETED)
-            if not self._over.done():
+            await asyncio.wait((self._entering, over), return_when=asyncio.FIRST_COMPLETED)
+            if not over.done():
                 self._entering.result()
-                self._pump()
+                self._exchange.pump()
                 self._look_at_hoard()
-            await self._over
+            await over
         finally:
             self._entering.cancel()
             await asyncio.wait([self._entering])
@@ -161,7 +180,7 @@ class Agent(ExchangeClient[HeldAttempt]):
 
     async def _publish(self, catalog: Catalog) -> None:
         """What the application declares, and from then on which version of it this worker has."""
-        catalog = msgspec.structs.replace(catalog, version=self._told_version or catalog.version)
+        catalog = msgspec.structs.replace(catalog, version=self._given_version or catalog.version)
         latest = ""
 
         async def publish() -> None:
@@ -171,9 +190,8 @@ class Agent(ExchangeClient[HeldAttempt]):
         await self._until_reached(publish)
         self.application, self.version, self.latest = catalog.application, catalog.version, latest
         if catalog.application and catalog.version:
-            labels = self._profile.labels | {PIN_LABEL: f"{catalog.application}@{catalog.version}"}
-            self._profile = msgspec.structs.replace(self._profile, labels=labels)
-            self._introduce = True
+            labels = self.labels | {PIN_LABEL: f"{catalog.application}@{catalog.version}"}
+            self._exchange.introduce(msgspec.structs.replace(self._exchange.profile, labels=labels))
 
     async def replace(self, old: Executor, new: Executor) -> None:
         """New code for old: what has not begun goes to `new`, what runs ends where it is. Where `new` does not
@@ -193,43 +211,37 @@ class Agent(ExchangeClient[HeldAttempt]):
         Asked a second time, it goes on with the shorter of the two times. Where the application still loads, or the
         server has not been reached yet, there is nothing to hand back and nobody to tell."""
         if self._entering is not None and not self._entering.done():
-            self._end()
+            self._exchange.end()
             return
-        if self._draining:
+        if self.draining:
             await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
             return
-        self._draining = True
+        self._exchange.draining = True
         for executor in self._executors:
             for key in executor.recall():
                 self.report(HandedBack(*key))
-        self._pump()
+        self._exchange.pump()
         await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
         try:
             async with asyncio.timeout(FAREWELL_S):
                 await self._say_farewell()
         except (TimeoutError, Unavailable):
             pass  # the server notices by itself
-        self._end()
+        self._exchange.end()
 
     async def _say_farewell(self) -> None:
-        while self._pending or self._post is not None:
-            if self._post is not None:
-                await asyncio.wait([self._post])
-            elif self._pump_handle is not None:
-                await asyncio.sleep(GATHER_S)  # what could not be delivered is tried again in a moment, not at once
-            else:
-                self._pump()
+        await self._exchange.deliver_all()
         await self.logs.flush()
-        await self._link.call(self._call(goodbye=True))
+        await self._link.call(self._exchange.call(goodbye=True))
 
     async def _close(self) -> None:
         if self._hoard_handle is not None:
             self._hoard_handle.cancel()
-        await self._end_calls()
+        await self._exchange.end_calls()
         for taking in self._taking.values():
             taking.settled.cancel()
         await self.logs.close()
-        if not self._draining:
+        if not self.draining:
             for executor in self._executors:  # at once, and in turn: a loop that ends now leaves no task unbegun
                 await executor.close(grace_s=0)
 
@@ -238,7 +250,7 @@ class Agent(ExchangeClient[HeldAttempt]):
         loop = asyncio.get_running_loop()
         self._hoard_handle = loop.call_later(HOARD_S, self._look_at_hoard)
         credit = self._credit.now(slots=self.slots)
-        if self._draining or len(self._held) <= 2 * credit:
+        if self.draining or len(self._held) <= 2 * credit:
             return
         spare = len(self._held) - credit
         for executor in self._executors:
@@ -257,24 +269,21 @@ class Agent(ExchangeClient[HeldAttempt]):
     def report(self, report: Report) -> None:
         if (report.task, report.attempt) not in self._held:
             return  # stopped meanwhile
-        self._pending.append(report)
         kind = type(report)
         if kind is Succeeded or kind is Failed or kind is Suspended:
             self._credit.ran(report.ended_ms - report.started_ms)  # type: ignore[union-attr]
             self._measure_wait((report,))  # type: ignore[arg-type]
         elif kind is Started:
             self._credit.ran(LONG_MS)
-        if self._post is None and self._pump_handle is None:
-            self._pump_soon()
+        self._exchange.report(report)
 
     def done(self, reports: Sequence[Succeeded]) -> None:
         held = self._held
         ours = [report for report in reports if (report.task, report.attempt) in held]  # others were stopped meanwhile
-        self._pending += ours
         self._credit.ran(sum([our.ended_ms - our.started_ms for our in ours]), attempts=len(ours))
         self._measure_wait(ours)
-        if ours and self._post is None and self._pump_handle is None:
-            self._pump_soon()
+        if ours:
+            self._exchange.report_all(ours)
 
     def _measure_wait(self, ended: Sequence[Succeeded | Failed | Suspended]) -> None:
         probe = self._probe
@@ -297,27 +306,17 @@ class Agent(ExchangeClient[HeldAttempt]):
             settled.set_result(True)  # another copy of it came before
             return settled
         self._taking[key] = BrokerClaim(work, spec, settled)
-        self._pending.append(Taken(*key))
-        if self._post is None and self._pump_handle is None:
-            self._pump_soon()
+        self._exchange.report(Taken(*key))
         return settled
-
-    def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
-        super()._settle(reports, reply)
-        if self._taking and not reply.refused:
-            for report in reports:
-                key = (report.task, report.attempt)
-                if type(report) is Taken and key in self._taking and key not in reply.later:
-                    self._settle_taking(key, mine=key not in reply.fenced)
 
     def _settle_taking(self, key: Key, *, mine: bool) -> None:
         """Its work begins only now: that it was taken is durable."""
         taking = self._taking.pop(key)
         if mine and taking.work is not None and taking.spec is not None:
             self._specs[taking.spec.id] = taking.spec
-            self._begin(taking.work)
+            self.begin(taking.work)
         elif mine:
-            self._doubt = True  # it is assigned and not held, so it is offered
+            self._exchange.list_held()  # it is assigned and not held, so it is offered
         if not taking.settled.done():
             taking.settled.set_result(mine)
 
@@ -359,9 +358,9 @@ class Agent(ExchangeClient[HeldAttempt]):
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, BACKOFF_S_MAX)
 
-    # ---- calls
+    # ---- called by the exchange
 
-    async def _ask(self, call: Call) -> Reply:
+    async def send(self, call: Call) -> Reply:
         return await self._noticed(self._link.call(call))
 
     async def _noticed(self, asking: Awaitable[T]) -> T:
@@ -378,12 +377,19 @@ class Agent(ExchangeClient[HeldAttempt]):
             self.on_missing("the server responds again")
         return answer
 
-    def _room(self) -> int:
+    def credit(self) -> int:
         self._announced = self._credit.now(slots=self.slots)
         return self._announced
 
-    def _taken(self, reports: tuple[Report, ...]) -> None:
-        """Settle these reports, which are durable now."""
+    def settle(self, reports: tuple[Report, ...], durable: tuple[Report, ...], reply: Reply) -> None:
+        self._settle_durable(durable)
+        if self._taking and not reply.refused:
+            for report in reports:
+                key = (report.task, report.attempt)
+                if type(report) is Taken and key in self._taking and key not in reply.later:
+                    self._settle_taking(key, mine=key not in reply.fenced)
+
+    def _settle_durable(self, reports: tuple[Report, ...]) -> None:
         held, logged, ended = self._held, self.logs.open, self._ended
         if len(ended) > ENDED_MAX:
             self._ended_before = ended
@@ -406,26 +412,23 @@ class Agent(ExchangeClient[HeldAttempt]):
         attempt = self._ended.get(work.task) or self._ended_before[work.task]
         return work.attempt <= attempt
 
-    def _stop(self, key: Key) -> None:
+    def stop(self, key: Key) -> None:
         held = self._held.pop(key, None)
         self.freed.set()
         if held is None:
-            self._stopped[key] = None
+            self._exchange.stopped[key] = None
             return
         held.executor.stop(*key)
-        self._pending = [report for report in self._pending if (report.task, report.attempt) != key]
+        self._exchange.withdraw(key)
 
-    def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:
-        """Results for another store would be taken for those of its own tasks with the same numbers."""
-        held = dict(self._held)
-        ended = [report for report in (*reports, *self._pending) if type(report) in LAST_REPORTS]
-        results = {(report.task, report.attempt) for report in ended}
-        super()._leave_store(store, reports)
+    def leave_store(self, store: str, held: Mapping[Key, HeldAttempt], reports: Sequence[Report]) -> None:
+        """Stop what runs for the store before, and never again report under its numbers."""
+        results = {(report.task, report.attempt) for report in reports if type(report) in LAST_REPORTS}
         self._ended, self._ended_before = {}, {}
         self._left.update(dict.fromkeys([*held, *results], self.store_id))
         self.logs.forget()
-        for key, holding in held.items():
-            holding.executor.stop(*key)
+        for key, attempt in held.items():
+            attempt.executor.stop(*key)
         for key in list(self._taking):
             self._settle_taking(key, mine=False)
         self.freed.set()
@@ -435,35 +438,36 @@ class Agent(ExchangeClient[HeldAttempt]):
             f"{len(results)} of them with a result. This worker registers again; restart it to publish its workflows"
         )
 
-    def _begin(self, work: AttemptJob) -> None:
-        task = work.task
-        key = (task, work.attempt)
-        if key in self._held or key in self._stopped:
+    def replied(self, reply: Reply) -> None:
+        """A reply says nothing else that a worker needs."""
+
+    def begin(self, job: AttemptJob) -> None:
+        task = job.task
+        key = (task, job.attempt)
+        if key in self._held or key in self._exchange.stopped:
             return  # offered again, or called off before it came
-        if (task in self._ended or task in self._ended_before) and self._has_ended(work):
+        if (task in self._ended or task in self._ended_before) and self._has_ended(job):
             return  # brought once more by a reply that was late
         if key in self._left:
             # An attempt of the store before had these numbers, and may still report. It comes again under another one.
-            self._pending.append(HandedBack(*key, begun=self._left[key] == self.store_id))
-            if self._post is None and self._pump_handle is None:
-                self._pump_soon()
+            self._exchange.report(HandedBack(*key, begun=self._left[key] == self.store_id))
             return
-        spec = self._specs.get(work.spec)
+        spec = self._specs.get(job.spec)
         if spec is None:
-            self._doubt = True  # not held, so it is offered again; with `introduce`, the specs come anew
-            self._introduce = True
+            self._exchange.list_held()  # not held, so it is offered again
+            self._exchange.introduce()  # the reply brings the specs again
             return
         executor = self._by_kind.get(spec.kind)
         if executor is None:
-            self._held[key] = HeldAttempt(work, spec, self._executors[0])
+            self._held[key] = HeldAttempt(job, spec, self._executors[0])
             known = ", ".join(sorted(self._by_kind)) or "none"
             message = f"this worker runs no {spec.kind} nodes, only {known}"
-            self.report(lacking(work, message))
+            self.report(lacking(job, message))
             return
-        self._held[key] = HeldAttempt(work, spec, executor)
-        if self._draining:
+        self._held[key] = HeldAttempt(job, spec, executor)
+        if self.draining:
             self.report(HandedBack(*key))
             return
         if self._probe is None or self._probe.key not in self._held:
             self._probe = QueueProbe(key, self._clock.wall_ms(), len(self._held) - 1)
-        executor.run(work, spec)
+        executor.run(job, spec)

@@ -1,7 +1,7 @@
 """One side of the exchange: calls out, replies in, and nothing forgotten between.
 
-Whoever holds attempts of a server speaks to it through this: a worker's agent, and a node that stands for a worker at
-the owner of a partition. A report is forgotten only when a reply says that it is durable; until then it is sent
+A worker's agent speaks to its server through this, and a node that stands for a worker to the owner of a partition.
+A report is forgotten only when a reply says that it is durable; until then it is sent
 again. One call waits at the server for work; when there is something to report meanwhile, the next call goes at
 once. At most one call with reports is under way, so under load reports gather by themselves; where much work comes at
 once, a call waits for more of it beside them.
@@ -9,8 +9,8 @@ once, a call waits for more of it beside them.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol.worker_messages import (
@@ -33,13 +33,41 @@ BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 LATER_S = 0.1  # what could not be delivered is tried again after so long
 Key = tuple[int, int]
 H = TypeVar("H")
+C = TypeVar("C", contravariant=True)
+
+
+class ExchangeHandler(Protocol[C]):
+    """The holder of attempts: sends the calls of its `ExchangeClient`, and acts on the replies."""
+
+    async def send(self, call: Call) -> Reply:
+        """Send a call to the server. Raises `Unavailable` where it cannot be reached."""
+
+    def credit(self) -> int:
+        """Number of attempts that may be held in total."""
+
+    def settle(self, reports: tuple[Report, ...], durable: tuple[Report, ...], reply: Reply) -> None:
+        """The server has answered a call with `reports`. Those that are `durable` now are forgotten."""
+
+    def stop(self, key: Key) -> None:
+        """The result of this attempt no longer counts."""
+
+    def begin(self, job: AttemptJob) -> None:
+        """The server offers this attempt, perhaps once more."""
+
+    def leave_store(self, store: str, held: Mapping[Key, C], reports: Sequence[Report]) -> None:
+        """Another store answers. What was held, and `reports` that are not durable, belonged to the one before."""
+
+    def replied(self, reply: Reply) -> None:
+        """The rest of a reply, after all else in it."""
 
 
 class ExchangeClient(Generic[H]):
-    """`_held` has what was taken on, by task and attempt. Those who inherit say what happens with it."""
+    """Calls of one holder of attempts to one server. `held` has the attempts that were taken on, by task and attempt;
+    the handler adds and removes them."""
 
     def __init__(
         self,
+        handler: ExchangeHandler[H],
         *,
         name: str,
         session: str,
@@ -50,76 +78,128 @@ class ExchangeClient(Generic[H]):
         store: str = "",
     ) -> None:
         self.name, self.session, self.store_id = name, session, store
+        self.profile = profile
+        self.held: dict[Key, H] = {}
+        self.specs: dict[int, NodeSpec] = {}
+        self.stopped: dict[Key, None] = {}  # stops that came before their work
+        self.draining = False
+        self.fenced = 0  # reports that came too late
+        self.reached = asyncio.Event()  # the server has served it at least once
+        self._handler = handler
         self._via, self._share = via, share
-        self._profile = profile
         self._beat_ms = beat_ms
         self._seq = 0
-        self._held: dict[Key, H] = {}
-        self._specs: dict[int, NodeSpec] = {}
         self._pending: list[Report] = []
-        self._stopped: dict[Key, None] = {}  # stops that came before their work
         self._post: asyncio.Task[None] | None = None  # the call with reports
         self._poll: asyncio.Task[None] | None = None  # the call that waits for work
         self._pump_handle: asyncio.Handle | None = None
         self._poll_handle: asyncio.Handle | None = None
         self._carried = 0  # reports in the last call
-        self._credit_told = 0
+        self._credit_sent = 0
         self._introduce = True  # the server must hear profile and everything held
         self._doubt = False  # a reply may be lost: say what is held
-        self._told_all = 0  # number of the last call that said what is held
+        self._held_sent = 0  # number of the last call that said what is held
         self._failures = 0
         self._back = asyncio.Event()  # the server may be reached again
-        self._draining = False
         self._over: asyncio.Future[None] | None = None
-        self.fenced = 0  # reports that came too late
-        self.reached = asyncio.Event()  # the server has served it at least once
 
     @property
-    def holds(self) -> int:
-        """How many attempts."""
-        return len(self._held)
+    def running(self) -> bool:
+        return self._over is not None and not self._over.done()
 
-    # ---- of those who inherit
+    @property
+    def introducing(self) -> bool:
+        """The server does not know this session yet, or no longer."""
+        return self._introduce
 
-    async def _ask(self, call: Call) -> Reply:
-        """The way to the server. Raises `Unavailable` where it cannot be reached."""
-        raise NotImplementedError
+    @property
+    def unreachable(self) -> bool:
+        """The server did not answer the last call."""
+        return self._failures > 0
 
-    def _room(self) -> int:
-        """How many attempts may be held in all."""
-        raise NotImplementedError
+    # ---- for the holder
 
-    def _taken(self, reports: tuple[Report, ...]) -> None:
-        """These are durable."""
-        raise NotImplementedError
+    def start(self) -> "asyncio.Future[None]":
+        """Return a future that is done when the exchange ends. Calls begin with the first `pump`."""
+        self._over = asyncio.get_running_loop().create_future()
+        return self._over
 
-    def _stop(self, key: Key) -> None:
-        """Its result no longer counts."""
-        raise NotImplementedError
+    def end(self, error: BaseException | None = None) -> None:
+        if self._over is None or self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
 
-    def _begin(self, work: AttemptJob) -> None:
-        raise NotImplementedError
+    async def end_calls(self) -> None:
+        for handle in (self._pump_handle, self._poll_handle):
+            if handle is not None:
+                handle.cancel()
+        calls = [task for task in (self._post, self._poll) if task is not None]
+        for task in calls:
+            task.cancel()
+        if calls:
+            await asyncio.wait(calls)
 
-    def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:  # noqa: ARG002 - for those who tell
-        """Another store answers. What is held, and `reports` that it did not take, belong to the one before, and go."""
-        self._held.clear()
-        self._specs.clear()
-        self._pending.clear()
-        self._stopped.clear()
+    def report(self, report: Report) -> None:
+        self._pending.append(report)
+        if self._post is None and self._pump_handle is None:
+            self._pump_soon()
 
-    def _heard(self, reply: Reply) -> None:
-        """Whatever else a reply says."""
+    def report_all(self, reports: Sequence[Report]) -> None:
+        self._pending += reports
+        if self._post is None and self._pump_handle is None:
+            self._pump_soon()
+
+    def withdraw(self, key: Key) -> list[Report]:
+        """Forget the reports of an attempt that are in no call yet, and return them."""
+        withdrawn = [report for report in self._pending if (report.task, report.attempt) == key]
+        if withdrawn:
+            self._pending = [report for report in self._pending if (report.task, report.attempt) != key]
+        return withdrawn
+
+    async def deliver_all(self) -> None:
+        """Return when all reports are durable."""
+        while self._pending or self._post is not None:
+            if self._post is not None:
+                await asyncio.wait([self._post])
+            elif self._pump_handle is not None:
+                await asyncio.sleep(GATHER_S)  # what could not be delivered is tried again in a moment, not at once
+            else:
+                self.pump()
+
+    def introduce(self, profile: WorkerProfile | None = None) -> None:
+        """The next call says who this is, and what is held; the reply brings the specs again."""
+        self.profile = profile or self.profile
+        self._introduce = True
+
+    def list_held(self) -> None:
+        """The next call says what is held, and the server offers the rest again."""
+        self._doubt = True
+
+    def call_now(self) -> None:
+        """Send a call beside the one that waits, which says what was true before."""
+        if self._post is None and self.running and self.reached.is_set():
+            self._post = self._begin_call(self._deliver, self.call())
+
+    def retry_now(self) -> None:
+        """Do not wait before the next try: the server can probably be reached."""
+        if self._failures:
+            self._failures = 0
+            self._back.set()
+            self._back = asyncio.Event()
 
     # ---- calls
 
     def _pump_soon(self) -> None:
         loop = asyncio.get_running_loop()
         if self._carried >= MANY:
-            self._pump_handle = loop.call_later(GATHER_S, self._pump)
+            self._pump_handle = loop.call_later(GATHER_S, self.pump)
         else:
-            self._pump_handle = loop.call_soon(self._pump)
+            self._pump_handle = loop.call_soon(self.pump)
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Start the call that is due, if one is."""
         if self._pump_handle is not None:
             self._pump_handle.cancel()
@@ -127,20 +207,20 @@ class ExchangeClient(Generic[H]):
         if self._poll_handle is not None:
             self._poll_handle.cancel()
             self._poll_handle = None
-        if self._post is not None or self._over is None or self._over.done():
+        if self._post is not None or not self.running:
             return
         if self._pending:
-            self._post = self._begin_call(self._deliver, self._call(self._batch()))
-        elif self._poll is None and not self._draining:
-            self._stopped.clear()
+            self._post = self._begin_call(self._deliver, self.call(self._batch()))
+        elif self._poll is None and not self.draining:
+            self.stopped.clear()
             wait_ms = 0 if self._introduce else self._beat_ms
-            self._poll = self._begin_call(self._wait_for_work, self._call(wait_ms=wait_ms))
+            self._poll = self._begin_call(self._wait_for_work, self.call(wait_ms=wait_ms))
 
     def _poll_beside_reports(self) -> None:
         """More of a burst comes before the server has taken what was reported. It says nothing new, so that it waits
         for nothing but work."""
-        if self._poll is None and not (self._draining or self._introduce or self._doubt):
-            call = self._call(wait_ms=self._beat_ms, credit=self._credit_told)
+        if self._poll is None and not (self.draining or self._introduce or self._doubt):
+            call = self.call(wait_ms=self._beat_ms, credit=self._credit_sent)
             self._poll = self._begin_call(self._wait_for_work, call)
 
     def _begin_call(self, send: Callable[[Call], Coroutine[Any, Any, None]], call: Call) -> "asyncio.Task[None]":
@@ -151,16 +231,15 @@ class ExchangeClient(Generic[H]):
     def _call_ended(self, task: "asyncio.Task[None]", call: Call) -> None:
         """Each call that ends begins the next one. Where one ends without, only the end of this side may be the cause:
         a side on which nothing is under way never hears of work again."""
-        over = self._over is None or self._over.done()
         if task.cancelled():
             self._post = None if self._post is task else self._post
             self._poll = None if self._poll is task else self._poll
             self._pending[:0] = call.reports  # nothing says that they are durable
-            if not over:
+            if self.running:
                 self._doubt = True
-                self._pump()
-        elif (error := task.exception()) is not None and not over:
-            self._end(error)
+                self.pump()
+        elif (error := task.exception()) is not None:
+            self.end(error)
 
     def _batch(self) -> tuple[Report, ...]:
         size = 0
@@ -179,7 +258,7 @@ class ExchangeClient(Generic[H]):
         taken, self._pending = self._pending[:count], self._pending[count:]
         return tuple(taken)
 
-    def _call(
+    def call(
         self,
         reports: tuple[Report, ...] = (),
         *,
@@ -189,11 +268,11 @@ class ExchangeClient(Generic[H]):
     ) -> Call:
         self._seq += 1
         if credit is None:
-            credit = self._credit_told = 0 if self._draining else self._room()
-        tell_all = self._introduce or self._doubt
+            credit = self._credit_sent = 0 if self.draining else self._handler.credit()
+        list_held = self._introduce or self._doubt
         self._doubt = False
-        if tell_all:
-            self._told_all = self._seq
+        if list_held:
+            self._held_sent = self._seq
         return Call(
             self.name,
             self.session,
@@ -201,8 +280,8 @@ class ExchangeClient(Generic[H]):
             credit,
             wait_ms,
             reports,
-            tuple(self._held) if tell_all else None,
-            self._profile if self._introduce else None,
+            tuple(self.held) if list_held else None,
+            self.profile if self._introduce else None,
             goodbye,
             self._via,
             share=self._share,
@@ -216,13 +295,13 @@ class ExchangeClient(Generic[H]):
             while reply is None:
                 reply = await self._reply_to(call)
         except Exception as error:
-            self._end(error)
+            self.end(error)
             return
         finally:
             self._post = None
         if call.store and call.store != self.store_id:
             self._introduce = True
-            self._pump()
+            self.pump()
             return  # its reports were about another store, and went with it
         if reply.resync:
             self._pending[:0] = call.reports  # a server that does not know us has taken nothing
@@ -233,30 +312,31 @@ class ExchangeClient(Generic[H]):
 
     def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
         """Queue again the reports that the server could not bring to their owner."""
+        durable = reports
         if reply.later:
             later = frozenset(reply.later)
             self._pending[:0] = [report for report in reports if (report.task, report.attempt) in later]
-            reports = tuple(report for report in reports if (report.task, report.attempt) not in later)
-        self._taken(reports)
+            durable = tuple(report for report in reports if (report.task, report.attempt) not in later)
+        self._handler.settle(reports, durable, reply)
 
     async def _wait_for_work(self, call: Call) -> None:
-        """A call without reports. Where it is lost, the next says what is held, and the server offers the rest anew."""
+        """A call without reports. Where it is lost, the next lists what is held, and the server offers the rest."""
         try:
             reply = await self._reply_to(call)
         except Exception as error:
-            self._end(error)
+            self.end(error)
             return
         finally:
             self._poll = None
         if reply is not None:
             self._follow(call, reply)
         else:
-            self._pump()
+            self.pump()
 
     async def _reply_to(self, call: Call) -> Reply | None:
         """Send the call and return the reply, or None if the server was not reached and some time has passed."""
         try:
-            reply = await self._ask(call)
+            reply = await self._handler.send(call)
         except (Unavailable, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -276,59 +356,43 @@ class ExchangeClient(Generic[H]):
             self.store_id = reply.store
         return reply
 
-    def again(self) -> None:
-        """There is reason to believe that the server can be reached: nobody waits longer."""
-        if self._failures:
-            self._failures = 0
-            self._back.set()
-            self._back = asyncio.Event()
+    def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:
+        """Forget what is held, and all reports: results for another store would be taken for those of its own tasks
+        with the same numbers."""
+        held, reports = dict(self.held), (*reports, *self._pending)
+        self.held.clear()
+        self.specs.clear()
+        self.stopped.clear()
+        self._pending.clear()
+        self._handler.leave_store(store, held, reports)
 
     def _follow(self, call: Call, reply: Reply) -> None:
         if reply.refused:
-            self._end(Refused("worker_refused", f"the server does not serve this worker: {reply.refused}"))
+            self.end(Refused("worker_refused", f"the server does not serve this worker: {reply.refused}"))
             return
         if call.store and call.store != self.store_id:  # what it brings is of the store before
             self._introduce = True
-            self._pump()
+            self.pump()
             return
         self._introduce = reply.resync or (self._introduce and call.profile is None)
         self.fenced += len(reply.fenced)
         for spec in reply.specs:
-            self._specs[spec.id] = spec
+            self.specs[spec.id] = spec
         for key in reply.stop:
-            self._stop(key)
+            self._handler.stop(key)
         # What an older reply brings was offered again after the call that said what is held, and may be over by now.
-        if call.seq >= self._told_all:
-            for work in reply.work:
-                self._begin(work)
-        self._heard(reply)
+        if call.seq >= self._held_sent:
+            for job in reply.work:
+                self._handler.begin(job)
+        self._handler.replied(reply)
         if reply.later:
-            self._pump_handle = asyncio.get_running_loop().call_later(LATER_S, self._pump)
+            self._pump_handle = asyncio.get_running_loop().call_later(LATER_S, self.pump)
         elif 0 < len(reply.work) < MANY and not self._pending and self._poll is None:
-            self._poll_handle = asyncio.get_running_loop().call_later(START_S, self._pump)
+            self._poll_handle = asyncio.get_running_loop().call_later(START_S, self.pump)
         elif self._post is not None and len(reply.work) >= MANY:
             self._poll_beside_reports()
         else:  # after much work as well: more of it may be on its way
-            self._pump()
-
-    def _end(self, error: BaseException | None = None) -> None:
-        assert self._over is not None
-        if self._over.done():
-            return
-        if error is None:
-            self._over.set_result(None)
-        else:
-            self._over.set_exception(error)
-
-    async def _end_calls(self) -> None:
-        for handle in (self._pump_handle, self._poll_handle):
-            if handle is not None:
-                handle.cancel()
-        calls = [task for task in (self._post, self._poll) if task is not None]
-        for task in calls:
-            task.cancel()
-        if calls:
-            await asyncio.wait(calls)
+            self.pump()
 
 
 def _size(value: object) -> int:

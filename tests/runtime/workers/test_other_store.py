@@ -87,7 +87,9 @@ async def test_a_result_that_waits_for_its_server_is_dropped_where_another_store
         await until(lambda: puppet.runs)
         [key] = puppet.runs
         await second.submit("w", id="of-the-second")
-        agent._pending.append(Succeeded(*key, pack("of the first")))  # its report was on the way when the server died
+        agent._exchange._pending.append(
+            Succeeded(*key, pack("of the first"))
+        )  # its report was on the way when the server died
         link.leads_to(second.engine)
         await until(lambda: len(puppet.seen) == 2)
         run = await second.engine.queries.run("of-the-second")
