@@ -63,14 +63,20 @@ SUSPENDED = int(AttemptState.SUSPENDED)
 COMPLETED = int(RunState.COMPLETED)
 
 
+ASSIGNED, LOADING, PENDING, SENT = range(4)
+"""Stages of an attempt on its way to its worker: dispatched; its arguments are being loaded; it goes out with the next
+reply to its worker; it went out."""
+
+
 class InFlightAttempt(msgspec.Struct, gc=False):
-    """An attempt that a worker holds, with what only memory knows of it."""
+    """An attempt that is assigned to a worker, with what only memory knows of it."""
 
     run: int
     row: AttemptRecord
     begun: bool = False
     of_map: bool = False  # its result is kept beside its run
-    told: int = 0  # seq of the call whose reply brought it
+    stage: int = ASSIGNED
+    sent_seq: int = 0  # number of the call whose reply brought it, in the worker's session
     progress: tuple[int, int] | None = None
     progress_message: str = ""
 
@@ -389,7 +395,7 @@ class WriteBehind:
         held = self.open.get(event.task)
         if held is not None:
             taken: Any = inputs[event.input]  # the worker may be gone by the end of the tick
-            held.row.worker, held.told = taken.worker, 0
+            held.row.worker, held.stage, held.sent_seq = taken.worker, ASSIGNED, 0
             held.row.marks = (*held.row.marks, now_ms - held.row.dispatched_ms)
 
     def _on_started(self, event: ev.AttemptStarted, _: list[Input], now_ms: int) -> None:

@@ -32,7 +32,7 @@ from tickwork.protocol.worker_messages import (
     protocol_mismatch,
 )
 from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBuilder, BadArgument, ReadyAssignment
-from tickwork.runtime.partition.write_behind import WriteBehind
+from tickwork.runtime.partition.write_behind import ASSIGNED, LOADING, PENDING, SENT, WriteBehind
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.supervision import supervised
@@ -249,7 +249,6 @@ class WorkerSessions:
         self.registered: dict[str, RegisteredWorker] = {}
         self._sessions = SessionAttemptsTable()
         self._jobs: set[asyncio.Task[None]] = set()
-        self._loading: set[AttemptKey] = set()  # attempts whose arguments are being loaded
         self._closing = False
         self.fenced = 0  # reports that came too late
         self.deals = False  # there is somebody who deals credit out
@@ -439,7 +438,7 @@ class WorkerSessions:
         reply = worker.session.reply(call, fenced=fenced, wanted=worker.wanted_sent, store=self._store)
         for job in reply.work:
             if (held := opened.get(job.task)) is not None:
-                held.told = seq
+                held.stage, held.sent_seq = SENT, seq
         return reply
 
     def heartbeats(self, via: str, workers: Iterable[str]) -> None:
@@ -477,29 +476,32 @@ class WorkerSessions:
         session.forget_specs()
         number = self._state.worker_numbers.get(session.worker)
         tasks = self._state.workers[number].tasks if number is not None else {}
-        on_its_way = {(job.task, job.attempt) for job, _ in session.pending} | self._loading
         missing: list[ReadyAssignment | Assignment] = []
         for _, task in sorted(tasks.items()):
             key = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
             durable = task.dispatched <= self._partition.durable_tick
-            if durable and key not in held and key not in on_its_way and not self._sent_since(task.number, call):
+            if durable and key not in held and not self._is_on_its_way(task.number, call):
                 missing.append(self._assigner.order(task))
         self.deliver(missing)
         assigned = {(task.number, task.attempt) for task in tasks.values()}
         session.cancelled += [key for key in held if key not in assigned]
 
-    def _sent_since(self, task: int, call: Call) -> bool:
-        """Whether it went out with the reply to a later call, which the worker could not know of in this one."""
-        held = self._books.open.get(task)
-        return held is not None and held.told > call.seq
+    def _is_on_its_way(self, task: int, call: Call) -> bool:
+        """Whether it goes out later, or went out with the reply to a later call, which the worker could not know of in
+        this one."""
+        attempt = self._books.open.get(task)
+        if attempt is None:
+            return False
+        return attempt.stage in (LOADING, PENDING) or (attempt.stage == SENT and attempt.sent_seq > call.seq)
 
     def _forget_sent(self, worker: str) -> None:
         """Calls are counted by session: the numbers of another one mean nothing in this one."""
         number = self._state.worker_numbers.get(worker)
         for task in self._state.workers[number].tasks.values() if number is not None else ():
-            if (held := self._books.open.get(task.number)) is not None:
-                held.told = 0
+            attempt = self._books.open.get(task.number)
+            if attempt is not None and attempt.stage != LOADING:  # that goes on, and ends in the new session
+                attempt.stage, attempt.sent_seq = ASSIGNED, 0
 
     # ---- what the machine wants done
 
@@ -520,9 +522,13 @@ class WorkerSessions:
             if batch is None:
                 batch = jobs[name] = []
             batch.append((job, spec))
+            held.stage = PENDING
         for name, batch in jobs.items():
-            if (worker := registered.get(name)) is not None:  # else it is gone, and the machine knows
+            if (worker := registered.get(name)) is not None:
                 worker.session.offer(batch, beside_reports=burst)
+                continue
+            for job, _ in batch:  # the worker is gone, and the machine knows
+                opened[job.task].stage = ASSIGNED
 
     def _made(self, order: Assignment) -> ReadyAssignment | None:
         """None: it comes later, or not at all."""
@@ -532,7 +538,7 @@ class WorkerSessions:
             self._refuse(order, str(error))
             return None
         if work is None:
-            self._loading.add((order.task, order.attempt))
+            self._set_stage((order.task, order.attempt), LOADING)
             self._spawn(self._deliver_later(order))
             return None
         return (order.worker, work, order.recipe.spec)
@@ -549,7 +555,12 @@ class WorkerSessions:
         except Exception as error:
             self._refuse(order, f"its arguments could not be loaded: {error}")
         finally:
-            self._loading.discard((order.task, order.attempt))
+            self._set_stage((order.task, order.attempt), ASSIGNED, instead_of=LOADING)
+
+    def _set_stage(self, key: AttemptKey, stage: int, *, instead_of: int | None = None) -> None:
+        attempt = self._books.open.get(key[0])
+        if attempt is not None and attempt.row.attempt == key[1] and instead_of in (None, attempt.stage):
+            attempt.stage = stage
 
     def _refuse(self, order: Assignment, message: str, *, code: str = "BadArgument") -> None:
         with contextlib.suppress(Exception):
@@ -561,7 +572,7 @@ class WorkerSessions:
             if type(report) is Taken:
                 held = self._books.open.get(report.task)
                 if held is not None and (held.row.worker, held.row.attempt) == (call.worker, report.attempt):
-                    held.told = max(held.told, call.seq)
+                    held.stage, held.sent_seq = SENT, max(held.sent_seq, call.seq)
 
     def stop(self, effect: CancelAttempt | ReleaseAttempt) -> None:
         """The worker must end this attempt: its result does not count any more, or another worker has it."""
@@ -570,7 +581,8 @@ class WorkerSessions:
         if worker is None:
             return
         key = (effect.task, effect.attempt)
-        worker.session.withdraw(key)
+        if worker.session.withdraw(key):
+            self._set_stage(key, ASSIGNED, instead_of=PENDING)
         worker.attempts.note([key])
         worker.session.cancel(key)
 
