@@ -30,11 +30,10 @@ from tickwork.runtime.workers.failure_detector import SILENT_MS, FailureDetector
 from tickwork.runtime.workers.sessions import (
     MOVED,
     WAIT_MS_MAX,
-    ReplyFuture,
-    WorkerSession,
     name_in_use,
     shutting_down,
 )
+from tickwork.runtime.workers.worker_session import ReplyFuture, WorkerSession
 from tickwork.worker.exchange import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is requested again

@@ -6,7 +6,7 @@ import pytest
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.protocol.worker_messages import AttemptJob, Call, NodeSpec, Reply, Succeeded
-from tickwork.runtime.workers.sessions import REPLY_BYTES_MAX, WorkerSession
+from tickwork.runtime.workers.worker_session import REPLY_BYTES_MAX, WorkerSession
 
 SPEC = NodeSpec(7, "task", "flow", "a", "hash")
 
