@@ -1,40 +1,90 @@
-"""Schedules between request and rule: what the request says, as values of the core; and what the rules refuse, in the
-words of the request. Whoever declares a schedule and whoever puts it read it alike.
+"""Requests for schedules as values of the core, and back.
+
+One table has the fields of a request, their names in the core and how their values are converted. Refusals of the core
+name the field as the request has it. The server and the code that declares a schedule read a request alike.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from enum import Enum
+from typing import Any, NamedTuple
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.calendar.durations import duration_ms, instant_ms
+from tickwork.core.calendar.durations import duration_ms, duration_text, instant_ms, instant_text
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.calendar.zones import Zone
 from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.protocol import http_models as wire
 
-_READING = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)
-_WORDS = {
-    "at_ms": "at",
-    "buffer_max": "buffer",
-    "catch_up_ms": "catch_up_window",
+
+class FieldKind(Enum):
+    """How a value is written in a request, and what it is in the core."""
+
+    PLAIN = "the same in both"
+    TEXT = "a text; empty: None"
+    INSTANT = "a time in RFC 3339, as milliseconds; empty: None"
+    INTERVAL = "a duration, as milliseconds; empty: None"
+    LENGTH = "a duration, as milliseconds; empty: 0"
+    DAYS = "dates or names, as texts"
+    PRIORITY = "a number; None: -1"
+
+
+class ScheduleField(NamedTuple):
+    """A field of a request, and the name of its value in `ScheduleSpec` or `SchedulePolicy`."""
+
+    name: str
+    core: str
+    kind: FieldKind = FieldKind.PLAIN
+
+
+SPEC_FIELDS = (
+    ScheduleField("cron", "cron", FieldKind.TEXT),
+    ScheduleField("every", "every_ms", FieldKind.INTERVAL),
+    ScheduleField("at", "at_ms", FieldKind.INSTANT),
+    ScheduleField("rrule", "rrule", FieldKind.TEXT),
+    ScheduleField("anchor", "anchor_ms", FieldKind.INSTANT),
+    ScheduleField("timezone", "zone"),
+    ScheduleField("dst_gap", "gap"),
+    ScheduleField("dst_overlap", "overlap"),
+    ScheduleField("include", "include", FieldKind.DAYS),
+    ScheduleField("exclude", "exclude", FieldKind.DAYS),
+    ScheduleField("business_days", "business_days"),
+    ScheduleField("holidays", "holidays", FieldKind.DAYS),
+    ScheduleField("start", "start_ms", FieldKind.INSTANT),
+    ScheduleField("end", "end_ms", FieldKind.INSTANT),
+)
+POLICY_FIELDS = (
+    ScheduleField("queue", "queue"),
+    ScheduleField("overlap", "overlap"),
+    ScheduleField("catch_up", "catch_up"),
+    ScheduleField("catch_up_window", "catch_up_ms", FieldKind.LENGTH),
+    ScheduleField("catch_up_cap", "catch_up_cap"),
+    ScheduleField("grace", "grace_ms", FieldKind.LENGTH),
+    ScheduleField("jitter", "jitter"),
+    ScheduleField("pause_after", "pause_after"),
+    ScheduleField("priority", "priority", FieldKind.PRIORITY),
+    ScheduleField("automatic_backfill", "automatic_backfill"),
+    ScheduleField("max_runs", "runs_max"),
+    ScheduleField("buffer", "buffer_max"),
+    ScheduleField("group", "group"),
+    ScheduleField("time_input", "time_input"),
+    ScheduleField("context_input", "context_input"),
+)
+SCHEDULE_FIELDS = {field.name: field for field in (*SPEC_FIELDS, *POLICY_FIELDS)}
+
+_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)
+_REQUEST_FIELDS = {
+    **{field.core: field.name for field in POLICY_FIELDS},
+    **{f"when.{field.core}": field.name for field in SPEC_FIELDS},
     "governing.interval_ms": "every",
     "governing.max_ms": "governor.max",
     "governing.min_ms": "governor.min",
-    "grace_ms": "grace",
     "hint_interval_ms": "interval",
     "interval_ms": "interval",
-    "runs_max": "max_runs",
     "ttl_ms": "ttl",
+    "at_ms": "at",
     "when": "cron",
-    "when.anchor_ms": "anchor",
-    "when.at_ms": "at",
-    "when.end_ms": "end",
-    "when.every_ms": "every",
-    "when.gap": "dst_gap",
-    "when.overlap": "dst_overlap",
-    "when.start_ms": "start",
-    "when.zone": "timezone",
 }
 
 
@@ -44,13 +94,13 @@ def in_words(at: str = "") -> Iterator[None]:
     try:
         yield
     except Refused as refused:
-        path = f"{at}.{word_of(refused.path)}".strip(".")
+        path = f"{at}.{request_field(refused.path)}".strip(".")
         raise Refused(refused.code, refused.message, path=path) from None
 
 
-def word_of(path: str) -> str:
+def request_field(path: str) -> str:
     """A field of the core, as the request has it."""
-    return _WORDS.get(path, path.removeprefix("when."))
+    return _REQUEST_FIELDS.get(path, path.removeprefix("when."))
 
 
 def when_of(request: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
@@ -58,55 +108,60 @@ def when_of(request: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
     if len(given) != 1:
         listed = " and ".join(given) if given else "none of them"
         raise Refused("bad_schedule", f"give exactly one of cron, every, at and rrule, not {listed}", path=f"{at}cron")
-    return ScheduleSpec(
-        cron=request.cron or None,
-        every_ms=length_ms(request.every, f"{at}every"),
-        at_ms=_instant(request.at, f"{at}at"),
-        rrule=request.rrule or None,
-        anchor_ms=_instant(request.anchor, f"{at}anchor"),
-        zone=request.timezone,
-        gap=request.dst_gap,
-        overlap=request.dst_overlap,
-        include=request.include,
-        exclude=request.exclude,
-        business_days=request.business_days,
-        holidays=request.holidays,
-        start_ms=_instant(request.start, f"{at}start"),
-        end_ms=_instant(request.end, f"{at}end"),
-    )
+    return ScheduleSpec(**_read(request, SPEC_FIELDS, at))
 
 
 def terms_of(request: wire.ScheduleRequest, at: str = "") -> SchedulePolicy:
-    return SchedulePolicy(
-        queue=request.queue,
-        overlap=request.overlap,
-        catch_up=request.catch_up,
-        catch_up_ms=length_ms(request.catch_up_window, f"{at}catch_up_window") or 0,
-        catch_up_cap=request.catch_up_cap,
-        grace_ms=length_ms(request.grace, f"{at}grace") or 0,
-        jitter=request.jitter,
-        pause_after=request.pause_after,
-        priority=-1 if request.priority is None else request.priority,
-        automatic_backfill=request.automatic_backfill,
-        runs_max=request.max_runs,
-        buffer_max=request.buffer,
-        group=request.group,
-        time_input=request.time_input,
-        context_input=request.context_input,
-    )
+    return SchedulePolicy(**_read(request, POLICY_FIELDS, at))
+
+
+def fields_of(when: ScheduleSpec, terms: SchedulePolicy) -> dict[str, Any]:
+    """Return the fields of the request that says the same, with times and durations in canonical form."""
+    fields = {field.name: _written(field, getattr(when, field.core)) for field in SPEC_FIELDS}
+    return fields | {field.name: _written(field, getattr(terms, field.core)) for field in POLICY_FIELDS}
+
+
+def _read(request: wire.ScheduleRequest, fields: Iterable[ScheduleField], at: str) -> dict[str, Any]:
+    values = {}
+    for name, core, kind in fields:
+        value = getattr(request, name)
+        match kind:
+            case FieldKind.TEXT:
+                value = value or None
+            case FieldKind.INSTANT:
+                value = instant_ms(value, path=f"{at}{name}") if value else None
+            case FieldKind.INTERVAL:
+                value = length_ms(value, f"{at}{name}")
+            case FieldKind.LENGTH:
+                value = length_ms(value, f"{at}{name}") or 0
+            case FieldKind.PRIORITY:
+                value = -1 if value is None else value
+        values[core] = value
+    return values
+
+
+def _written(field: ScheduleField, value: Any) -> Any:
+    match field.kind:
+        case FieldKind.TEXT:
+            return value or ""
+        case FieldKind.INSTANT:
+            return "" if value is None else instant_text(value)
+        case FieldKind.INTERVAL:
+            return "" if value is None else duration_text(value)
+        case FieldKind.LENGTH:
+            return duration_text(value) if value else ""
+        case FieldKind.PRIORITY:
+            return None if value == -1 else value
+    return value
 
 
 def length_ms(text: str, path: str) -> int | None:
     return duration_ms(text, path=path) if text else None
 
 
-def _instant(text: str, path: str) -> int | None:
-    return instant_ms(text, path=path) if text else None
-
-
 def reading_ms(text: str, zone: Zone, *, path: str) -> int:
     """An instant; or a date, or a date and time without a zone, as the zone's own clock shows it."""
-    match = _READING.fullmatch(text)
+    match = _LOCAL_TIME.fullmatch(text)
     if match is None:
         return instant_ms(text, path=path)
     whole = text if "T" in text else f"{text}T00:00:00"

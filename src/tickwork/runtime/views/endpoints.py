@@ -15,7 +15,7 @@ from tickwork.core.definition.model import ENDPOINT_TIMEOUT_MS_MAX, HTTP_TIMEOUT
 from tickwork.core.definition.plan import Plan
 from tickwork.core.state.state import Schedule
 from tickwork.protocol import http_models as wire
-from tickwork.protocol.schedule_requests import word_of
+from tickwork.protocol.schedule_requests import request_field
 from tickwork.runtime.views.schedules import schedule as schedule_view
 
 PREFIX = "endpoint."  # prefix of the workflows of endpoints; reserved
@@ -118,7 +118,7 @@ def in_words_of_request(error: Refused, path: str) -> Refused:
             for problem in error.problems
         ]
         return InvalidDefinition(problems)
-    word = word_of(error.path)
+    word = request_field(error.path)
     return Refused(error.code, error.message, path=(at + _FIELDS.get(word, word)).rstrip("."))
 
 

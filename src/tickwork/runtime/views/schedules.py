@@ -14,6 +14,7 @@ from tickwork.core.snapshot.schedule_rows import LiveBackfill, backfill_row
 from tickwork.core.state.schedule import Fate, FateRange, GovernorLimits
 from tickwork.core.state.state import BackfillState, Schedule, Tenant
 from tickwork.protocol import http_models as wire
+from tickwork.protocol.schedule_requests import fields_of
 from tickwork.runtime.views.text import instant, instant_or_none
 
 FATES = {int(fate): fate.name.lower() for fate in Fate}
@@ -64,42 +65,13 @@ def whole_schedule(source: Schedule) -> wire.Schedule:
 
 def request(schedule: Schedule) -> wire.ScheduleRequest:
     """Return the request that would put this schedule as it is, with times and durations in canonical form."""
-    when, terms = schedule.when, schedule.terms
     return wire.ScheduleRequest(
         workflow=schedule.workflow,
-        cron=when.cron or "",
-        every=_length(when.every_ms),
-        at=_instant(when.at_ms),
-        rrule=when.rrule or "",
-        anchor=_instant(when.anchor_ms),
-        timezone=when.zone,
-        dst_gap=when.gap,
-        dst_overlap=when.overlap,
-        include=when.include,
-        exclude=when.exclude,
-        business_days=when.business_days,
-        holidays=when.holidays,
-        start=_instant(when.start_ms),
-        end=_instant(when.end_ms),
-        max_runs=terms.runs_max,
         inputs=_value(schedule.inputs, "inputs") or {},
         context=_value(schedule.context, "context"),
-        time_input=terms.time_input,
-        context_input=terms.context_input,
-        queue=terms.queue,
-        priority=None if terms.priority == -1 else terms.priority,
-        overlap=terms.overlap,
-        buffer=terms.buffer_max,
-        catch_up=terms.catch_up,
-        catch_up_window=_length(terms.catch_up_ms or None),
-        catch_up_cap=terms.catch_up_cap,
-        grace=_length(terms.grace_ms or None),
-        automatic_backfill=terms.automatic_backfill,
-        jitter=terms.jitter,
-        pause_after=terms.pause_after,
-        group=terms.group,
         description=schedule.description,
         governor=_limits(schedule.governing),
+        **fields_of(schedule.when, schedule.terms),
     )
 
 
@@ -111,10 +83,6 @@ def _limits(governing: GovernorLimits | None) -> wire.GovernorRequest | None:
 
 def _length(length_ms: int | None) -> str:
     return "" if length_ms is None else duration_text(length_ms)
-
-
-def _instant(at_ms: int | None) -> str:
-    return "" if at_ms is None else instant(at_ms)
 
 
 def _value(value: Value, what: str) -> Any:

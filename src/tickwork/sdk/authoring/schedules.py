@@ -144,21 +144,23 @@ def request_of(workflow: str, given: Mapping[str, Any]) -> "ScheduleRequest":
 
 
 def _field(name: str, value: Any, zone: str) -> Any:
-    match name:
-        case "every":
+    from tickwork.protocol.schedule_requests import SCHEDULE_FIELDS, FieldKind
+
+    if name in ("inputs", "context", "governor"):
+        return plain(dict(value) if name == "inputs" else value, what=name)
+    if name not in SCHEDULE_FIELDS:
+        return value
+    match SCHEDULE_FIELDS[name].kind:
+        case FieldKind.INTERVAL:
             interval_ms(duration(value, path=name), path=name)
             return value if isinstance(value, str) else duration_text(duration(value, path=name))
-        case "catch_up_window" | "grace":
+        case FieldKind.LENGTH:
             return value if isinstance(value, str) else duration_text(duration(value, path=name))
-        case "at" | "anchor" | "start" | "end":
+        case FieldKind.INSTANT:
             return _instant(value, zone, name) if isinstance(value, datetime) else value
-        case "include" | "exclude" | "holidays":
+        case FieldKind.DAYS:
             listed = [value] if isinstance(value, str | date) else list(value)
             return tuple(day.isoformat() if isinstance(day, date) else day for day in listed)
-        case "inputs" | "context":
-            return plain(dict(value) if name == "inputs" else value, what=name)
-        case "governor":
-            return plain(value, what=name)
         case _:
             return value
 
