@@ -514,7 +514,7 @@ def test_an_old_sqlite_is_refused():
 @pytest.mark.proves("P10")
 async def test_every_commit_is_synced_unless_somebody_chose_otherwise(tmp_path):
     async with opened(tmp_path / "s.db") as store:
-        writer = store._connections.writing.hand.writer.connection
+        writer = store._connections.writing.runtime.writer.connection
         assert (writer.pragma("synchronous"), writer.pragma("journal_mode")) == (2, "wal")
 
 
@@ -713,7 +713,7 @@ async def test_the_slower_the_disk_the_seldomer_the_event_loop_waits_for_it(tmp_
 async def test_a_small_commit_of_unknown_outcome_has_everything_opened_anew(tmp_path, monkeypatch):
     async with opened(tmp_path / "s.db", apart=True) as store:
         head = await store.claim(0, owner="n", settings=b"")
-        writer = store._connections.writing._pen._writer
+        writer = store._connections.writing._inline._writer
         connection = writer.connection
         monkeypatch.setattr(writer, "connection", Breaking(connection))
         with pytest.raises(OutcomeUnknown):
@@ -722,7 +722,7 @@ async def test_a_small_commit_of_unknown_outcome_has_everything_opened_anew(tmp_
 
         assert (await store.read_head(0)).seq == 0
         await store.commit(0, SealedRow(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
-        assert (await store.read_head(0)).seq == 1 and store._connections.writing._pen._writer is not writer
+        assert (await store.read_head(0)).seq == 1 and store._connections.writing._inline._writer is not writer
 
 
 class Breaking:

@@ -1,14 +1,14 @@
-"""A hand that writes and a thread that reads, over one locked file.
+"""A writer and a thread that reads, over one locked file.
 
 After a commit whose outcome is not known, every connection is closed and opened again before anybody reads: what a
-log holds after an error is settled only by reading it anew, and only a whole checkpoint brings it to disk for certain,
+log holds after an error is settled only by reading it again, and only a whole checkpoint brings it to disk for certain,
 because the system may count pages as written whose writing failed.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar, TypeVarTuple
 
 import apsw
 
@@ -18,60 +18,63 @@ from tickwork.stores.sqlite.file_lock import FileLock
 from tickwork.stores.sqlite.reader import Reader
 from tickwork.stores.sqlite.threads import JobThread, ResultDispatcher
 from tickwork.stores.sqlite.writer.runtime import WriterRuntime
-from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints, explained
+from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints, WriterTransactions, explained
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class WriterHandle(Protocol):
-    """Where the hand is. Jobs are done in the order in which they were asked."""
+    """The writer, in a thread or a process. Its jobs run in the order of the calls."""
 
     @property
     def sound(self) -> bool:
         """It is open, and no commit's outcome is unknown."""
 
-    async def bring_up(self) -> None: ...
+    async def open(self) -> None: ...
 
     async def reopen(self) -> None: ...
 
-    async def put_down(self, *, whole: bool) -> None: ...
+    async def close(self, *, whole: bool) -> None: ...
 
     async def stop(self) -> None: ...
 
-    def ask(self, name: str, *args: Any) -> Awaitable[Any]:
-        """A method of the writer, with its answer or its error."""
+    def run(self, method: Callable[[WriterTransactions, *Ts], T], *args: *Ts) -> Awaitable[T]:
+        """Run a method of the writer, and return its result or raise its error."""
 
 
 class WriterThread:
-    """The hand in this process."""
+    """The writer in a thread of this process."""
 
     def __init__(
         self, path: Path, answers: ResultDispatcher, *, synchronous: str, failpoints: Failpoints, upgrade: bool = True
     ) -> None:
         self._thread = JobThread("sqlite writer", answers)
         self._copying = JobThread("sqlite checkpointer", answers)
-        self.hand = WriterRuntime(
+        self.runtime = WriterRuntime(
             path, synchronous, failpoints, beside=self._copying.post, here=self._thread.post, upgrade=upgrade
         )
 
     @property
     def sound(self) -> bool:
-        writer = self.hand.writer
+        writer = self.runtime.writer
         return writer is not None and not writer.suspect
 
-    async def bring_up(self) -> None:
-        await self._thread.ask(self.hand.bring_up)
+    async def open(self) -> None:
+        await self._thread.ask(self.runtime.open)
 
     async def reopen(self) -> None:
-        await self._thread.ask(self.hand.reopen)
+        await self._thread.ask(self.runtime.reopen)
 
-    async def put_down(self, *, whole: bool) -> None:
-        await self._thread.ask(self.hand.put_down, whole)
+    async def close(self, *, whole: bool) -> None:
+        await self._thread.ask(self.runtime.close, whole)
 
     async def stop(self) -> None:
         await self._thread.stop()
         await self._copying.stop()
 
-    def ask(self, name: str, *args: Any) -> Awaitable[Any]:
-        return self._thread.ask(self.hand.do, name, *args)
+    def run(self, method: Callable[[WriterTransactions, *Ts], T], *args: *Ts) -> Awaitable[T]:
+        return self._thread.ask(self.runtime.do, method.__name__, *args)
 
 
 class Connections:
@@ -81,44 +84,44 @@ class Connections:
         self._path = path
         self._lock = lock
         self._synchronous = synchronous
-        self._mending = asyncio.Lock()
+        self._reopening = asyncio.Lock()
         self._closed = False
         self.writing = writing
         self._reading = JobThread("sqlite reader", answers)
         self._reader: Reader | None = None
 
-    def begin(self, name: str, *args: Any) -> Awaitable[Any]:
-        """On its way when this returns, unless something has to be mended first."""
-        return self.writing.ask(name, *args) if self.writing.sound else self.write(name, *args)
+    def begin(self, method: Callable[[WriterTransactions, *Ts], T], *args: *Ts) -> Awaitable[T]:
+        """Like `write`, but on its way when this returns, unless a connection must be opened again first."""
+        return self.writing.run(method, *args) if self.writing.sound else self.write(method, *args)
 
-    async def write(self, name: str, *args: Any) -> Any:
+    async def write(self, method: Callable[[WriterTransactions, *Ts], T], *args: *Ts) -> T:
         if not self.writing.sound:
-            await self._mend()
-        return await self.writing.ask(name, *args)
+            await self._reopen()
+        return await self.writing.run(method, *args)
 
-    async def read(self, name: str, *args: Any) -> Any:
+    async def read(self, method: Callable[[Reader, *Ts], T], *args: *Ts) -> T:
         if not self.writing.sound:
-            await self._mend()
+            await self._reopen()
         assert self._reader is not None
-        return await self._reading.ask(self._reader.read, name, *args)
+        return await self._reading.ask(self._reader.read, method, *args)
 
     async def connect(self) -> None:
-        await self.writing.bring_up()
+        await self.writing.open()
         await self._open_reader()
 
     async def _open_reader(self) -> None:
         try:
             reader = await self._reading.ask(opening.connect_reader, self._path, self._synchronous)
         except apsw.Error as error:
-            await self.writing.put_down(whole=False)
+            await self.writing.close(whole=False)
             raise explained(error) from error
         self._reader = Reader(reader)
 
     async def close(self) -> None:
-        """What was asked before is done first. The log goes into the database, so that one file is all there is."""
-        async with self._mending:
+        """Close after the jobs that were given before. The log goes into the database, so that one file remains."""
+        async with self._reopening:
             self._closed = True
-            await self._put_down(whole=self.writing.sound)
+            await self._close_connections(whole=self.writing.sound)
         await self.stop()
 
     async def stop(self) -> None:
@@ -126,17 +129,17 @@ class Connections:
         await self._reading.stop()
         self._lock.release()
 
-    async def _mend(self) -> None:
-        async with self._mending:
+    async def _reopen(self) -> None:
+        async with self._reopening:
             if self._closed:
                 raise Unavailable("the store is closed", retry_after_ms=RETRY_MS)
             if not self.writing.sound:
-                await self._put_down(whole=False)
+                await self._close_connections(whole=False)
                 await self.writing.reopen()
                 await self._open_reader()
 
-    async def _put_down(self, *, whole: bool) -> None:
+    async def _close_connections(self, *, whole: bool) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             await self._reading.ask(reader.connection.close)
-        await self.writing.put_down(whole=whole)
+        await self.writing.close(whole=whole)

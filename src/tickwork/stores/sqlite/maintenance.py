@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import cast
 
 from tickwork.ports.store import ChildRow, LogChunk, RunRow
 from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject, LogAddress, TableBatch, Take
 from tickwork.stores.sqlite.connections import Connections
 from tickwork.stores.sqlite.dump import Dump, Load
+from tickwork.stores.sqlite.reader import Reader
 from tickwork.stores.sqlite.threads import JobThread, ResultDispatcher
+from tickwork.stores.sqlite.writer.transactions import WriterTransactions
 
 
 class SqliteMaintenance:
@@ -22,66 +23,66 @@ class SqliteMaintenance:
     # ---- keeping less
 
     async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
-        return cast("list[RunRow]", await self._connections.read("runs_after", partition, number, limit))
+        return await self._connections.read(Reader.runs_after, partition, number, limit)
 
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
-        return cast("list[ChildRow]", await self._connections.read("children_between", first, last))
+        return await self._connections.read(Reader.children_between, first, last)
 
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        return cast("list[tuple[int, bytes]]", await self._connections.read("attempts_between", first, last))
+        return await self._connections.read(Reader.attempts_between, first, last)
 
     async def move_runs(
         self, partition: int, archive: ArchiveObject, runs: Sequence[ArchivedRun], *, epoch: int
     ) -> None:
-        await self._connections.write("move_runs", partition, archive, list(runs), epoch)
+        await self._connections.write(WriterTransactions.move_runs, partition, archive, list(runs), epoch)
 
     async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
-        await self._connections.write("drop_journal", partition, archive, epoch)
+        await self._connections.write(WriterTransactions.drop_journal, partition, archive, epoch)
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
-        return cast("list[ArchivedRun]", await self._connections.read("archived", tenant, ids))
+        return await self._connections.read(Reader.archived, tenant, ids)
 
     async def journal_cut(self, partition: int) -> int:
-        return cast("int", await self._connections.read("journal_cut", partition))
+        return await self._connections.read(Reader.journal_cut, partition)
 
     async def journal_archive(self, partition: int, *, seq: int) -> ArchiveObject | None:
-        return cast("ArchiveObject | None", await self._connections.read("journal_archive", partition, seq))
+        return await self._connections.read(Reader.journal_archive, partition, seq)
 
     async def journal_archive_at(self, partition: int, *, tick: int) -> ArchiveObject | None:
-        return cast("ArchiveObject | None", await self._connections.read("journal_archive_at", partition, tick))
+        return await self._connections.read(Reader.journal_archive_at, partition, tick)
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[ArchiveObject]:
-        return cast("list[ArchiveObject]", await self._connections.read("old_archives", before_ms, limit))
+        return await self._connections.read(Reader.old_archives, before_ms, limit)
 
     async def drop_archive(self, object_: str) -> None:
-        await self._connections.write("drop_archive", object_)
+        await self._connections.write(WriterTransactions.drop_archive, object_)
 
     async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
-        return cast("list[LogChunk]", await self._connections.read("log_chunks_after", partition, place, limit))
+        return await self._connections.read(Reader.log_chunks_after, partition, place, limit)
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
-        return cast("frozenset[str]", await self._connections.read("named_logs", digests, since_ms))
+        return await self._connections.read(Reader.named_logs, digests, since_ms)
 
     async def drop_log_chunks(self, places: Sequence[LogAddress], *, archive: ArchiveObject | None = None) -> None:
-        await self._connections.write("drop_log_chunks", list(places), archive)
+        await self._connections.write(WriterTransactions.drop_log_chunks, list(places), archive)
 
     async def archives_over(self, partition: int, *, kind: str, number: int) -> list[ArchiveObject]:
-        return cast("list[ArchiveObject]", await self._connections.read("archives_over", partition, kind, number))
+        return await self._connections.read(Reader.archives_over, partition, kind, number)
 
     async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
-        return frozenset(cast("list[str]", await self._connections.write("renew_payloads", list(digests))))
+        return frozenset(await self._connections.write(WriterTransactions.renew_payloads, list(digests)))
 
     async def drop_payloads(self, *, before: int, limit: int) -> int:
-        return cast("int", await self._connections.write("drop_payloads", before, limit))
+        return await self._connections.write(WriterTransactions.drop_payloads, before, limit)
 
     async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
-        return cast("frozenset[str]", await self._connections.read("named_objects", digests))
+        return await self._connections.read(Reader.named_objects, digests)
 
     async def note_renewal(self, partition: int, *, epoch: int) -> None:
-        await self._connections.write("note_renewal", partition, epoch)
+        await self._connections.write(WriterTransactions.note_renewal, partition, epoch)
 
     async def renewals(self) -> dict[int, int]:
-        return cast("dict[int, int]", await self._connections.read("renewals"))
+        return await self._connections.read(Reader.renewals)
 
     # ---- taking it elsewhere
 

@@ -4,8 +4,8 @@ What recovery builds on is checked against its checksum and against the journal 
 a machine that goes on from a damaged row would seal the damage into the chain.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -33,6 +33,7 @@ from tickwork.stores.sqlite.run_blocks import RunBlocks
 from tickwork.stores.sqlite.statements import queries
 from tickwork.stores.sqlite.writer.transactions import explained
 
+T = TypeVar("T")
 LIMIT_MAX = 2**63 - 1
 NUMBER_BITS = 44  # of a number below its partition
 _NO_PARTITION = Head(0)
@@ -47,12 +48,12 @@ class Reader(ArchiveReads):
         self._sql = queries()
         self._shelf = RunBlocks(connection)
 
-    def read(self, name: str, *args: Any) -> Any:
-        """Runs a method of this class. The way in for the thread, so that errors are translated in one place."""
+    def read(self, method: Callable[..., T], *args: Any) -> T:
+        """Run a method of this class in a transaction, with its errors translated."""
         try:
             self.connection.execute("begin")
             try:
-                return getattr(self, name)(*args)
+                return method(self, *args)
             finally:
                 if self.connection.in_transaction:
                     self.connection.execute("commit")

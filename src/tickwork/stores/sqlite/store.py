@@ -7,7 +7,7 @@ Nothing here decides anything: which thread does it is in `connections`, what a 
 import asyncio
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.state.schedule import FateRange
@@ -31,9 +31,10 @@ from tickwork.ports.store import (
 from tickwork.stores.sqlite import open as opening
 from tickwork.stores.sqlite.connections import Connections, WriterHandle, WriterThread
 from tickwork.stores.sqlite.maintenance import SqliteMaintenance
+from tickwork.stores.sqlite.reader import Reader
 from tickwork.stores.sqlite.threads import ResultDispatcher
 from tickwork.stores.sqlite.writer.client import WriterClient
-from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints
+from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints, WriterTransactions
 
 PORTION = 256  # a millisecond's work, for which a commit may have to wait
 
@@ -100,87 +101,86 @@ class SqliteStore(SqliteMaintenance):
     # ---- what all nodes share
 
     async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
-        await self._connections.write("found", cluster, partitions)
-        return cast("ClusterIdentity", await self._connections.read("founded"))
+        await self._connections.write(WriterTransactions.found, cluster, partitions)
+        return await self._connections.read(Reader.founded)
 
     async def read_routes(self) -> list[Route]:
-        return cast("list[Route]", await self._connections.read("routes"))
+        return await self._connections.read(Reader.routes)
 
     async def put_route(self, route: Route, *, over: Route | None) -> bool:
-        return cast("bool", await self._connections.write("put_route", route, over))
+        return await self._connections.write(WriterTransactions.put_route, route, over)
 
     async def add_inbox(self, rows: Sequence[InboxRow]) -> None:
-        await self._connections.write("add_inbox", rows)
+        await self._connections.write(WriterTransactions.add_inbox, rows)
 
     async def read_inbox(self, partition: int, *, limit: int) -> list[InboxRow]:
-        return cast("list[InboxRow]", await self._connections.read("inbox", partition, limit))
+        return await self._connections.read(Reader.inbox, partition, limit)
 
     async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
-        await self._connections.write("drop_inbox", partition, ids)
+        await self._connections.write(WriterTransactions.drop_inbox, partition, ids)
 
     # ---- the truth
 
     async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
-        return cast("Head", await self._connections.write("claim", partition, owner, settings))
+        return await self._connections.write(WriterTransactions.claim, partition, owner, settings)
 
     async def read_head(self, partition: int) -> Head:
-        return cast("Head", await self._connections.read("head", partition))
+        return await self._connections.read(Reader.head, partition)
 
     def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
-        return self._connections.begin("commit", partition, row, payloads, epoch)
+        return self._connections.begin(WriterTransactions.commit, partition, row, payloads, epoch)
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
-        await self._connections.write("write_rows", partition, rows, epoch, through, head)
+        await self._connections.write(WriterTransactions.write_rows, partition, rows, epoch, through, head)
 
     async def load(self, partition: int) -> LoadedPartition:
-        return cast("LoadedPartition", await self._connections.read("load", partition))
+        return await self._connections.read(Reader.load, partition)
 
     async def journal(self, partition: int, *, after: int, limit: int) -> list[SealedRow]:
-        return cast("list[SealedRow]", await self._connections.read("journal", partition, after, limit))
+        return await self._connections.read(Reader.journal, partition, after, limit)
 
     async def seqs_at(self, partition: int, ticks: Sequence[int]) -> dict[int, int]:
-        return cast("dict[int, int]", await self._connections.read("seqs_at", partition, ticks))
+        return await self._connections.read(Reader.seqs_at, partition, ticks)
 
     async def read_index(
         self, partition: int, *, kind: int, subjects: tuple[int, int], after: int, through: int
     ) -> list[IndexEntry]:
-        entries = await self._connections.read("index", partition, kind, subjects, after, through)
-        return cast("list[IndexEntry]", entries)
+        return await self._connections.read(Reader.index, partition, kind, subjects, after, through)
 
     async def last_index(self, partition: int, *, kind: int, subject: int, through: int) -> IndexEntry | None:
-        return cast("IndexEntry | None", await self._connections.read("last_index", partition, kind, subject, through))
+        return await self._connections.read(Reader.last_index, partition, kind, subject, through)
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
-        return cast("dict[str, bytes]", await self._connections.read("payloads", digests))
+        return await self._connections.read(Reader.payloads, digests)
 
     # ---- what people ask for
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
-        return cast("list[RunRow]", await self._connections.read("find_runs", tenant, ids, keys))
+        return await self._connections.read(Reader.find_runs, tenant, ids, keys)
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        return cast("list[RunRow]", await self._connections.read("list_runs", wanted))
+        return await self._connections.read(Reader.list_runs, wanted)
 
     async def read_attempts(self, run: int) -> list[bytes]:
-        return cast("list[bytes]", await self._connections.read("attempts", run))
+        return await self._connections.read(Reader.attempts, run)
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
-        return cast("list[tuple[int, bytes]]", await self._connections.read("children", run, step))
+        return await self._connections.read(Reader.children, run, step)
 
     async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
-        return cast("dict[str, CacheRow]", await self._connections.read("cache", keys))
+        return await self._connections.read(Reader.cache, keys)
 
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
-        return cast("DefinitionRow | None", await self._connections.read("definition", tenant, digest))
+        return await self._connections.read(Reader.definition, tenant, digest)
 
     async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[FateRange]:
-        return cast("list[FateRange]", await self._connections.read("fates", tenant, schedule, from_ms, to_ms, limit))
+        return await self._connections.read(Reader.fates, tenant, schedule, from_ms, to_ms, limit)
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
-        return cast("list[BackfillRow]", await self._connections.read("backfills", tenant, limit))
+        return await self._connections.read(Reader.backfills, tenant, limit)
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
-        await self._connections.write("add_log_chunks", chunks)
+        await self._connections.write(WriterTransactions.add_log_chunks, chunks)
 
     async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
-        return cast("list[LogChunk]", await self._connections.read("log_chunks", task, attempt, after))
+        return await self._connections.read(Reader.log_chunks, task, attempt, after)

@@ -3,7 +3,7 @@
 A thread of its own copies what is in the log every few MiB. Under steady load it never quite catches up, and a log
 that is never caught up with is never begun anew; so the writer copies what has come meanwhile between two commits, if
 that is little, or once the log is long. Then the next commit starts the log from its beginning, where the file has its
-space already. The pen may commit at the same moment; then it is tried again a little later, while the pen rests.
+space already. The inline writer may commit at the same moment; then it is tried again a little later, while that rests.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
-"""Small ticks committed at once, by the process that decided them, while the scribe has nothing to do.
+"""Small ticks committed at once, by the process that decided them, while the writer process has nothing to do.
 
-To wake another process and be woken by it takes as long as the sync of a small commit. Under load the scribe pays,
-because the next tick is decided meanwhile; at rest nobody has anything else to do. After a commit that was slow a few
-are left to the scribe, and twice as many each time that the one after them is slow too: the event loop seldom stands
-still for a disk that is slow, and one hiccup of a fast one costs little. So are some while the log waits to begin anew,
-because the scribe can see to that only between two commits of its own.
+To wake another process and be woken by it takes as long as the sync of a small commit. Under load the writer process
+pays, because the next tick is decided meanwhile; at rest nobody has anything else to do. After a slow commit a few are
+left to that process, and twice as many each time that the one after them is slow too: the event loop seldom stands
+still for a disk that is slow, and one hiccup of a fast one costs little. So are some while the log waits to start over,
+because the writer process can do that only between two commits of its own.
 """
 
 import time
@@ -21,7 +21,7 @@ from tickwork.stores.sqlite.writer.transactions import Failpoints, WriterTransac
 
 SMALL_BYTES = 2_048  # of a row and its payloads
 SLOW_S = 0.005  # a commit that takes longer
-REST_COMMITS, REST_COMMITS_MAX = 4, 256  # is followed by so many of the scribe's
+REST_COMMITS, REST_COMMITS_MAX = 4, 256  # is followed by so many of the writer process
 CACHE_KIB = 1_024  # the end of the journal, and the head
 
 
@@ -34,8 +34,8 @@ class InlineWriter:
         self._resting = 0
         self._rest = REST_COMMITS  # the next one
 
-    def take_up(self) -> None:
-        """After the scribe, which has brought the database up to date."""
+    def open(self) -> None:
+        """Open after the writer process, which has brought the database up to date."""
         try:
             connection = opening.connect(self._path, self._synchronous, cache_kib=CACHE_KIB)
         except apsw.Error as error:
@@ -43,7 +43,7 @@ class InlineWriter:
         connection.set_wal_hook(self._committed)
         self._writer = WriterTransactions(connection, self._failpoints, synchronous=self._synchronous)
 
-    def put_down(self) -> None:
+    def close(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.connection.close()

@@ -1,4 +1,4 @@
-"""What the scribe is asked and what it answers: frames over a socket, four bytes of length and then MessagePack."""
+"""Jobs for the writer process and their results: frames over a socket, four bytes of length and then MessagePack."""
 
 import struct
 from typing import Any
@@ -147,7 +147,7 @@ WRITES: dict[str, type[Any]] = {
 
 
 class JobResult(msgspec.Struct, array_like=True):
-    """`error` is the name of its class; what broke otherwise is told as `Unavailable`."""
+    """`error` is the name of its class; any other error becomes `Unavailable`."""
 
     result: Head | list[str] | bool | int | None = None
     error: str = ""
@@ -169,8 +169,8 @@ def framed(message: Any) -> bytes:
     return SIZE.pack(len(data)) + data
 
 
-def error_of(answered: JobResult) -> TickworkError:
-    kind = ERRORS.get(answered.error, Unavailable)
+def error_of(result: JobResult) -> TickworkError:
+    kind = ERRORS.get(result.error, Unavailable)
     if issubclass(kind, Unavailable):
-        return kind(answered.message, retry_after_ms=answered.retry_after_ms)
-    return kind(answered.message)
+        return kind(result.message, retry_after_ms=result.retry_after_ms)
+    return kind(result.message)

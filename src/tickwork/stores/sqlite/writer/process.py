@@ -1,4 +1,4 @@
-"""The hand in a process of its own: `python -m tickwork.stores.sqlite.writer.process SOCKET PATH SYNCHRONOUS`.
+"""The writer in a process of its own: `python -m tickwork.stores.sqlite.writer.process SOCKET PATH SYNCHRONOUS`.
 
 Beside a busy interpreter a writing thread waits for it at every statement; a process does not. Each job is answered
 in its turn. It ends when the socket closes; what lies in the socket then is still done, and whoever owns the
@@ -41,7 +41,7 @@ class WriterProcess:
     def __init__(self, path: Path, synchronous: str) -> None:
         self._between: deque[Callable[[], None]] = deque()  # jobs of our own
         self._copies: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._hand = WriterRuntime(path, synchronous, {}, beside=self._copies.put, here=self._between.append)
+        self._runtime = WriterRuntime(path, synchronous, {}, beside=self._copies.put, here=self._between.append)
         Thread(target=self._copy, name="sqlite checkpointer", daemon=True).start()
 
     def serve(self, connection: socket.socket) -> None:
@@ -53,7 +53,7 @@ class WriterProcess:
                 del job
                 while self._between:
                     self._between.popleft()()
-        self._hand.put_down(whole=False)
+        self._runtime.close(whole=False)
 
     def _answer(self, job: Job) -> JobResult:
         try:
@@ -66,13 +66,13 @@ class WriterProcess:
     def _do(self, job: Job) -> Head | bool | None:
         match job:
             case Open():
-                self._hand.bring_up()
+                self._runtime.open()
             case Reopen():
-                self._hand.reopen()
+                self._runtime.reopen()
             case Close():
-                self._hand.put_down(job.whole)
+                self._runtime.close(job.whole)
             case _:
-                result: Head | bool | None = self._hand.do(_NAMES[type(job)], *astuple(job))
+                result: Head | bool | None = self._runtime.do(_NAMES[type(job)], *astuple(job))
                 return result
         return None
 
@@ -84,11 +84,11 @@ class WriterProcess:
 def main(handle: str, path: str, synchronous: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; ours is to end with the socket
         signal.signal(number, signal.SIG_IGN)
-    scribe = WriterProcess(Path(path), synchronous)
+    writer = WriterProcess(Path(path), synchronous)
     gc.freeze()
     gc.disable()  # jobs are trees
     with socket.socket(fileno=int(handle)) as connection:
-        scribe.serve(connection)
+        writer.serve(connection)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The writing hand: the writer with its connection, and the checkpointer beside it.
+"""The writer with its connection, and the checkpointer beside it.
 
 It is used by one thread at a time, which may be one of ours (`threads`) or the only one of a process (`process`).
 `beside` hands a job to the checkpointer's thread, `here` hands one back to be done between two jobs.
@@ -32,15 +32,15 @@ class WriterRuntime:
         self._checkpointer: Checkpointer | None = None
 
     def do(self, name: str, *args: Any) -> Any:
-        """A method of the writer."""
+        """Run a method of the writer, by its name."""
         checkpointer = self._checkpointer
         if checkpointer is not None and checkpointer.failed is not None and is_sync(checkpointer.failed):
             raise sync_failed(checkpointer.failed)  # pages that the log may soon write over are perhaps not on disk
         return getattr(self.writer, name)(*args)
 
-    def bring_up(self) -> None:
-        """The first time: everything is checked."""
-        self.resume_effects(opening.bring_up(self._path, self._synchronous, upgrade=self._upgrade))
+    def open(self) -> None:
+        """Open for the first time, with all checks."""
+        self._use(opening.bring_up(self._path, self._synchronous, upgrade=self._upgrade))
 
     def reopen(self) -> None:
         """After a commit of unknown outcome. Only a whole checkpoint brings what the log holds to disk for certain."""
@@ -54,9 +54,9 @@ class WriterRuntime:
             system_errno = connection.system_errno
             connection.close()
             raise (sync_failed(error) if is_sync(error) else explained(error, system_errno=system_errno)) from error
-        self.resume_effects(connection)
+        self._use(connection)
 
-    def resume_effects(self, connection: apsw.Connection) -> None:
+    def _use(self, connection: apsw.Connection) -> None:
         writer = WriterTransactions(connection, self._failpoints, synchronous=self._synchronous)
         try:
             copying = opening.connect(self._path, self._synchronous)
@@ -68,7 +68,7 @@ class WriterRuntime:
             opening.reserve_log(self._path)
         connection.set_wal_hook(self._committed)
 
-    def put_down(self, whole: bool) -> None:
+    def close(self, whole: bool) -> None:
         writer, checkpointer = self.writer, self._checkpointer
         self.writer = self._checkpointer = None
         if checkpointer is not None:
