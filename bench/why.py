@@ -74,7 +74,7 @@ class History:
         self.store = store
         self.machine = Machine(settings=Settings())
         self.state = self.machine.state
-        self.books = WriteBehind(self.state)
+        self.write_behind = WriteBehind(self.state)
         self.recorder = Recorder()
         self.last: SealedRow | None = None
         self.written: SealedRow | None = None  # through which rows are written
@@ -82,9 +82,9 @@ class History:
 
     async def begin(self) -> None:
         await self.store.open()
-        await self.store.found(cluster="c" * 24, partitions=0)
+        await self.store.establish_identity(cluster="c" * 24, partitions=0)
         settings = msgspec.msgpack.encode(self.state.settings)
-        self.books.epoch = self.epoch = (await self.store.claim(0, owner="bench", settings=settings)).epoch
+        self.write_behind.epoch = self.epoch = (await self.store.claim(0, owner="bench", settings=settings)).epoch
         await self.live([
             inp.PutQueue(BY, "default"), inp.PutTenant(BY, TENANT), inp.PutDefinition(BY, TENANT, document("one", 1)),
             inp.PutDefinition(BY, TENANT, document("ten", TASKS)), inp.Offer("w0", 100_000),
@@ -95,7 +95,7 @@ class History:
         self.tick += 2
         outcome = self.machine.apply(self.tick, inputs)
         await self.commit(inputs, outcome.events)
-        self.books.observe(inputs, outcome.events)
+        self.write_behind.observe(inputs, outcome.events)
         return [effect for effect in outcome.effects if isinstance(effect, Dispatch)]
 
     async def commit(self, inputs: list[inp.Input], events: list[Event]) -> None:
@@ -104,8 +104,10 @@ class History:
 
     async def write(self) -> None:
         assert self.last is not None
-        await self.store.write_rows(0, self.books.rows(), epoch=self.epoch, through=self.last.seq, head=self.last.hash)
-        self.books.written()
+        await self.store.write_rows(
+            0, self.write_behind.rows(), epoch=self.epoch, through=self.last.seq, head=self.last.hash
+        )
+        self.write_behind.written()
         self.written = self.last
 
     async def ten(self, run_id: str) -> None:
@@ -145,7 +147,7 @@ class History:
             reports: list[inp.Input] = [inp.Succeeded(number, 1) for number in numbers]
             ended: list[Event] = [TaskSucceeded(number, place) for place, number in enumerate(numbers)]
             await self.commit(reports, [*ended, *(RunMoved(number, COMPLETE) for number in numbers)])
-            self.books.index.seq += 2
+            self.write_behind.index.seq += 2
             assert self.written is not None
             await self.store.write_rows(
                 0, Rows(runs=rows), epoch=self.epoch, through=self.written.seq, head=self.written.hash

@@ -68,7 +68,7 @@ async def streamed(tables):
 
 async def filled(store):
     """Something in every table."""
-    await store.found(cluster="c1", partitions=4)
+    await store.establish_identity(cluster="c1", partitions=4)
     await store.put_route(Route("acme", 1, 2), over=None)
     await store.add_inbox([InboxRow("i1", P, "acme", b"{}", "sql")])
     epoch = await claimed(store)
@@ -242,11 +242,11 @@ class UpkeepSuite:
         ]
         await store.add_log_chunks([*chunks, LogChunk((P + 1 << 44) + 1, 1, 0, 0, 1, 9, "a", 1)])
 
-        assert await store.log_chunks_after(P, place=(0, 0, 0), limit=99) == chunks
-        assert await store.log_chunks_after(P, place=(FIRST + 1, 1, 0), limit=2) == chunks[1:3]
+        assert await store.log_chunks_after(P, after=(0, 0, 0), limit=99) == chunks
+        assert await store.log_chunks_after(P, after=(FIRST + 1, 1, 0), limit=2) == chunks[1:3]
         assert await store.named_logs(["a", "b", "c", "d"], since_ms=900) == {"a", "b"}
         await store.drop_log_chunks([(FIRST + 1, 1, 0), (FIRST + 7, 1, 0)])
-        assert await store.log_chunks_after(P, place=(0, 0, 0), limit=99) == chunks[1:3]
+        assert await store.log_chunks_after(P, after=(0, 0, 0), limit=99) == chunks[1:3]
         assert await store.read_log_chunks(FIRST + 1, 1) == [chunks[1]]
 
     async def test_pieces_of_logs_move_to_an_archive_that_is_found_by_its_tasks(self, store, reopen):
@@ -260,7 +260,7 @@ class UpkeepSuite:
             await store.drop_log_chunks(places[:2], archive=archive)
         again = await reopen()
 
-        assert await again.log_chunks_after(P, place=(0, 0, 0), limit=99) == chunks[2:]
+        assert await again.log_chunks_after(P, after=(0, 0, 0), limit=99) == chunks[2:]
         for task in (first, first + 1, last):
             assert await again.archives_over(P, kind=LOGS, number=task) == [archive]
         for number in (first - 1, last + 1):
@@ -330,7 +330,7 @@ class UpkeepSuite:
             assert await exported(other) == before
             assert await other.load(P) == loaded
             assert await other.read_attempts(FIRST + 1) == [b"first", b"second"]
-            assert await other.found(cluster="x", partitions=1) == ClusterIdentity("c1", 4)
+            assert await other.establish_identity(cluster="x", partitions=1) == ClusterIdentity("c1", 4)
             head = await other.claim(P, owner="n3", settings=b"")
             assert (head.epoch, head.seq) == (epoch + 1, 6)
             await committed(other, 1, epoch=head.epoch)

@@ -135,13 +135,13 @@ class StoreSuite:
         await written(store, Rows(index=[IndexEntry(4, N + 8, 3, b"y")]), epoch=epoch)
         store = await reopen()
 
-        async def found(kind, subjects, after=0, through=99):
+        async def entries_of(kind, subjects, after=0, through=99):
             return await store.read_index(P, kind=kind, subjects=subjects, after=after, through=through)
 
-        assert await found(4, (N + 7, N + 8)) == [IndexEntry(4, N + 7, 1), IndexEntry(4, N + 8, 3, b"y")]
-        assert [entry.seq for entry in await found(4, (N + 7, N + 9))] == [1, 2, 3]
-        assert [entry.seq for entry in await found(4, (N + 7, N + 9), after=1, through=2)] == [2]
-        assert await found(5, (N, N + 99)) == [entries[3]] and await found(6, (N, N + 99)) == []
+        assert await entries_of(4, (N + 7, N + 8)) == [IndexEntry(4, N + 7, 1), IndexEntry(4, N + 8, 3, b"y")]
+        assert [entry.seq for entry in await entries_of(4, (N + 7, N + 9))] == [1, 2, 3]
+        assert [entry.seq for entry in await entries_of(4, (N + 7, N + 9), after=1, through=2)] == [2]
+        assert await entries_of(5, (N, N + 99)) == [entries[3]] and await entries_of(6, (N, N + 99)) == []
 
     async def test_the_latest_index_entry_up_to_a_seq_is_found(self, store):
         epoch = await claimed(store)
@@ -620,11 +620,11 @@ class StoreSuite:
     # ---- what all nodes share
 
     async def test_what_was_founded_first_stays(self, store, reopen):
-        first = await store.found(cluster="c1", partitions=16)
+        first = await store.establish_identity(cluster="c1", partitions=16)
         store = await reopen()
 
         assert first == ClusterIdentity("c1", 16)
-        assert await store.found(cluster="c2", partitions=4) == first
+        assert await store.establish_identity(cluster="c2", partitions=4) == first
 
     async def test_a_route_is_put_only_in_place_of_what_was_read(self, store, reopen):
         old, new = Route("acme", 3), Route("acme", 3, spread=4)

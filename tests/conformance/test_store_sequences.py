@@ -220,7 +220,7 @@ async def whole(store, partition, wanted, place):
         store.read_fates(wanted.tenant, "s", from_ms=12, to_ms=41, limit=4),
         store.list_backfills(wanted.tenant, limit=3),
         store.read_routes(),
-        store.found(cluster=wanted.workflow, partitions=partition),
+        store.establish_identity(cluster=wanted.workflow, partitions=partition),
         *(store.read_attempts(n) for n in known),
         *(store.read_children(n, n % 2) for n in known),
         *(store.read_definition(wanted.tenant, f"h{n}-{partition}") for n in range(6)),

@@ -61,7 +61,7 @@ async def filled(folder):
     store = SqliteStore(folder / DATABASE, synchronous="OFF")
     await store.open()
     try:
-        await store.found(cluster="c" * 24, partitions=4)
+        await store.establish_identity(cluster="c" * 24, partitions=4)
         assert await store.put_route(Route("acme", 0, 2), over=None)
         await store.add_inbox([InboxRow("in-1", 0, "acme", b'{"workflow": "flow"}', "ann")])
         head = await store.claim(0, owner="n1", settings=b"")
@@ -185,7 +185,7 @@ async def test_a_flipped_bit_in_a_database_is_found_or_harmless(tmp_path, postgr
     await store.open()
     head = await store.claim(0, owner="n1", settings=b"")
     await store.note_renewal(0, epoch=head.epoch)
-    await store.found(cluster="shop", partitions=8)
+    await store.establish_identity(cluster="shop", partitions=8)
     await store.close()
     assert await damage_of(PostgresStore(dsn, upgrade=False), artifacts) == ""
     connection = await asyncpg.connect(postgres, server_settings={"search_path": schema})

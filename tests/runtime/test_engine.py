@@ -93,7 +93,7 @@ async def test_one_key_is_one_run_while_it_runs_after_it_left_and_when_it_is_sto
         await house.until(first, "completed")
         assert await house.submit("w", key="k1") == first
         await asyncio.sleep(0.15)  # rows are written
-        assert house.engine.context.live.books.find_left("default", first) is None
+        assert house.engine.context.live.write_behind.find_left("default", first) is None
         assert await house.submit("w", key="k1") == first
 
     await house.engine.stop()

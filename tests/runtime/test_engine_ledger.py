@@ -1,4 +1,5 @@
-"""The ledger at work: in the engine's books, its status, its alarms; and zone data that changes between two owners."""
+"""The ledger at work: in the write-behind of the engine, its status, its alarms; and zone data that changes between two
+owners."""
 
 import asyncio
 
@@ -36,7 +37,7 @@ class ZonedHouse(House):
 
     async def rest(self):
         async with asyncio.timeout(20):
-            while not self.engine.context.idle or self.engine.context.live.books.unwritten:
+            while not self.engine.context.idle or self.engine.context.live.write_behind.unwritten:
                 await asyncio.sleep(0.005)
 
 
@@ -72,14 +73,14 @@ async def test_the_balance_is_in_the_status_and_comes_back_after_a_crash():
 @pytest.mark.proves("I20")
 async def test_a_difference_is_an_alarm_and_stops_nothing():
     house, engine = await furnished()
-    true = engine.context.live.books.ledger.observe
+    true = engine.context.live.write_behind.ledger.observe
 
     def forgetful(inputs, events):
         true(inputs, [event for event in events if not isinstance(event, ev.RunScheduled)])
 
-    engine.context.live.books.ledger.observe = forgetful
+    engine.context.live.write_behind.ledger.observe = forgetful
     await house.later(24 * HOUR)
-    engine.context.live.books.ledger.observe = true
+    engine.context.live.write_behind.ledger.observe = true
     await house.later(24 * HOUR)
     status = await engine.queries.status()
     await engine.stop()

@@ -116,9 +116,11 @@ class SimStore:
     async def close(self) -> None:
         await self.inner.close()
 
-    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
+    async def establish_identity(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         return await self._write(
-            "found", lambda: self.inner.found(cluster=cluster, partitions=partitions), lambda _: None
+            "establish_identity",
+            lambda: self.inner.establish_identity(cluster=cluster, partitions=partitions),
+            lambda _: None,
         )
 
     async def read_routes(self) -> list[Route]:
@@ -216,8 +218,8 @@ class SimStore:
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         return await self._read("find_runs", lambda: self.inner.find_runs(tenant, ids=ids, keys=keys))
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        return await self._read("list_runs", lambda: self.inner.list_runs(wanted))
+    async def list_runs(self, query: RunFilter) -> list[RunRow]:
+        return await self._read("list_runs", lambda: self.inner.list_runs(query))
 
     async def read_attempts(self, run: int) -> list[bytes]:
         return await self._read("read_attempts", lambda: self.inner.read_attempts(run))
@@ -292,9 +294,9 @@ class SimStore:
     async def drop_archive(self, object_: str) -> None:
         await self._write("drop_archive", lambda: self.inner.drop_archive(object_), lambda _: None)
 
-    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
+    async def log_chunks_after(self, partition: int, *, after: LogAddress, limit: int) -> list[LogChunk]:
         return await self._read(
-            "log_chunks_after", lambda: self.inner.log_chunks_after(partition, place=place, limit=limit)
+            "log_chunks_after", lambda: self.inner.log_chunks_after(partition, after=after, limit=limit)
         )
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:

@@ -103,7 +103,7 @@ class _Reading(Collector):
         yield CounterMetricFamily(
             "tickwork_reports_fenced", "Reports that came too late.", value=self._engine.workers.fenced
         )
-        ledger = live.books.ledger
+        ledger = live.write_behind.ledger
         yield GaugeMetricFamily("tickwork_schedules", "Schedules, paused ones included.", value=len(ledger))
         yield GaugeMetricFamily("tickwork_schedules_late", "Schedules that catch up.", value=len(ledger.late))
         totals = ledger.totals()

@@ -131,7 +131,7 @@ class Node:
         ]
 
     async def _join(self) -> None:
-        identity = await self.store.found(cluster=self.cluster, partitions=self.partitions)
+        identity = await self.store.establish_identity(cluster=self.cluster, partitions=self.partitions)
         self.cluster, self.partitions = identity.cluster, identity.partitions
         self.store_id = self._hosted.store_id = self.cluster
         self.routes.partitions = self.partitions

@@ -240,7 +240,7 @@ class Store(StoreMaintenance, Protocol):
 
     async def close(self) -> None: ...
 
-    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
+    async def establish_identity(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         """What was founded first stays; later words are ignored."""
 
     async def read_routes(self) -> list[Route]:
@@ -293,7 +293,7 @@ class Store(StoreMaintenance, Protocol):
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         """Ended runs by id or by submit key, in any order; of several with one key, the latest."""
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+    async def list_runs(self, query: RunFilter) -> list[RunRow]:
         """Ended runs, newest (highest number) first."""
 
     async def read_attempts(self, run: int) -> list[bytes]:

@@ -140,8 +140,8 @@ class StoreMaintenance(Protocol):
         """It is forgotten, with the runs in it. With a piece of the journal go the index entries through its last row;
         the latest of each subject of the kinds in `KEPT_KINDS` stays. Repeating it changes nothing."""
 
-    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> "list[LogChunk]":
-        """Pieces of logs of a partition's tasks, in the order of their places."""
+    async def log_chunks_after(self, partition: int, *, after: LogAddress, limit: int) -> "list[LogChunk]":
+        """Log chunks of a partition's tasks beyond an address, in the order of their addresses."""
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         """Those of the digests that a piece written since then names."""

@@ -160,7 +160,7 @@ class EngineContext:
             raise StoreFull("the store has no space left; free some space and try again", retry_after_ms=5_000)
         if live.backlog > BACKLOG_MAX:
             raise Unavailable("too many requests wait already; try again in a moment", retry_after_ms=1_000)
-        if live.books.left_count > LEFT_MAX:
+        if live.write_behind.left_count > LEFT_MAX:
             raise Unavailable(
                 "the store cannot keep up: too many ended runs wait to be written; try again in a moment",
                 retry_after_ms=1_000,
@@ -192,7 +192,7 @@ class EngineContext:
         return plan
 
     async def ended_row(self, tenant: str, run_id: str) -> RunRow | None:
-        left = self.live.books.find_left(tenant, run_id)
+        left = self.live.write_behind.find_left(tenant, run_id)
         if left is not None:
             return left
         if not is_run_id(run_id):

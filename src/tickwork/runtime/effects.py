@@ -72,7 +72,7 @@ class EffectRunner:
 
     def _store_cached(self, effect: StoreCached, tick: "DecidedTick") -> None:
         report: Any = tick.inputs[effect.input]
-        self._context.live.books.keep_cached(effect.key, report.value, self._context.now_ms())
+        self._context.live.write_behind.keep_cached(effect.key, report.value, self._context.now_ms())
 
     def _alert(self, effect: Alert, _: "DecidedTick") -> None:
         subject = f"{effect.tenant}/{effect.subject}" if effect.tenant else effect.subject
@@ -86,7 +86,7 @@ class EffectRunner:
             run = self._context.state.tenants[tenant].runs.get(run_id)
             if run is not None:
                 return run.plan.name
-            left = self._context.live.books.find_left(tenant, run_id)  # it ended while this tick became durable
+            left = self._context.live.write_behind.find_left(tenant, run_id)  # it ended while this tick became durable
             if left is not None:
                 return left.workflow
         return ""
@@ -102,7 +102,7 @@ class EffectRunner:
             await self._context.live.submit_inputs([answer]).done
 
     async def _cached(self, effect: LookUpCache) -> tuple[bool, Value]:
-        row = self._context.live.books.find_cached(effect.key)
+        row = self._context.live.write_behind.find_cached(effect.key)
         if row is None:
             row = (await retry_until_available(lambda: self._context.store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._context.now_ms())
@@ -191,10 +191,10 @@ class EffectRunner:
         try:
             data = await retry_until_available(lambda: self._context.live.assigner.inputs(sources))
         except Refused:  # the check of the child run meets the same error and fails the run with it
-            self._context.live.books.keep_child(task, ARGUMENTS_STEP, child, None)
+            self._context.live.write_behind.keep_child(task, ARGUMENTS_STEP, child, None)
             return
         value: Value = data
         if len(data) > INLINE_BYTES_MAX:
             digest = await retry_until_available(lambda: self._context.artifacts.put(data))
             value = Ref(digest, len(data), None, "artifact")
-        self._context.live.books.keep_child(task, ARGUMENTS_STEP, child, value)
+        self._context.live.write_behind.keep_child(task, ARGUMENTS_STEP, child, value)

@@ -123,7 +123,7 @@ class Engine:
         context, store = self.context, self.context.store
         if not context.shared:
             await store.open()
-            context.store_id = (await store.found(cluster=context.ids.token(), partitions=ALONE)).cluster
+            context.store_id = (await store.establish_identity(cluster=context.ids.token(), partitions=ALONE)).cluster
         given = self._settings or Settings(clock=LogicalClock(origin_ms=context.clock.wall_ms()))
         settings = msgspec.msgpack.encode(msgspec.structs.replace(given, partition=context.number))
         if self._ahead is None:
@@ -178,7 +178,7 @@ class Engine:
             context.clock_monitor = monitor
 
     def _assemble(self, head: Head, recovered: RecoveredPartition, reference_ms: int | None) -> Partition:
-        machine, books, watermark_head = recovered
+        machine, write_behind, watermark_head = recovered
         context, logical, last_tick = self.context, machine.state.settings.clock, machine.state.tick
         real = RealTime(
             context.clock,
@@ -194,9 +194,9 @@ class Engine:
             head=head,
             watermark_head=watermark_head,
             keeper=TickClock(real, logical, last_tick=last_tick),
-            books=books,
+            write_behind=write_behind,
             assigner=AssignmentBuilder(context.payloads, logical),
-            facts=FactLookup(context.archives, books, context.number),
+            facts=FactLookup(context.archives, write_behind, context.number),
             on_durable=self.on_durable,
             on_alarm=context.alarms.add,
             rebuild=self._recover,

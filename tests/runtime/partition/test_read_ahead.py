@@ -43,7 +43,7 @@ async def test_who_read_ahead_goes_on_as_who_reads_afterwards(stays):
         )
         again = await recover(second.context.store, second.context.number)
         assert digest(again.machine.state) == digest(second.context.state)
-        assert second.context.partition.books.unwritten is not stays
+        assert second.context.partition.write_behind.unwritten is not stays
     finally:
         await second.stop()
     await second.context.store.open()

@@ -46,7 +46,7 @@ class Storing(History):
         self.driver.tape()
         self.check = False
         self.store, self.epoch = store, epoch
-        self.books = WriteBehind(self.driver.state)
+        self.write_behind = WriteBehind(self.driver.state)
         self.pending: list[SealedRow] = []
 
     async def go(self, steps: int) -> None:
@@ -56,13 +56,13 @@ class Storing(History):
 
         def observed(tick: int, asked: list[Input]) -> Outcome:
             outcome = apply(tick, asked)
-            self.books.observe(asked[: outcome.taken], outcome.events)
+            self.write_behind.observe(asked[: outcome.taken], outcome.events)
             sealed = self.driver.taped[-1][0]
             rows = None
             whole = self.rng.random() < 0.2
-            if whole or (self.early and self.early.random() < 0.3 and not self.books.window.reopened):
-                rows = self.books.rows() if whole else self.books.ended_rows()
-                self.books.written()
+            if whole or (self.early and self.early.random() < 0.3 and not self.write_behind.window.reopened):
+                rows = self.write_behind.rows() if whole else self.write_behind.ended_rows()
+                self.write_behind.written()
                 rows = _renamed(rows)
             moments.append((sealed, rows))
             return outcome
@@ -79,7 +79,7 @@ class Storing(History):
 
     async def close(self) -> None:
         seq, head = self.last
-        await self.store.write_rows(0, _renamed(self.books.rows()), epoch=self.epoch, through=seq, head=head)
+        await self.store.write_rows(0, _renamed(self.write_behind.rows()), epoch=self.epoch, through=seq, head=head)
 
 
 def _renamed(rows: Rows) -> Rows:
@@ -104,11 +104,11 @@ async def stored(seed: int, steps: int, *, early: bool = True) -> tuple[Storing,
 async def test_recovery_gives_back_the_machine_that_never_died(seed):
     history, store = await stored(seed, 60)
 
-    machine, books, _ = await recover(store, 0)
+    machine, write_behind, _ = await recover(store, 0)
 
     assert digest(machine.state) == digest(history.driver.state)
-    assert {task: (held.row.attempt, held.row.worker) for task, held in books.open.items()} == {
-        task: (held.row.attempt, held.row.worker) for task, held in history.books.open.items()
+    assert {task: (held.row.attempt, held.row.worker) for task, held in write_behind.open.items()} == {
+        task: (held.row.attempt, held.row.worker) for task, held in history.write_behind.open.items()
     }
 
 

@@ -197,11 +197,11 @@ async def test_what_the_store_cannot_keep_up_with_is_refused_before_memory_is_fu
     house.store.rows_gate = asyncio.Event()
     for _ in range(3):
         await house.submit("w")
-    await until(lambda: partition.books.left_count == 3)
+    await until(lambda: partition.write_behind.left_count == 3)
     with pytest.raises(Unavailable, match="cannot keep up"):
         await house.submit("w")
     house.store.rows_gate.set()
-    await until(lambda: partition.books.left_count == 0)
+    await until(lambda: partition.write_behind.left_count == 0)
 
     assert await house.submit("w")
 

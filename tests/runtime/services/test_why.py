@@ -36,8 +36,8 @@ class Observed:
     def __init__(self, driver: Driver, rng) -> None:
         self.driver, self.rng = driver, rng
         self.store, self.artifacts = MemoryStore(MemoryDisk()), MemoryArtifacts()
-        self.books = WriteBehind(driver.state)
-        self.books.epoch = 1
+        self.write_behind = WriteBehind(driver.state)
+        self.write_behind.epoch = 1
         self.recorder, self.rows = Recorder(), []
         apply = driver._apply
         at_once(self._begin())
@@ -57,19 +57,19 @@ class Observed:
         sealed = self.recorder.row(tick, inputs, events)
         self.rows.append(sealed)
         await self.store.commit(0, sealed, [], epoch=1)
-        self.books.observe(inputs, events)
+        self.write_behind.observe(inputs, events)
         draw = self.rng.random()
         if draw < 0.1:
-            await self._write(self.books.rows())
-        elif draw < 0.2 and not self.books.window.reopened:
-            rows = self.books.ended_rows()
+            await self._write(self.write_behind.rows())
+        elif draw < 0.2 and not self.write_behind.window.reopened:
+            rows = self.write_behind.ended_rows()
             watermark = (await self.store.read_head(0)).watermark
             await self.store.write_rows(0, rows, epoch=1, through=watermark, head=b"")
-            self.books.written()
+            self.write_behind.written()
 
     async def _write(self, rows) -> None:
         await self.store.write_rows(0, rows, epoch=1, through=self.rows[-1].seq, head=self.rows[-1].hash)
-        self.books.written()
+        self.write_behind.written()
 
     async def archive(self, *, through: int) -> None:
         """The journal up to a row leaves the store, in pieces."""
@@ -88,13 +88,17 @@ class Observed:
             cut = rows[-1].seq
 
     async def why(self, tenant: str, run_id: str):
-        state, books, clock = self.driver.state, self.books, self.driver.settings.clock
+        state, write_behind, clock = self.driver.state, self.write_behind, self.driver.settings.clock
         archives = ArchiveReader(self.store, self.artifacts)
         run = state.tenants[tenant].runs.get(run_id)
         if run is not None:
-            facts, of_run, attempts = facts_of_live(run), (run.submitted, run.started), books.attempts_of(run.number)
+            facts, of_run, attempts = (
+                facts_of_live(run),
+                (run.submitted, run.started),
+                write_behind.attempts_of(run.number),
+            )
         else:
-            row = books.find_left(tenant, run_id)
+            row = write_behind.find_left(tenant, run_id)
             if row is None:
                 [row] = await self.store.find_runs(tenant, ids=[run_id])
             facts, rest = facts_of_ended(row, state), rest_of(row)
@@ -103,7 +107,7 @@ class Observed:
         for data in await self.store.read_attempts(facts.number):
             attempts += attempts_decoder.decode(data)
         last = self.rows[-1]
-        reader = HistoryReader(state, books, self.store, archives, partition=0, through=last.seq, tick=last.tick)
+        reader = HistoryReader(state, write_behind, self.store, archives, partition=0, through=last.seq, tick=last.tick)
         self.reader = reader
         return await reader.read(facts, ticks_of(clock, run=of_run, attempts=attempts), [one.task for one in attempts])
 
@@ -139,7 +143,7 @@ async def known_runs(observed: Observed) -> list[tuple[str, str]]:
     tenants = observed.driver.state.tenants
     live = [(tenant.id, run.id) for tenant in tenants.values() for run in tenant.runs.values()]
     stored = [row for tenant in tenants for row in await observed.store.list_runs(RunFilter(tenant, limit=10_000))]
-    return [*live, *{(row.tenant, row.id): None for row in (*observed.books.recently_left(), *stored)}]
+    return [*live, *{(row.tenant, row.id): None for row in (*observed.write_behind.recently_left(), *stored)}]
 
 
 class Lived(History):

@@ -11,7 +11,7 @@ async def test_an_attempt_is_pending_until_a_reply_takes_it_and_assigned_again_f
     worker = Hand(house, session="start1")
     await worker.sit_down()
     await house.submit("flow")
-    [attempt] = engine.workers._books.open.values()
+    [attempt] = engine.workers._write_behind.open.values()
     assert attempt.stage == PENDING
 
     [job] = await worker.take()
@@ -30,7 +30,7 @@ async def test_an_attempt_whose_worker_is_gone_is_no_longer_pending():
     await worker.sit_down()
     del engine.workers.registered["w1"]
     await house.submit("flow")
-    [attempt] = engine.workers._books.open.values()
+    [attempt] = engine.workers._write_behind.open.values()
     await engine.stop()
 
     assert attempt.stage == ASSIGNED

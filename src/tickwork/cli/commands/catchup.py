@@ -115,11 +115,11 @@ async def _of_store(address: str, policy: str) -> "list[wire.CatchUp]":
     store = PostgresStore(address, upgrade=False)
     await store.open()
     try:
-        founded = await store.founded()
-        if founded is None:
+        identity = await store.identity()
+        if identity is None:
             return []
         homes = {route.tenant: route.home for route in await store.read_routes()}
-        return await _late(store, homes.get(TENANT, home_of(TENANT, founded.partitions)), policy)
+        return await _late(store, homes.get(TENANT, home_of(TENANT, identity.partitions)), policy)
     finally:
         await store.close()
 

@@ -266,7 +266,7 @@ class Retention:
         before_ms, young = self._before_ms(self._keep.logs_ms), 0
         position: LogAddress = (0, 0, 0)
         while before_ms >= 0 and young < LOGS_YOUNG_MAX:
-            page = await self._store.log_chunks_after(self._partition, place=position, limit=LOGS_PORTION)
+            page = await self._store.log_chunks_after(self._partition, after=position, limit=LOGS_PORTION)
             old = [chunk for chunk in page if chunk.written_ms < before_ms]
             if old:
                 await self._take_away(old)

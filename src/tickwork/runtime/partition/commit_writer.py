@@ -33,7 +33,7 @@ class CommitWriter:
     # ---- commits
 
     def begin(self, row: SealedRow, payloads: list[Payload]) -> "asyncio.Future[None]":
-        """The disk has work while the shell still writes its books."""
+        """The disk has work while the shell still writes its write_behind."""
         return asyncio.ensure_future(self._store.commit(self._number, row, payloads, epoch=self._epoch))
 
     async def commit(self, row: SealedRow, payloads: list[Payload], begun: "asyncio.Future[None] | None") -> None:

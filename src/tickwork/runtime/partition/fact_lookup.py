@@ -43,23 +43,23 @@ class EndedRunFinder(Protocol):
 
 
 class FactLookup:
-    def __init__(self, runs: EndedRunFinder, books: WriteBehind, partition: int) -> None:
+    def __init__(self, runs: EndedRunFinder, write_behind: WriteBehind, partition: int) -> None:
         self._partition = partition
         self._runs = runs
-        self._books = books
+        self._write_behind = write_behind
 
-    def over(self, books: WriteBehind) -> "FactLookup":
+    def over(self, write_behind: WriteBehind) -> "FactLookup":
         """Return the same lookup with another write-behind buffer."""
-        return FactLookup(self._runs, books, self._partition)
+        return FactLookup(self._runs, write_behind, self._partition)
 
     async def attach(self, parts: list[BatchSlice]) -> list[Input]:
         """Return the inputs of these parts, with the facts that they need."""
         inputs: list[Input] = []
         positions: list[int] = []
         for part in parts:
-            if part.letter.facts:
+            if part.batch.facts:
                 positions.extend(range(len(inputs), len(inputs) + part.count))
-            inputs += part.letter.inputs[part.start : part.start + part.count]
+            inputs += part.batch.inputs[part.start : part.start + part.count]
         if positions:
             await retry_until_available(lambda: self._look_up(inputs, positions))
         return inputs
@@ -106,16 +106,16 @@ class FactLookup:
 
     def _live(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
         """Include runs in memory: one may end in the same tick that requests it again."""
-        known = self._books.state.tenants.get(tenant)
+        known = self._write_behind.state.tenants.get(tenant)
         if known is None:
             return None
         run = known.runs.get(run_id) or (known.keys.get(key) if key else None)
         return None if run is None else record_of_run(run)
 
     def _not_stored_yet(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
-        row = self._books.find_left(tenant, run_id) if run_id else None
+        row = self._write_behind.find_left(tenant, run_id) if run_id else None
         if row is None and key:
-            row = self._books.find_left_key(tenant, key)
+            row = self._write_behind.find_left_key(tenant, key)
         return None if row is None else record_of(row)
 
 

@@ -31,51 +31,51 @@ class InputBatch(msgspec.Struct, eq=False):
 class BatchSlice(msgspec.Struct):
     """The part of a batch that one tick takes."""
 
-    letter: InputBatch
+    batch: InputBatch
     start: int  # index in the batch
     count: int
 
 
 class InputQueue:
     def __init__(self) -> None:
-        self._letters: deque[InputBatch] = deque()
+        self._batches: deque[InputBatch] = deque()
         self.waiting = 0  # inputs
 
     def __bool__(self) -> bool:
-        return bool(self._letters)
+        return bool(self._batches)
 
     def add(self, batch: InputBatch) -> None:
-        self._letters.append(batch)
+        self._batches.append(batch)
         self.waiting += len(batch.inputs)
 
     def take(self, *, limit: int = INPUTS_PER_TICK_MAX) -> list[BatchSlice]:
         """As much as one tick may have. `settle` says how much of it was decided upon."""
         parts: list[BatchSlice] = []
         inputs = weight = 0
-        while self._letters and inputs < limit and weight < BYTES_PER_TICK_MAX:
-            letter = self._letters.popleft()
-            count = min(len(letter.inputs) - letter.taken, limit - inputs)
-            parts.append(BatchSlice(letter, letter.taken, count))
+        while self._batches and inputs < limit and weight < BYTES_PER_TICK_MAX:
+            batch = self._batches.popleft()
+            count = min(len(batch.inputs) - batch.taken, limit - inputs)
+            parts.append(BatchSlice(batch, batch.taken, count))
             inputs += count
-            weight += letter.weight
-            if letter.taken + count < len(letter.inputs):
+            weight += batch.weight
+            if batch.taken + count < len(batch.inputs):
                 break  # the rest follows when this part is decided
         return parts
 
     def settle(self, parts: list[BatchSlice], taken: int) -> list[InputBatch]:
-        """`taken` inputs were decided upon; the others come first next time. Returns the letters that are through."""
+        """`taken` inputs were decided upon; the others come first next time. Returns the batches that are through."""
         self.waiting -= taken
         through: list[InputBatch] = []
         back: list[InputBatch] = []
         for part in parts:
-            letter = part.letter
+            batch = part.batch
             used = min(part.count, taken)
             taken -= used
-            letter.taken += used
-            (through if letter.taken == len(letter.inputs) else back).append(letter)
-        self._letters.extendleft(reversed(back))
+            batch.taken += used
+            (through if batch.taken == len(batch.inputs) else back).append(batch)
+        self._batches.extendleft(reversed(back))
         return through
 
     def drain(self) -> list[InputBatch]:
-        letters, self._letters, self.waiting = list(self._letters), deque(), 0
-        return letters
+        batches, self._batches, self.waiting = list(self._batches), deque(), 0
+        return batches

@@ -44,7 +44,7 @@ WRITTEN_S = 0.002
 STOP_S = 10.0  # an owner that ends waits no longer for a store that takes nothing
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 REASON_CHARACTERS_MAX = 500
-TOLD_S = 0.002
+RESOLVED_S = 0.002
 
 
 class DecidedTick(msgspec.Struct, eq=False):
@@ -82,7 +82,7 @@ class Partition:
         head: Head,
         watermark_head: bytes,
         keeper: TickClock,
-        books: WriteBehind,
+        write_behind: WriteBehind,
         assigner: AssignmentBuilder,
         facts: FactLookup,
         on_durable: Callable[[DecidedTick], None],
@@ -96,8 +96,8 @@ class Partition:
         self.durable_seq = head.seq
         self.writer = CommitWriter(store, number, head=head, watermark_head=watermark_head, on_alarm=on_alarm)
         self.durable_tick = machine.state.tick
-        self.books = books
-        self.books.epoch = head.epoch
+        self.write_behind = write_behind
+        self.write_behind.epoch = head.epoch
         self.keeper = keeper
         self.watched = False  # whether any caller watches changed runs
         self.failed: TickworkError | None = None
@@ -124,7 +124,7 @@ class Partition:
         self._rows_ready = asyncio.Event()
         self._stopping = False
         self._over = False  # nothing is decided any more
-        self._told_at = 0.0
+        self._resolved_at = 0.0
         self._timer_ticks = 0  # in a row that took few inputs
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -173,13 +173,13 @@ class Partition:
         self._wake.set()
 
     async def _until_written(self) -> None:
-        while self.books.writing is not None and self.failed is None:
+        while self.write_behind.writing is not None and self.failed is None:
             await asyncio.sleep(WRITTEN_S)
 
     def submit_inputs(
         self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False
     ) -> InputBatch:
-        """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
+        """Hand over inputs; `batch.done` is set when the tick that took the last of them is durable."""
         if self.failed is not None:
             raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
         if self._over:  # nobody would ever answer
@@ -200,7 +200,7 @@ class Partition:
 
     def unwritten_children(self, run: int, step: int) -> dict[int, Value]:
         """Results of a map's children that are not in the store yet."""
-        return self.books.children_of(run, step)
+        return self.write_behind.children_of(run, step)
 
     @property
     def decided_seq(self) -> int:
@@ -255,7 +255,7 @@ class Partition:
         while not self._inbox and not self._stopping and self.failed is None:
             due = self.machine.next_tick()
             wait = None if due is None else self.keeper.seconds_until(due)
-            if self.books.unwritten and self.books.writing is None and not self._rows_left:
+            if self.write_behind.unwritten and self.write_behind.writing is None and not self._rows_left:
                 rows = self._rows_wait()
                 wait = rows if wait is None else min(wait, rows)
             if wait is not None and wait <= 0:
@@ -269,7 +269,7 @@ class Partition:
 
     def _rows_wait(self) -> float:
         """One piece of arithmetic for waiting and for acting: where they round differently, nothing would do either."""
-        window = self.books.window
+        window = self.write_behind.window
         return self._row_pace.wait_s(asyncio.get_running_loop().time(), ticks=window.ticks, ended=len(window.left))
 
     def _timer_due(self) -> bool:
@@ -303,7 +303,7 @@ class Partition:
 
     async def _yield_to_responses(self) -> None:
         """Who was told a moment ago what has become durable sends it on its way before anything else is done."""
-        if asyncio.get_running_loop().time() - self._told_at < TOLD_S:
+        if asyncio.get_running_loop().time() - self._resolved_at < RESOLVED_S:
             await asyncio.sleep(0)
 
     async def _next_tick(self) -> int:
@@ -345,12 +345,12 @@ class Partition:
     def _decided(
         self, outcome: "Outcome", row: SealedRow, parts: list[BatchSlice], taken: list[Input], gaps: int
     ) -> None:
-        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
+        payloads = [payload for part in parts if part.start == 0 for payload in part.batch.payloads]
         began = asyncio.get_running_loop().time()
         committing = None if self._undurable else self.writer.begin(row, payloads)
         took = asyncio.get_running_loop().time() - began
-        others = self.books.observe(taken, outcome.events)
-        for difference in self.books.ledger.take_found():
+        others = self.write_behind.observe(taken, outcome.events)
+        for difference in self.write_behind.ledger.take_found():
             self._on_alarm("ledger_gap", difference)
         effects = [effect for effect in outcome.effects if type(effect) is not Dispatch]
         _sort_answers(parts, effects, gaps)
@@ -394,14 +394,14 @@ class Partition:
         the partition continues.
         """
         reason = f"{type(error).__name__}: {error}"
-        while (self._undurable or self.books.writing is not None) and self.failed is None:
+        while (self._undurable or self.write_behind.writing is not None) and self.failed is None:
             await asyncio.sleep(RETRY_S)
         if self.failed is not None:
             return
-        self.machine, self.books, self.writer.watermark_head = await retry_until_available(self._rebuild)
-        self.books.epoch = self.epoch
+        self.machine, self.write_behind, self.writer.watermark_head = await retry_until_available(self._rebuild)
+        self.write_behind.epoch = self.epoch
         self._in_hand = []
-        self._facts = self._facts.over(self.books)
+        self._facts = self._facts.over(self.write_behind)
         count = sum(part.count for part in parts)
         if count == 0:
             raise PartitionFailed(f"a tick without inputs could not be decided: {reason}") from error
@@ -427,32 +427,35 @@ class Partition:
 
     def _set_aside(self, parts: list[BatchSlice], code: str, message: str, reason: str) -> None:
         """Answer a single input, and take it out of the inbox."""
-        letter = parts[0].letter
-        request = letter.inputs[letter.taken]
+        batch = parts[0].batch
+        request = batch.inputs[batch.taken]
         reason = shortened(reason, REASON_CHARACTERS_MAX)
         self._on_alarm(code, f"a {type(request).__name__} was set aside: {reason}")
         instead = stand_in(request, reason)
         if instead is not None:
-            letter.inputs[letter.taken] = instead
+            batch.inputs[batch.taken] = instead
             self._inbox.settle(parts, 0)
             self._one_by_one = 1
             return
-        letter.answers[letter.taken] = CommandResult(0, "", code, message)
+        batch.answers[batch.taken] = CommandResult(0, "", code, message)
         for through in self._inbox.settle(parts, 1):
             through.done.set_result(None)
 
     def _close_window(self, *, force: bool = False) -> None:
-        books = self.books
-        if not books.unwritten or books.writing is not None or self.failed is not None:
+        write_behind = self.write_behind
+        if not write_behind.unwritten or write_behind.writing is not None or self.failed is not None:
             return
-        if self._rows_left and not (force and books.window.cache):  # the journal tells all but what is cached
+        if self._rows_left and not (force and write_behind.window.cache):  # the journal tells all but what is cached
             return
         if not force and self._rows_wait() > 0:
             return
-        now, window = asyncio.get_running_loop().time(), books.window
+        now, window = asyncio.get_running_loop().time(), write_behind.window
         whole = force or self._row_pace.is_whole(now) or bool(window.reopened)
         self._row_pace.wrote(now, whole=whole)
-        rows, last = books.rows() if whole else books.ended_rows(), self._undurable[-1] if self._undurable else None
+        rows, last = (
+            write_behind.rows() if whole else write_behind.ended_rows(),
+            self._undurable[-1] if self._undurable else None,
+        )
         if last is not None and last.rows is None:
             last.rows, last.head = rows, self._recorder.head
         else:
@@ -494,7 +497,7 @@ class Partition:
             asyncio.get_running_loop().call_soon(_resolve_batches, decided.through)
         else:
             _resolve_batches(decided.through)
-        self._told_at = asyncio.get_running_loop().time()
+        self._resolved_at = asyncio.get_running_loop().time()
         committed, self._committed = self._committed, asyncio.Event()
         committed.set()
 
@@ -506,7 +509,7 @@ class Partition:
                     decided = self._behind.popleft()
                     assert decided.rows is not None
                     await self.writer.write_rows(decided.rows, through=decided.seq, head=decided.head)
-                    self.books.written()
+                    self.write_behind.written()
                     self._wake.set()
                     continue
                 if self._tasks[1].done() or self.failed is not None:
@@ -523,12 +526,12 @@ class Partition:
         error = cause if isinstance(cause, TickworkError) else PartitionFailed(f"{type(cause).__name__}: {cause}")
         self.failed = error
         self._on_alarm(error.code, str(error))
-        decided_upon = [letter for decided in self._undurable for letter in decided.through]
-        waiting = [part.letter for part in self._in_hand] + self._inbox.drain()
-        for letter in (*decided_upon, *waiting):
-            if not letter.done.done():
-                letter.done.set_exception(_outcome(letter, error))
-                letter.done.exception()  # some callers never read the outcome
+        decided_upon = [batch for decided in self._undurable for batch in decided.through]
+        waiting = [part.batch for part in self._in_hand] + self._inbox.drain()
+        for batch in (*decided_upon, *waiting):
+            if not batch.done.done():
+                batch.done.set_exception(_outcome(batch, error))
+                batch.done.exception()  # some callers never read the outcome
         for decided in self._undurable:
             if decided.committing is not None:
                 decided.committing.cancel()
@@ -545,14 +548,14 @@ def _outcome(batch: InputBatch, error: TickworkError) -> Unavailable:
     return OutcomeUnknown(message, retry_after_ms=1_000)
 
 
-def _resolve_batches(letters: list[InputBatch]) -> None:
-    for letter in letters:
-        if not letter.done.done():
-            letter.done.set_result(None)
+def _resolve_batches(batches: list[InputBatch]) -> None:
+    for batch in batches:
+        if not batch.done.done():
+            batch.done.set_result(None)
 
 
 def _sort_answers(parts: list[BatchSlice], effects: list[Effect], gaps: int) -> None:
-    """Give each letter the machine's answers to its inputs, by their position in the letter."""
+    """Give each batch the machine's answers to its inputs, by their position in the batch."""
     answers = [effect for effect in effects if type(effect) is CommandResult]
     if not answers:
         return
@@ -564,5 +567,5 @@ def _sort_answers(parts: list[BatchSlice], effects: list[Effect], gaps: int) -> 
     for answer in answers:
         for begin, end, part in ends:
             if begin <= answer.input < end:
-                part.letter.answers[part.start + answer.input - begin] = answer
+                part.batch.answers[part.start + answer.input - begin] = answer
                 break

@@ -30,7 +30,7 @@ _RULES = re.compile(r"machine (\d+)")
 
 class RecoveredPartition(NamedTuple):
     machine: Machine
-    books: WriteBehind
+    write_behind: WriteBehind
     watermark_head: bytes  # hash of the row as of which the stored rows are true
 
 
@@ -81,7 +81,7 @@ class JournalFollower:
         self._partition = partition
         self._known = known
         self._machine = machine
-        self._books = WriteBehind(machine.state, self.seq)
+        self._write_behind = WriteBehind(machine.state, self.seq)
         self._watermark_hash = loaded.watermark_hash
         self._hash = loaded.watermark_hash if loaded.header else GENESIS
 
@@ -100,7 +100,7 @@ class JournalFollower:
             row = unseal(sealed, self._hash)
             _check_rules(row.rules, sealed.seq, self._known)
             self._machine.fold(row.tick, row.inputs, row.events)
-            self._books.observe(row.inputs, row.events)
+            self._write_behind.observe(row.inputs, row.events)
             self.seq, self._hash = sealed.seq, sealed.hash
             if index % ROWS_BEFORE_PAUSE == ROWS_BEFORE_PAUSE - 1:
                 await asyncio.sleep(0)
@@ -109,7 +109,7 @@ class JournalFollower:
         """Return the machine, after comparing it with the head."""
         if (self.seq, self._hash) != (head.seq, head.hash):
             raise Corrupt(f"the journal ends at seq {self.seq}, the head says {head.seq}, or their hashes differ")
-        return RecoveredPartition(self._machine, self._books, self._watermark_hash)
+        return RecoveredPartition(self._machine, self._write_behind, self._watermark_hash)
 
 
 async def at_watermark(loaded: LoadedPartition, zones: Zones) -> Machine:

@@ -117,11 +117,13 @@ class QueryService:
         owner = self._context.tenant(tenant)
         live = owner.runs.get(run_id)
         if live is not None:
-            # Attempts that are written meanwhile would be in neither, so the books are read before and after the store.
-            unwritten = self._context.live.books.attempts_of(live.number)
+            # Attempts that are written meanwhile would be in neither, so memory is read before and after the store.
+            unwritten = self._context.live.write_behind.attempts_of(live.number)
             stored = await self._stored_attempts(live.number)
             if owner.runs.get(run_id) is live:
-                return reads.live_draft(self._context.state, self._context.live.books, live, [*stored, *unwritten])
+                return reads.live_draft(
+                    self._context.state, self._context.live.write_behind, live, [*stored, *unwritten]
+                )
         row = await self._context.ended_row(tenant, run_id)
         if row is None:
             return None
@@ -137,10 +139,12 @@ class QueryService:
     async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[AttemptRecord]:
         """Return the attempts of one task from its run's record; an ended map child is found only by its run's id."""
         run_id = run_id or await self._run_id_of(task, tenant) or ""
-        live, books = self._context.tenant(tenant).runs.get(run_id), self._context.live.books
+        live, write_behind = self._context.tenant(tenant).runs.get(run_id), self._context.live.write_behind
         if live is not None:
-            unwritten = books.attempts_of(live.number)  # read before the store, because they may be written meanwhile
-            attempts = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
+            unwritten = write_behind.attempts_of(
+                live.number
+            )  # read before the store, because they may be written meanwhile
+            attempts = [*unwritten, *await self._stored_attempts(live.number), *write_behind.attempts_of(live.number)]
         elif (row := await self._context.ended_row(tenant, run_id) if run_id else None) is not None:
             attempts = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
         else:
@@ -195,11 +199,11 @@ class QueryService:
             end = self._context.number + 1 << NUMBER_BITS
             query = msgspec.structs.replace(query, before=min(query.before or end, end))
         # Read before the store: rows that are written meanwhile would be in neither.
-        left = self._context.live.books.recently_left()
+        left = self._context.live.write_behind.recently_left()
 
         stored = await self._context.store.list_runs(msgspec.structs.replace(query, limit=query.limit + 1))
         stored = [row for row in stored if row.number >> NUMBER_BITS == self._context.number]  # others are further down
-        page = reads.page(self._context.state, self._context.live.books, query, stored, left)
+        page = reads.page(self._context.state, self._context.live.write_behind, query, stored, left)
         await self._context.until_durable()
         return page
 
@@ -227,15 +231,19 @@ class QueryService:
                 return None
             await context.until_durable()
         # From here to the attempts without a pause: a run that ends meanwhile is shown as it was.
-        partition, books, clock = context.live, context.live.books, context.state.settings.clock
+        partition, write_behind, clock = context.live, context.live.write_behind, context.state.settings.clock
         reader = HistoryReader(
-            context.state, books, context.store, context.archives,
+            context.state, write_behind, context.store, context.archives,
             partition=context.number, through=partition.durable_seq, tick=partition.durable_tick,
         )  # fmt: skip
         of_run: tuple[int, ...]
         if live is not None:
             facts: RunFacts | None = facts_of_live(live)
-            number, of_run, attempts = live.number, (live.submitted, live.started), books.attempts_of(live.number)
+            number, of_run, attempts = (
+                live.number,
+                (live.submitted, live.started),
+                write_behind.attempts_of(live.number),
+            )
         else:
             assert row is not None
             rest = rest_of(row)
@@ -288,7 +296,7 @@ class QueryService:
         state, live = self._context.state, self._context.live
         owner = self._context.tenant(tenant)
         ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
-        ledger = live.books.ledger
+        ledger = live.write_behind.ledger
         balance = ledger.balances.get(tenant)
         alerts = [alarm.line() for alarm in self._context.alarms.recent]
         return wire.Status(
@@ -300,7 +308,7 @@ class QueryService:
             live_runs=state.live_runs,
             live_tasks=len(state.tasks),
             ready=sum(lane.live for lane in state.lanes.values()),
-            running=len(live.books.open),
+            running=len(live.write_behind.open),
             workers=len(state.workers),
             runs={state: count for state, count in ended.items() if count},
             alerts=(*alerts, *stranded_words(state)),
@@ -346,7 +354,7 @@ class QueryService:
 
     async def known(self, ids: Sequence[str], *, tenant: str = TENANT) -> list[str]:
         """Return those of the ids whose runs live here, or ended here and are not in the store yet; durable."""
-        runs, left = self._context.tenant(tenant).runs, self._context.live.books.find_left
+        runs, left = self._context.tenant(tenant).runs, self._context.live.write_behind.find_left
         known = [run_id for run_id in ids if runs.get(run_id) is not None or left(tenant, run_id) is not None]
         await self._context.until_durable()
         return known

@@ -276,7 +276,7 @@ class RunService:
         await self._context.store.renew_payloads(named)
         await self._context.artifacts.renew(named)
         for child in children:
-            self._context.live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
+            self._context.live.write_behind.keep_child(child.run, child.step, child.child, decode_value(child.value))
 
     async def rerun_once(
         self, run_id: str, request: wire.RerunRequest, *, by: str, key: str, tenant: str = TENANT

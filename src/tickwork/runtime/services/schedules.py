@@ -217,7 +217,7 @@ class ScheduleService:
             for _, backfill in sorted(state.backfills.items(), reverse=True)
             if backfill.schedule.tenant.id == tenant
         ]
-        unwritten = self._context.live.books.left_backfills(tenant)
+        unwritten = self._context.live.write_behind.left_backfills(tenant)
         stored = await self._context.store.list_backfills(tenant, limit=limit)
         known = frozenset(row.number for row in unwritten)
         ended = [*unwritten, *(row for row in stored if row.number not in known)]
@@ -236,7 +236,9 @@ class ScheduleService:
         if not left:
             return known
         stored = await self._stored_fates(tenant, name, min(left), max(left) + 1)
-        spans = [span for span in [*stored, *self._context.live.books.fates_of(tenant, name)] if span.fate == Fate.RAN]
+        spans = [
+            span for span in [*stored, *self._context.live.write_behind.fates_of(tenant, name)] if span.fate == Fate.RAN
+        ]
         known.update(due_ms for span in spans for due_ms in left if due_ms in (span.from_ms, span.to_ms))
         inside = [
             (span, within)
@@ -256,14 +258,14 @@ class ScheduleService:
     async def _begun(self, tenant: str, name: str, dues_ms: Sequence[int]) -> set[int]:
         """Return the times that have a run: here, in the store or in the archive. The lookups follow the order in which
         runs move, and the last one covers a run that came back meanwhile."""
-        owner, books = self._context.tenant(tenant), self._context.live.books
+        owner, write_behind = self._context.tenant(tenant), self._context.live.write_behind
         ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
 
         def here() -> set[str]:
             return {
                 run_id
                 for run_id in ids
-                if owner.runs.get(run_id) is not None or books.find_left(tenant, run_id) is not None
+                if owner.runs.get(run_id) is not None or write_behind.find_left(tenant, run_id) is not None
             }
 
         known = here()
@@ -355,7 +357,7 @@ class ScheduleService:
         await self._context.until_durable()
         from_ms = instant_ms(start, path="start") if start else 0
         to_ms = instant_ms(end, path="end") if end else self._context.now_ms() + 1
-        fresh = self._context.live.books.fates_of(tenant, name)
+        fresh = self._context.live.write_behind.fates_of(tenant, name)
         stored = await self._context.store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
         spans: dict[tuple[int, int, int], FateRange] = {}
         for span in [*stored, *fresh]:  # an unstored range equals the stored one, or extends it

@@ -71,7 +71,7 @@ class HistoryReader:
     def __init__(
         self,
         state: State,
-        books: WriteBehind,
+        write_behind: WriteBehind,
         store: Store,
         archives: ArchiveReader,
         *,
@@ -79,7 +79,7 @@ class HistoryReader:
         through: int,
         tick: int,
     ) -> None:
-        self._state, self._books, self._store, self._archives = state, books, store, archives
+        self._state, self._write_behind, self._store, self._archives = state, write_behind, store, archives
         self._partition, self._through, self._tick = partition, through, tick
         self._last: SealedRow | None = None
         self._ahead: dict[int, SealedRow] = {}
@@ -170,7 +170,7 @@ class HistoryReader:
         entries = await self._entries(COVERED, (0, SUBJECT_MAX), after=-1)
         spans = sorted((entry.seq, decode_through(entry.data)) for entry in entries)
         reached = first - 1
-        for begin, end in (*spans, (self._books.index.begin, self._through)):
+        for begin, end in (*spans, (self._write_behind.index.begin, self._through)):
             if begin <= reached:
                 reached = max(reached, end)
         return reached >= last
@@ -180,7 +180,7 @@ class HistoryReader:
     ) -> list[IndexEntry]:
         """Read memory first, then the store: rows written meanwhile are in one of the two."""
         through = self._through if through is None else through
-        unwritten = self._books.index_entries(kind, subjects, after=after, through=through)
+        unwritten = self._write_behind.index_entries(kind, subjects, after=after, through=through)
         stored = await self._store.read_index(
             self._partition, kind=kind, subjects=subjects, after=after, through=through
         )
@@ -188,7 +188,7 @@ class HistoryReader:
         return sorted(entries.values(), key=_by_seq)
 
     async def _latest(self, kind: int, subject: int, through: int) -> IndexEntry | None:
-        unwritten = self._books.index_entries(kind, (subject, subject), after=-1, through=through)
+        unwritten = self._write_behind.index_entries(kind, (subject, subject), after=-1, through=through)
         stored = await self._store.last_index(self._partition, kind=kind, subject=subject, through=through)
         return max((*unwritten, *([stored] if stored is not None else [])), key=_by_seq, default=None)
 

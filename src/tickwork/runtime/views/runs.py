@@ -105,12 +105,14 @@ class RunDraft(msgspec.Struct):
     messages: RunMessages | None = None
 
 
-def live_draft(state: State, books: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
+def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
     clock = state.settings.clock
     attempts = _by_task(
-        {(attempt.task, attempt.attempt): attempt for attempt in [*stored, *books.attempts_of(run.number)]}.values()
+        {
+            (attempt.task, attempt.attempt): attempt for attempt in [*stored, *write_behind.attempts_of(run.number)]
+        }.values()
     )
-    progress = {held.row.task: held for held in books.open_of(run.number)}
+    progress = {held.row.task: held for held in write_behind.open_of(run.number)}
     tasks: list[tuple[dict[str, Any], Value]] = []
     for step in run.plan.steps:
         task = state.tasks.get(run.number + step.index)
@@ -248,14 +250,14 @@ def live_runs(state: State, query: RunFilter) -> Iterator[Run]:
 
 
 def page(
-    state: State, books: WriteBehind, query: RunFilter, stored: list[RunRow], left_before: list[RunRow]
+    state: State, write_behind: WriteBehind, query: RunFilter, stored: list[RunRow], left_before: list[RunRow]
 ) -> tuple[list[wire.Run], int]:
     """Return one page of runs, and the number from which the next page begins (0: none). `left_before` are runs that
     were not stored yet when the store was read."""
     clock = state.settings.clock
     live = ((run.number, summary(run, clock)) for run in live_runs(state, query))
     left = sorted(
-        ((row.number, row_summary(row)) for row in [*books.recently_left(), *left_before] if query.fits(row)),
+        ((row.number, row_summary(row)) for row in [*write_behind.recently_left(), *left_before] if query.fits(row)),
         key=lambda pair: -pair[0],
     )
     rows = ((row.number, row_summary(row)) for row in stored)

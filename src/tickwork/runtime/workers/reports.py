@@ -47,7 +47,7 @@ class CommandReader(Protocol):
 
 
 class ReportTranslator:
-    """Reads the books of the partition at each call: a machine that is rebuilt has new ones."""
+    """Reads the write-behind of the partition at each call: a machine that is rebuilt has a new one."""
 
     def __init__(self, partition: "Partition", vault: PayloadStore, read_commands: CommandReader) -> None:
         self._partition = partition
@@ -56,7 +56,7 @@ class ReportTranslator:
 
     async def inputs_of(self, call: Call, offer: Offer | None) -> tuple[list[Input], list[Payload], dict[int, Report]]:
         """Return the inputs of a call, the payloads committed with them, and the report of each input by its index."""
-        worker, opened, succeeded = call.worker, self._partition.books.open, messages.Succeeded
+        worker, opened, succeeded = call.worker, self._partition.write_behind.open, messages.Succeeded
         # Before the reports: the machine must know a worker that takes an attempt.
         inputs: list[Input] = [offer] if offer is not None else []
         payloads: list[Payload] = []
@@ -74,7 +74,7 @@ class ReportTranslator:
         return inputs, payloads, reports
 
     async def _input_of(self, worker: str, report: Report, payloads: list[Payload]) -> Input | None:
-        held = self._partition.books.open.get(report.task)
+        held = self._partition.write_behind.open.get(report.task)
         row = held.row if held is not None and held.row.attempt == report.attempt else None
         if row is not None and row.worker != worker:
             row = None

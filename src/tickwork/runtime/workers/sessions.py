@@ -112,8 +112,8 @@ class WorkerSessions:
         self._reporting = ReportTranslator(partition, self._vault, self._read_commands)
 
     @property
-    def _books(self) -> WriteBehind:
-        return self._partition.books
+    def _write_behind(self) -> WriteBehind:
+        return self._partition.write_behind
 
     @property
     def _state(self) -> State:
@@ -286,7 +286,7 @@ class WorkerSessions:
     def _reply(self, worker: RegisteredWorker, call: Call, fenced: tuple[AttemptKey, ...]) -> Reply:
         if not self._is_current(worker):
             return Reply(call.seq, fenced=fenced)  # it lists what it holds in its other session
-        opened, seq = self._books.open, call.seq
+        opened, seq = self._write_behind.open, call.seq
         worker.wanted_sent = self._waiting_tasks(worker) if worker.shares_credit else 0
         reply = worker.session.reply(call, fenced=fenced, wanted=worker.wanted_sent, store=self._store)
         for job in reply.work:
@@ -343,7 +343,7 @@ class WorkerSessions:
     def _is_on_its_way(self, task: int, call: Call) -> bool:
         """Whether it goes out later, or went out with the reply to a later call, which the worker could not know of in
         this one."""
-        attempt = self._books.open.get(task)
+        attempt = self._write_behind.open.get(task)
         if attempt is None:
             return False
         return attempt.stage in (LOADING, PENDING) or (attempt.stage == SENT and attempt.sent_seq > call.seq)
@@ -352,7 +352,7 @@ class WorkerSessions:
         """Calls are counted by session: the numbers of another one mean nothing in this one."""
         number = self._state.worker_numbers.get(worker)
         for task in self._state.workers[number].tasks.values() if number is not None else ():
-            attempt = self._books.open.get(task.number)
+            attempt = self._write_behind.open.get(task.number)
             if attempt is not None and attempt.stage != LOADING:  # that goes on, and ends in the new session
                 attempt.stage, attempt.sent_seq = ASSIGNED, 0
 
@@ -361,7 +361,7 @@ class WorkerSessions:
     def deliver(self, assignments: list[ReadyAssignment | Assignment], *, burst: bool = False) -> None:
         """Offer attempts to their workers, once the tick that dispatched them is durable. Those of a burst of timers go
         out beside reports, which stand behind the timers that are still due."""
-        opened, registered = self._books.open, self.registered
+        opened, registered = self._write_behind.open, self.registered
         jobs: dict[str, list[tuple[AttemptJob, NodeSpec]]] = {}
         for assignment in assignments:
             ready = assignment if isinstance(assignment, tuple) else self._made(assignment)
@@ -411,7 +411,7 @@ class WorkerSessions:
             self._set_stage((order.task, order.attempt), ASSIGNED, instead_of=LOADING)
 
     def _set_stage(self, key: AttemptKey, stage: int, *, instead_of: int | None = None) -> None:
-        attempt = self._books.open.get(key[0])
+        attempt = self._write_behind.open.get(key[0])
         if attempt is not None and attempt.row.attempt == key[1] and instead_of in (None, attempt.stage):
             attempt.stage = stage
 
@@ -423,7 +423,7 @@ class WorkerSessions:
         """What this call took its worker has from the lane, and knows of it from this reply on."""
         for report in call.reports:
             if type(report) is Taken:
-                held = self._books.open.get(report.task)
+                held = self._write_behind.open.get(report.task)
                 if held is not None and (held.row.worker, held.row.attempt) == (call.worker, report.attempt):
                     held.stage, held.sent_seq = SENT, max(held.sent_seq, call.seq)
 
@@ -455,7 +455,7 @@ class WorkerSessions:
 
     def holds(self, piece: LogPiece) -> bool:
         """Whether that worker has the attempt, or had it until it ended a short while ago."""
-        held = self._books.open.get(piece.task)
+        held = self._write_behind.open.get(piece.task)
         if held is not None and (held.row.attempt, held.row.worker) == (piece.attempt, piece.worker):
             return True
         known = self._sessions.get(piece.worker)

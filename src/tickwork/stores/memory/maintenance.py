@@ -145,12 +145,13 @@ class MemoryMaintenance:
         for key in [key for key, run in disk.archived.items() if run.object == object_]:
             del disk.archived[key]
 
-    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
+    async def log_chunks_after(self, partition: int, *, after: LogAddress, limit: int) -> list[LogChunk]:
         every = chain.from_iterable(chunk.values() for chunk in self._disk.log_chunks.values())
-        placed = {
+        chunks = {
             (chunk.task, chunk.attempt, chunk.chunk): chunk for chunk in every if chunk.task >> NUMBER_BITS == partition
         }
-        return [placed[at] for at in islice((at for at in sorted(placed) if at > place), max(limit, 0))]
+        addresses = (address for address in sorted(chunks) if address > after)
+        return [chunks[address] for address in islice(addresses, max(limit, 0))]
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         every = chain.from_iterable(chunk.values() for chunk in self._disk.log_chunks.values())
@@ -209,7 +210,7 @@ class MemoryMaintenance:
 def _tables(disk: "MemoryDisk") -> Iterator[tuple[str, Iterator[Row]]]:
     """Yield the tables in the order and with the columns of `COLUMNS`."""
     parts = disk.partitions
-    yield "founded", iter([astuple(disk.founded)] if disk.founded is not None else [])
+    yield "founded", iter([astuple(disk.identity)] if disk.identity is not None else [])
     yield "routes", (astuple(disk.routes[tenant]) for tenant in sorted(disk.routes))
     yield "partitions", (_partition_row(number, parts[number]) for number in sorted(parts))
     yield (
@@ -293,7 +294,7 @@ def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
 
     match table:
         case "founded":
-            disk.founded = ClusterIdentity(*row)
+            disk.identity = ClusterIdentity(*row)
         case "routes":
             disk.routes[row[0]] = Route(*row)
         case "partitions":

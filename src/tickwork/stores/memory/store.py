@@ -58,7 +58,7 @@ class MemoryDisk:
     """What survives a crash."""
 
     def __init__(self) -> None:
-        self.founded: ClusterIdentity | None = None
+        self.identity: ClusterIdentity | None = None
         self.routes: dict[str, Route] = {}
         self.inbox: dict[int, dict[str, InboxRow]] = defaultdict(dict)
         self.partitions: dict[int, Partition] = {}
@@ -125,11 +125,11 @@ class MemoryStore(MemoryMaintenance):
 
     # ---- what all nodes share
 
-    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
+    async def establish_identity(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         disk = self._disk
-        if disk.founded is None:
-            disk.founded = ClusterIdentity(cluster, partitions)
-        return disk.founded
+        if disk.identity is None:
+            disk.identity = ClusterIdentity(cluster, partitions)
+        return disk.identity
 
     async def read_routes(self) -> list[Route]:
         routes = self._disk.routes
@@ -256,8 +256,8 @@ class MemoryStore(MemoryMaintenance):
         numbers += [runs[-1] for key in keys if (runs := disk.keys.get((tenant, key)))]
         return [disk.runs[number] for number in dict.fromkeys(numbers)]
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        return list(islice(_matching(self._disk, wanted), max(wanted.limit, 0)))
+    async def list_runs(self, query: RunFilter) -> list[RunRow]:
+        return list(islice(_matching(self._disk, query), max(query.limit, 0)))
 
     async def read_attempts(self, run: int) -> list[bytes]:
         disk = self._disk

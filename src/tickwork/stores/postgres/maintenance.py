@@ -127,10 +127,10 @@ class PostgresMaintenance:
     async def drop_archive(self, object_: str) -> None:
         await self._at.writers.fetch("drop_archive", object_)
 
-    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
+    async def log_chunks_after(self, partition: int, *, after: LogAddress, limit: int) -> list[LogChunk]:
         first, last = _span(partition)
-        after = max(tuple(place), (first - 1, 0, 0))
-        rows = await self._at.readers.fetch("log_chunks_after", *after, last, max(limit, 0))
+        start = max(tuple(after), (first - 1, 0, 0))
+        rows = await self._at.readers.fetch("log_chunks_after", *start, last, max(limit, 0))
         return [LogChunk(*checked("log_chunks", row)) for row in rows]
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:

@@ -117,11 +117,11 @@ class PostgresStore(PostgresMaintenance):
 
     # ---- what all nodes share
 
-    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
+    async def establish_identity(self, *, cluster: str, partitions: int) -> ClusterIdentity:
         await self._at.writers.fetch("found", cluster, partitions, of_fields(cluster, partitions))
         return ClusterIdentity(*reading.checked("founded", (await self._at.readers.fetch("read_founded"))[0]))
 
-    async def founded(self) -> ClusterIdentity | None:
+    async def identity(self) -> ClusterIdentity | None:
         """As it was founded, for whoever only looks; None: nobody has done so."""
         for row in await self._at.readers.fetch("read_founded"):
             return ClusterIdentity(*reading.checked("founded", row))
@@ -313,8 +313,8 @@ class PostgresStore(PostgresMaintenance):
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         return await shelf.find(self._at.readers.fetch, tenant, ids, keys)
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        return await shelf.listed(self._at.list, wanted)
+    async def list_runs(self, query: RunFilter) -> list[RunRow]:
+        return await shelf.listed(self._at.list, query)
 
     async def read_attempts(self, run: int) -> list[bytes]:
         rows = await self._at.readers.fetch("read_attempts", run)

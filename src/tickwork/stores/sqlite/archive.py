@@ -153,10 +153,10 @@ class ArchiveReads:
     def old_archives(self, before_ms: int, limit: int) -> list[ArchiveObject]:
         return [checked_archive(row) for row in self._rows("read_old_archives", before_ms, max(limit, 0))]
 
-    def log_chunks_after(self, partition: int, place: LogAddress, limit: int) -> list[LogChunk]:
+    def log_chunks_after(self, partition: int, after: LogAddress, limit: int) -> list[LogChunk]:
         first, last = _span(partition)
-        after = max(tuple(place), (first - 1, 0, 0))
-        rows = self._rows("log_chunks_after", *after, last, max(limit, 0))
+        start = max(tuple(after), (first - 1, 0, 0))
+        rows = self._rows("log_chunks_after", *start, last, max(limit, 0))
         return [LogChunk(*checksums.checked("log_chunks", row, checksum)) for *row, checksum in rows]
 
     def named_logs(self, digests: Sequence[str], since_ms: int) -> frozenset[str]:

@@ -57,8 +57,8 @@ class SqliteMaintenance:
     async def drop_archive(self, object_: str) -> None:
         await self._connections.write(WriterTransactions.drop_archive, object_)
 
-    async def log_chunks_after(self, partition: int, *, place: LogAddress, limit: int) -> list[LogChunk]:
-        return await self._connections.read(Reader.log_chunks_after, partition, place, limit)
+    async def log_chunks_after(self, partition: int, *, after: LogAddress, limit: int) -> list[LogChunk]:
+        return await self._connections.read(Reader.log_chunks_after, partition, after, limit)
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         return await self._connections.read(Reader.named_logs, digests, since_ms)

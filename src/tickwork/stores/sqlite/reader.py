@@ -67,7 +67,7 @@ class Reader(ArchiveReads):
 
     # ---- what all nodes share
 
-    def founded(self) -> ClusterIdentity:
+    def identity(self) -> ClusterIdentity:
         *row, checksum = self._rows("read_founded")[0]
         return ClusterIdentity(*checksums.checked("founded", row, checksum))
 
@@ -209,8 +209,8 @@ class Reader(ArchiveReads):
     def find_runs(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
         return self._shelf.find(tenant, ids, keys)
 
-    def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        return self._shelf.listed(wanted)
+    def list_runs(self, query: RunFilter) -> list[RunRow]:
+        return self._shelf.listed(query)
 
     def attempts(self, run: int) -> list[bytes]:
         rows = self._rows("read_attempts", run)

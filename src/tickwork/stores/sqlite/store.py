@@ -100,9 +100,9 @@ class SqliteStore(SqliteMaintenance):
 
     # ---- what all nodes share
 
-    async def found(self, *, cluster: str, partitions: int) -> ClusterIdentity:
-        await self._connections.write(WriterTransactions.found, cluster, partitions)
-        return await self._connections.read(Reader.founded)
+    async def establish_identity(self, *, cluster: str, partitions: int) -> ClusterIdentity:
+        await self._connections.write(WriterTransactions.establish_identity, cluster, partitions)
+        return await self._connections.read(Reader.identity)
 
     async def read_routes(self) -> list[Route]:
         return await self._connections.read(Reader.routes)
@@ -158,8 +158,8 @@ class SqliteStore(SqliteMaintenance):
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         return await self._connections.read(Reader.find_runs, tenant, ids, keys)
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        return await self._connections.read(Reader.list_runs, wanted)
+    async def list_runs(self, query: RunFilter) -> list[RunRow]:
+        return await self._connections.read(Reader.list_runs, query)
 
     async def read_attempts(self, run: int) -> list[bytes]:
         return await self._connections.read(Reader.attempts, run)

@@ -128,7 +128,7 @@ Job = (
     | MoveRuns | DropJournal | DropArchive | DropLogChunks | RenewPayloads | DropPayloads | NoteRenewal
 )  # fmt: skip
 WRITES: dict[str, type[Any]] = {
-    "found": EstablishIdentity,
+    "establish_identity": EstablishIdentity,
     "put_route": PutRoute,
     "add_inbox": AddInbox,
     "drop_inbox": DropInbox,

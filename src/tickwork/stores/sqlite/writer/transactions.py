@@ -50,7 +50,7 @@ class WriterTransactions(ArchiveWrites):
         self._sql = queries()
         self._shelf = RunBlocks(connection)
 
-    def found(self, cluster: str, partitions: int) -> None:
+    def establish_identity(self, cluster: str, partitions: int) -> None:
         self._transaction(
             lambda: self._execute_one("found", cluster, partitions, checksums.of_fields(cluster, partitions))
         )
