@@ -105,6 +105,75 @@ def test_each_job_has_its_own_period(world, switch, capsys):
     assert capsys.readouterr().out == "invoices is silent\n"
 
 
+class Forge:
+    """A project's releases, and whether it answers."""
+
+    def __init__(self, *releases):
+        self.releases, self.away = list(releases), False
+
+    def __call__(self, project, cursor):
+        if self.away:
+            raise ConnectionError("no answer")
+        return self.releases[self.releases.index(cursor) + 1 if cursor else 0 :]
+
+
+@pytest.fixture
+def sensor(world, program):
+    module, forge = program("new_releases"), Forge("1.0", "1.1")
+    world.replace(module.releases_after, forge)
+    return module, forge, world.run(module.watch, project="x")
+
+
+def pipelines(world, module):
+    return [run.output for run in world.runs(module.pipeline)]
+
+
+def test_each_new_release_starts_one_pipeline(world, sensor):
+    module, forge, run = sensor
+    world.advance(hours=1, minutes=1)
+    assert pipelines(world, module) == ["x 1.0", "x 1.1"]
+
+    forge.releases.append("1.2")
+    world.advance(minutes=3)
+    assert len(world.runs(module.pipeline)) == 2
+    world.advance(minutes=2)
+
+    assert pipelines(world, module) == ["x 1.0", "x 1.1", "x 1.2"]
+    assert run.inputs == {"project": "x", "cursor": "1.2"}
+    run.assert_waiting()
+
+
+def test_a_sensor_that_polls_for_hours_keeps_its_cursor(world, sensor):
+    module, forge, _ = sensor
+    world.advance(hours=9)
+    forge.releases.append("2.0")
+    world.advance(minutes=6)
+
+    assert pipelines(world, module) == ["x 1.0", "x 1.1", "x 2.0"]
+    assert len(world.calls(module.releases_after)) > module.POLLS_PER_HISTORY
+
+
+def test_a_sensor_goes_on_when_the_service_was_away_or_its_task_failed(world, sensor):
+    module, forge, _ = sensor
+    forge.away = True
+    forge.releases.append("1.2")
+    world.advance(hours=1)
+    assert len(world.runs(module.pipeline)) == 2
+
+    forge.away = False
+    world.advance(minutes=6)
+    assert pipelines(world, module) == ["x 1.0", "x 1.1", "x 1.2"]
+
+
+def test_a_second_sensor_of_one_project_waits_for_the_first(world, sensor):
+    module, _, _ = sensor
+    second = world.start(module.watch, project="x")
+    world.advance(hours=1)
+
+    assert second.state == "pending"
+    assert len(world.runs(module.pipeline)) == 2
+
+
 def test_a_trip_is_booked(world, program):
     run = world.run(program("trip_saga").book_trip, who="ada", city="Oslo")
 

@@ -27,14 +27,14 @@ PROGRAMS = {
     "P1": ("programs/gpu_models.py", "direct"),
     "P2": ("programs/database_cleanup.py", "direct"),
     "P3": ("", "not yet"),
-    "P4": ("", "not yet"),
+    "P4": ("programs/new_releases.py", "direct"),
     "N1": ("programs/checkout.py", "direct"),
     "N2": ("programs/trip_saga.py", "direct"),
     "N3": ("programs/tenant_queues.py", "direct"),
     "N4": ("", "not yet"),
     "C1": ("programs/result_graph.py", "direct"),
     "C2": ("web_crawler.py", "direct"),
-    "M1": ("", "not yet"),
+    "M1": ("programs/flash_sale.py", "direct"),
     "M2": ("programs/dead_mans_switch.py", "direct"),
 }
 ROW = re.compile(r"^\| ([A-Z]\d) \|.*\|(.*)\| (direct|gap|not yet)\b.*\|$", re.MULTILINE)
