@@ -286,7 +286,7 @@ async def test_what_is_given_during_a_look_is_kept(hall):
 
     hall.leases.renew = slowly
     place.log.clear()
-    await place.ownership._look()
+    await place.ownership._round()
 
     assert 3 in place.ownership.held and ("drop", 3) not in place.log
     assert [what for what, where in place.log if where == 3 and what == "own"] == ["own"]

@@ -5,7 +5,8 @@ import contextlib
 
 import pytest
 
-from tickwork.cluster.ownership import MARGIN, Ownership, OwnershipCallbacks
+from tickwork.cluster.lease_renewal import MARGIN
+from tickwork.cluster.ownership import Ownership, OwnershipCallbacks
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
 from tickwork.stores.leases.memory import MemoryLeases

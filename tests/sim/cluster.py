@@ -26,7 +26,7 @@ from sim.network import Net
 from sim.recorder import Journals
 from sim.report import Report, Violation
 from sim.store import SimStore, StoreTroubles
-from tickwork.cluster.ownership import TTL_MS
+from tickwork.cluster.lease_renewal import TTL_MS
 from tickwork.cluster.placement import home_of
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.base.names import TENANT

@@ -20,6 +20,7 @@ from tickwork.core.decide import worker_reports as reports
 from tickwork.core.state import inputs
 from tickwork.core.state.lifecycle import Phase
 from tickwork.executors import process_pool as pool
+from tickwork.ports.store import Fenced
 from tickwork.runtime.partition import logical_clock as timekeeper
 from tickwork.runtime.partition import partition
 from tickwork.runtime.workers import sessions
@@ -45,7 +46,7 @@ def commits_of_any_epoch(patch):
     async def commit(self, number, row, payloads, *, epoch):
         found = self._disk.partitions[number]
         if found.head.seq != row.seq - 1:
-            raise memory.Fenced("another came first")
+            raise Fenced("another came first")
         found.head = memory.Head(found.head.epoch, row.seq, row.tick, row.hash, found.head.watermark)
         found.journal.append(row)
         found.epochs.append(epoch)

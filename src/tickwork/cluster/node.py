@@ -14,9 +14,10 @@ import msgspec
 from tickwork.cluster.command_delivery import CommandDelivery
 from tickwork.cluster.home_definitions import HomeDefinitions
 from tickwork.cluster.hosted_engines import EngineCompanion, HostedEngines
+from tickwork.cluster.lease_renewal import TTL_MS
 from tickwork.cluster.node_credentials import Credentials, NodeAuthentication
 from tickwork.cluster.owner_lookup import OwnerLookup
-from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Ownership, OwnershipCallbacks
+from tickwork.cluster.ownership import RETRY_MS, Ownership, OwnershipCallbacks
 from tickwork.cluster.peers import Peers
 from tickwork.cluster.shared_inbox import SharedInbox
 from tickwork.cluster.tenant_routes import TenantRoutes
@@ -237,7 +238,7 @@ class Node:
 
     def owned(self, partition: int) -> "Engine | None":
         """The engine of a partition that is ours beyond doubt: another owner may know more than one that is not."""
-        return self.engines.get(partition) if self.ownership.proved else None
+        return self.engines.get(partition) if self.ownership.renewal.certain else None
 
     def own_partition(self, tenant: str) -> int | None:
         """Return the least loaded of this node's partitions that may hold the tenant's runs; None where there is none,

@@ -93,7 +93,7 @@ class NodeAuthentication:
         credentials, now_ms = self.credentials, self._clock.mono_ms()
         sent = credentials.sent
         credentials.note(self._ownership.members, now_ms=now_ms)
-        if credentials.rotate(now_ms=now_ms, published_ms=self._ownership.proved_ms, every_ms=self.rotate_ms):
+        if credentials.rotate(now_ms=now_ms, published_ms=self._ownership.renewal.renewed_ms, every_ms=self.rotate_ms):
             self._ownership.identify(credentials.accepted)
         if credentials.sent != sent:
             self._identify(credentials.sent)

@@ -1,9 +1,9 @@
 """Which partitions this node owns: lease by lease, towards the placement that every node computes by itself.
 
-Beats and leases are renewed all the time; where that fails for nearly as long as a lease lasts, by this node's own
-monotonic clock, it drops what it owned before anybody else may take it. On a clean stop and when a better place
-appears, the next owner reads ahead, then the partition is finished, released and taken up there at once, so that there
-is hardly a gap. Two owners at once cost nothing but time: the store's epoch decides.
+Each round renews the leases (`lease_renewal`), takes what is free and this node's by placement, and hands over what is
+another's. If renewal fails for nearly as long as a lease lasts, the node drops what it owned before another takes it.
+On a hand-over the next owner reads ahead, then the partition is finished, released and taken up there at once, so that
+the gap is short. Two owners at once cost time only: the store's epoch decides (`stores/fencing`).
 """
 
 import asyncio
@@ -13,26 +13,25 @@ from typing import Any
 
 import msgspec
 
+from tickwork.cluster.lease_renewal import MARGIN, TTL_MS, LeaseRenewal
 from tickwork.cluster.placement import Node, place
 from tickwork.core.base.errors import Newer, TickworkError, Unavailable
 from tickwork.ports.leases import HeldLease, Leases, Member
 from tickwork.ports.system import Clock
 from tickwork.runtime.supervision import supervised
 
-TTL_MS = 10_000
 RETRY_MS = 1_000
-MARGIN = 0.2  # of a lease: so long before its end nothing is done under it any more
-PAUSE_S = 0.05  # between two looks, at least
+PAUSE_S = 0.05  # between two rounds, at least
 FAREWELL_S = 30.0
-HANDS = 2  # partitions that are handed over at a time: each is away for as short as can be
+HAND_OVERS = 2  # partitions that are handed over at the same time: few, so that each is away for a short time
 RELEASE_S = 1.0
 
 
 class OwnershipCallbacks(msgspec.Struct):
-    """What follows from owning. `own` returns when the partition ticks, `finish` when everything is durable."""
+    """What a change of ownership causes. `own` returns when the partition ticks, `finish` when all is durable."""
 
     own: Callable[[int], Awaitable[None]]
-    announce: Callable[[int, str], Awaitable[bool]]  # the node at this address reads ahead; False: it does not want it
+    announce: Callable[[int, str], Awaitable[bool]]  # the node at this address reads ahead; False: it does not
     finish: Callable[[int], Awaitable[None]]
     drop: Callable[[int, str], Awaitable[None]]
     give: Callable[[int, str], Awaitable[None]]  # the node at this address is to take it up now
@@ -62,25 +61,25 @@ class Ownership:
         self._clock = clock
         self._duties = duties
         self._ttl_ms, self._retry_ms = ttl_ms, min(retry_ms, ttl_ms // 3)
-        self._proved_ms = clock.mono_ms()
+        self.renewal = LeaseRenewal(leases, clock, ttl_ms=ttl_ms)
         self._moving: dict[int, asyncio.Task[None]] = {}  # being taken up or finished
-        self._taking: set[int] = set()  # asked for
-        self._hands = asyncio.Semaphore(HANDS)
+        self._taking: set[int] = set()  # leases that were requested
+        self._hand_overs = asyncio.Semaphore(HAND_OVERS)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._guard: asyncio.Task[None] | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self._leaving = False
 
     # ---- life
 
     async def start(self) -> None:
-        """Returns when it has looked once, and taken what is free and its own by placement."""
+        """Return after the first round, when the partitions that it took are owned."""
         loop = asyncio.get_running_loop()
         self._guard = loop.create_task(self._kept_up(self._drop_in_time, "guard"))  # from the first lease on
         try:
-            await self._look()
-            self._task = loop.create_task(self._kept_up(self._run, "looks"))  # taking up may last longer than a lease
+            await self._round()
+            self._task = loop.create_task(self._kept_up(self._run, "rounds"))  # taking up may last longer than a lease
             await asyncio.gather(*self._moving.values(), return_exceptions=True)
         except BaseException:
             for job in (self._guard, self._task):
@@ -104,8 +103,8 @@ class Ownership:
             self._task.cancel()
             self._guard.cancel()
             await asyncio.gather(self._task, self._guard, *self._moving.values(), return_exceptions=True)
-        if self._asking is not None:
-            self._asking.cancel()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         for partition in list(self.held):
             await self._let_go(partition, "the node ends")
         with contextlib.suppress(TickworkError, TimeoutError):
@@ -113,7 +112,7 @@ class Ownership:
                 await self._leases.leave(self.member.session)
 
     async def take_up(self, partition: int) -> None:
-        """Its owner has let go of it for this node. Returns when it ticks here, or does not."""
+        """Take a partition that its owner has released for this node. Return when it ticks here, or does not."""
         if not self._leaving and self.member.engine:
             await self._take(partition)
             self._before.pop(partition, None)
@@ -123,56 +122,42 @@ class Ownership:
             await asyncio.wait([self._moving[partition]])
 
     async def refresh(self) -> None:
-        """Who owns what, as it is now: whoever was thought to own something did not answer.
+        """Refresh members and holdings: a supposed owner did not answer.
 
-        One look for all who ask, and to its end whoever gives up meanwhile: renewals go the same way, and a question
-        that is broken off may break it."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.get_running_loop().create_task(self._ask())
-        asking = self._asking
-        await asyncio.wait([asking])  # where `stop` cancels it, those who wait for it are not cancelled
-        if not asking.cancelled():
-            asking.result()
+        Concurrent callers share one refresh. Cancelling a caller does not cancel it, because renewals use the same
+        connection and a broken-off call may break it."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._read_leases())
+        refreshing = self._refreshing
+        await asyncio.wait([refreshing])  # if `stop` cancels it, its callers are not cancelled
+        if not refreshing.cancelled():
+            refreshing.result()
 
-    async def _ask(self) -> None:
+    async def _read_leases(self) -> None:
         with contextlib.suppress(Unavailable):
-            self._heard(await self._leases.members(), await self._leases.holdings())
+            self._update(await self._leases.members(), await self._leases.holdings())
 
     def identify(self, secrets: tuple[str, ...]) -> None:
-        """The next beat says so."""
+        """Announce these secrets with the next beat."""
         self.member = msgspec.structs.replace(self.member, secrets=secrets)
         self._wake.set()
 
-    @property
-    def proved_ms(self) -> int:
-        """When the last look began that was answered, by the monotonic clock."""
-        return self._proved_ms
-
-    @property
-    def proved(self) -> bool:
-        """Whether what is held is ours beyond doubt, by our own clock."""
-        return self._proof_left_ms() > 0
-
-    def _proof_left_ms(self) -> float:
-        """So long a slow answer may take: whoever drops what it still owns makes a busy database busier."""
-        return self._proved_ms + self._ttl_ms * (1 - MARGIN) - self._clock.mono_ms()
-
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        looked = loop.time()
+        began = loop.time()
         while True:
-            # Counted from when the last look began: a slow one must not make the next one late as well.
-            alarm = loop.call_at(max(looked + self._retry_ms / 1000, loop.time() + PAUSE_S), self._wake.set)
+            # Counted from when the last round began: a slow one must not make the next one late as well.
+            alarm = loop.call_at(max(began + self._retry_ms / 1000, loop.time() + PAUSE_S), self._wake.set)
             await self._wake.wait()
             alarm.cancel()
-            self._wake.clear()  # a wake-up during the look asks for another look
-            looked = loop.time()
-            await self._look()
+            self._wake.clear()  # a wake-up during the round asks for another one
+            began = loop.time()
+            await self._round()
 
     async def _drop_in_time(self) -> None:
-        """Beside the looks, one of which may hang: what can no longer be proved is dropped before its lease ends."""
+        """Drop what is no longer certain before its lease ends. This runs beside the rounds, one of which may hang."""
         while True:
-            left_ms = self._proof_left_ms()
+            left_ms = self.renewal.certain_ms()
             if left_ms > 0:
                 await asyncio.sleep(left_ms / 1000)
                 continue
@@ -181,26 +166,21 @@ class Ownership:
             )
             await asyncio.sleep(self._retry_ms / 1000)
 
-    # ---- one look
+    # ---- one round
 
-    async def _look(self) -> None:
-        started_ms = self._clock.mono_ms()
+    async def _round(self) -> None:
+        partitions = tuple(self.held)  # `held` may grow during the call
         try:
-            async with asyncio.timeout(max(self._ttl_ms * MARGIN, self._proof_left_ms()) / 1000):
-                await self._leases.beat(self.member, ttl_ms=self._ttl_ms)
-                partitions = tuple(self.held)  # `held` may grow during the call
-                kept = await self._leases.renew(partitions, self.member.session, ttl_ms=self._ttl_ms)
-                members, holdings = await self._leases.members(), await self._leases.holdings()
+            renewed = await self.renewal.renew(self.member, partitions)
         except (TickworkError, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not respond in time")
             return
-        self._proved_ms = started_ms
-        for partition in [number for number in partitions if number in self.held and number not in kept]:
+        for partition in [number for number in partitions if number in self.held and number not in renewed.kept]:
             await self._let_go(partition, "another node holds its lease")
-        self._heard(members, holdings)
+        self._update(renewed.members, renewed.holdings)
         await self._move()
 
-    def _heard(self, members: Sequence[Member], holdings: Sequence[HeldLease]) -> None:
+    def _update(self, members: Sequence[Member], holdings: Sequence[HeldLease]) -> None:
         before = {partition: holding.session for partition, holding in self.holdings.items()}
         self.members = list(members)
         self.holdings = {holding.partition: holding for holding in holdings}
@@ -228,10 +208,11 @@ class Ownership:
                 free = holding is None or holding.session == self.member.session
                 if free and not await self._take(partition):
                     break  # the leases do not answer: those that are held are renewed first
-        self._tell_of_the_dead()
+        self._report_take_overs()
 
-    def _tell_of_the_dead(self) -> None:
-        """Whose partitions this node has taken because nobody was heard to own them. Who leaves gives them away."""
+    def _report_take_overs(self) -> None:
+        """Raise an alarm for nodes whose partitions this node took because they are gone. A node that leaves hands its
+        partitions over, and is not reported."""
         live = {member.session for member in self.members}
         taken: dict[str, list[int]] = {}
         for partition in self.held:
@@ -255,7 +236,7 @@ class Ownership:
         }
 
     async def _take(self, partition: int) -> bool:
-        """False: nobody answered. Where it is ours all the same, the next look says so."""
+        """False: the leases did not answer. If the partition is ours all the same, the next round shows it."""
         if partition in self.held or partition in self._moving or partition in self._taking:
             return True
         self._taking.add(partition)
@@ -294,22 +275,22 @@ class Ownership:
             await self._duties.drop(partition, "its lease ended before it was taken up")
 
     async def _hand_over(self, partition: int, to: Member | None) -> None:
-        async with self._hands:
+        async with self._hand_overs:
             accepted = to is not None and await self._duties.announce(partition, to.address)
             if not accepted and not self._leaving:
-                return  # by its own look it is not the next owner: one of the two is about to look again
+                return  # by its own placement it is not the next owner: one of the two is about to see a change
             await self._duties.finish(partition)
             self.held.pop(partition, None)
-            with contextlib.suppress(Unavailable):  # it runs out by itself
+            with contextlib.suppress(Unavailable):  # the lease runs out by itself
                 await self._leases.release(partition, self.member.session)
             if to is not None and accepted:
                 self._now_with(partition, to)
-                with contextlib.suppress(TickworkError):  # it looks again soon
+                with contextlib.suppress(TickworkError):  # its next round comes soon
                     await self._duties.give(partition, to.address)
                 self._duties.moved(partition)
 
     async def lost(self, partition: int, reason: str) -> None:
-        """The store says that it is another's, or it cannot go on here."""
+        """Drop a partition that another node owns by now, or that cannot go on here."""
         await self._let_go(partition, reason)
 
     async def _let_go(self, partition: int, reason: str) -> None:

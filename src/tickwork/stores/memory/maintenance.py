@@ -16,7 +16,6 @@ from tickwork.ports.store import (
     ChildRow,
     ClusterIdentity,
     DefinitionRow,
-    Fenced,
     Head,
     InboxRow,
     IndexEntry,
@@ -34,6 +33,7 @@ from tickwork.ports.store_maintenance import (
     TableBatch,
     Take,
 )
+from tickwork.stores.fencing import journal_needed, not_the_owner
 
 if TYPE_CHECKING:
     from tickwork.stores.memory.store import MemoryDisk, Partition
@@ -86,7 +86,7 @@ class MemoryMaintenance:
     async def drop_journal(self, partition: int, archive: ArchiveObject, *, epoch: int) -> None:
         disk, own = self._disk, self._own(partition, epoch)
         if archive.last >= own.head.watermark:
-            raise Fenced(f"partition {partition}: the journal is needed from seq {own.head.watermark} on")
+            raise journal_needed(partition, watermark=own.head.watermark)
         disk.archives[archive.object] = archive
         count = max(0, archive.last - own.cut.seq)
         del own.journal[:count], own.epochs[:count]
@@ -96,7 +96,7 @@ class MemoryMaintenance:
     def _own(self, partition: int, epoch: int) -> "Partition":
         own = self._disk.partitions.get(partition)
         if own is None or own.head.epoch != epoch:
-            raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
+            raise not_the_owner(partition, epoch)
         return own
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:

@@ -21,7 +21,6 @@ from tickwork.ports.store import (
     CacheRow,
     ClusterIdentity,
     DefinitionRow,
-    Fenced,
     Head,
     InboxRow,
     IndexEntry,
@@ -34,6 +33,7 @@ from tickwork.ports.store import (
     RunRow,
 )
 from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject
+from tickwork.stores.fencing import commit_fenced, rows_fenced
 from tickwork.stores.memory.maintenance import MemoryMaintenance
 
 
@@ -171,7 +171,7 @@ class MemoryStore(MemoryMaintenance):
         disk = self._disk
         own = disk.partitions.get(partition)
         if own is None or (own.head.epoch, own.head.seq) != (epoch, row.seq - 1):
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner wrote first")
+            raise commit_fenced(partition, epoch, seq=row.seq)
         own.head = Head(epoch, row.seq, row.tick, row.hash, own.head.watermark)
         own.journal.append(row)
         own.epochs.append(epoch)
@@ -182,7 +182,7 @@ class MemoryStore(MemoryMaintenance):
         disk = self._disk
         own = disk.partitions.get(partition)
         if own is None or own.head.epoch != epoch or not own.head.watermark <= through <= own.head.seq:
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
+            raise rows_fenced(partition, epoch, through=through)
         _require_new_ids(disk, rows)
         own.head = msgspec.structs.replace(own.head, watermark=through)
         own.watermark_hash = head

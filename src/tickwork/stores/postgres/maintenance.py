@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
+from tickwork.ports.store import ChildRow, LogChunk, RunRow
 from tickwork.ports.store_maintenance import (
     COLUMNS,
     ArchivedRun,
@@ -22,6 +22,7 @@ from tickwork.ports.store_maintenance import (
     Take,
 )
 from tickwork.stores.checksums import SUMS, of_bytes, of_epoch, of_fields, of_row, require
+from tickwork.stores.fencing import journal_needed, not_the_owner
 from tickwork.stores.postgres import run_blocks as shelf
 from tickwork.stores.postgres.connections import Address, PostgresConnection, Transaction
 from tickwork.stores.postgres.rows import checked
@@ -98,7 +99,7 @@ class PostgresMaintenance:
         async def work(talk: Transaction) -> None:
             watermark = await _watermark(talk, partition, epoch)
             if archive.last >= watermark:
-                raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
+                raise journal_needed(partition, watermark=watermark)
             await talk.fetch("put_archive", *astuple(archive), of_row(archive))
             await talk.fetch("cut_journal", partition, archive.last, archive.tick, archive.hash)
             await talk.fetch("drop_journal", partition, archive.last)
@@ -248,7 +249,7 @@ async def _given(batches: AsyncIterator[TableBatch]) -> AsyncIterator[TableBatch
 async def _watermark(talk: Transaction, partition: int, epoch: int) -> int:
     rows = await talk.fetch("lock_owner", partition, epoch)
     if not rows:
-        raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
+        raise not_the_owner(partition, epoch)
     return int(rows[0][0])
 
 

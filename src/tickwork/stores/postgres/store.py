@@ -21,7 +21,6 @@ from tickwork.ports.store import (
     CacheRow,
     ClusterIdentity,
     DefinitionRow,
-    Fenced,
     Head,
     InboxRow,
     IndexEntry,
@@ -36,6 +35,7 @@ from tickwork.ports.store import (
     StoreUnusable,
 )
 from tickwork.stores.checksums import of_bytes, of_epoch, of_fields, of_row, require
+from tickwork.stores.fencing import commit_fenced, rows_fenced
 from tickwork.stores.postgres import rows as reading
 from tickwork.stores.postgres import run_blocks as shelf
 from tickwork.stores.postgres import writing
@@ -219,7 +219,7 @@ class PostgresStore(PostgresMaintenance):
                 raise
             done = []  # this seq is written already: by us, where an answer was lost, or by another
         if not done:
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner wrote first")
+            raise commit_fenced(partition, epoch, seq=row.seq)
         self._seen[partition] = (epoch, row.seq)
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
@@ -241,7 +241,7 @@ class PostgresStore(PostgresMaintenance):
             raise
         if not done:
             self._writes.pop(partition, None)
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
+            raise rows_fenced(partition, epoch, through=through)
         self._writes[partition] = (epoch, count + 1, None)
 
     async def _added(self, rows: Rows, fence: list[Any], portion: PendingRuns) -> int:

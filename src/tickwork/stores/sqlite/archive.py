@@ -8,9 +8,10 @@ import apsw
 from msgspec.structs import astuple
 
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
+from tickwork.ports.store import ChildRow, LogChunk, RunRow
 from tickwork.ports.store_maintenance import JOURNAL, ArchivedRun, ArchiveObject, LogAddress
 from tickwork.stores import checksums
+from tickwork.stores.fencing import journal_needed, not_the_owner
 from tickwork.stores.sqlite.run_blocks import RunBlocks
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class ArchiveWrites:
     def _drop_journal(self, partition: int, archive: ArchiveObject, epoch: int) -> None:
         watermark = self._watermark(partition, epoch)
         if archive.last >= watermark:
-            raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
+            raise journal_needed(partition, watermark=watermark)
         self._put_archive(archive)
         self.hit("after_archive")
         self._execute_one("drop_journal", partition, archive.last)
@@ -62,7 +63,7 @@ class ArchiveWrites:
     def _watermark(self, partition: int, epoch: int) -> int:
         row = self.connection.execute(self._sql["read_owner"], (partition, epoch)).fetchone()
         if row is None:
-            raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
+            raise not_the_owner(partition, epoch)
         return int(row[0])
 
     def _put_archive(self, archive: ArchiveObject) -> None:

@@ -18,7 +18,6 @@ from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
 from tickwork.core.state.schedule import FateRange
 from tickwork.journal.record import GENESIS, SealedRow
 from tickwork.ports.store import (
-    Fenced,
     Head,
     InboxRow,
     LogChunk,
@@ -30,6 +29,7 @@ from tickwork.ports.store import (
     SyncFailed,
 )
 from tickwork.stores import checksums
+from tickwork.stores.fencing import commit_fenced, rows_fenced
 from tickwork.stores.sqlite.archive import ArchiveWrites
 from tickwork.stores.sqlite.run_blocks import RunBlocks
 from tickwork.stores.sqlite.statements import queries
@@ -178,7 +178,7 @@ class WriterTransactions(ArchiveWrites):
 
     def _commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], epoch: int) -> None:
         if not self._execute_one("advance_head", row.seq, row.tick, row.hash, partition, epoch, row.seq - 1):
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner wrote first")
+            raise commit_fenced(partition, epoch, seq=row.seq)
         self.hit("after_head")
         self._execute_one("add_journal_row", partition, row.seq, epoch, row.tick, row.hash, row.data)
         self.hit("after_journal")
@@ -189,7 +189,7 @@ class WriterTransactions(ArchiveWrites):
         fields = {"id": partition, "epoch": epoch, "through": through, "head": head}
         self.connection.execute(self._sql["advance_watermark"], fields)
         if not self.connection.changes():
-            raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
+            raise rows_fenced(partition, epoch, through=through)
         if rows.header:
             self._execute_one("put_header", rows.header, checksums.of_bytes(0, rows.header), partition)
         self._write_live(rows)
