@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from tickwork.api.http.route import BodySpec
-from tickwork.core.decide.commands.run_commands import KEY_CHARACTERS_MAX
+from tickwork.core.base.names import KEY_CHARACTERS_MAX
 from tickwork.core.decide.commands.signals import EVENTS_KEPT_MAX
 from tickwork.core.decide.runs.advance import MAP_ITEMS_MAX
 from tickwork.core.decide.runs.functions import NESTING_MAX

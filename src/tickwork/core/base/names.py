@@ -10,6 +10,7 @@ from tickwork.core.base.errors import Refused
 
 TENANT = "default"  # of a request that names none
 NAME_CHARACTERS_MAX = 128
+KEY_CHARACTERS_MAX = 255  # of submissions, events and groups
 RESERVED_NODE_IDS = frozenset(
     ("inputs", "nodes", "item", "index", "iteration", "previous", "run", "clock", "events", "results", "outcome")
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import KEY_CHARACTERS_MAX
 from tickwork.core.base.shortened import shortened
 from tickwork.core.evolve import HANDLERS
 from tickwork.core.state.effects import CommandResult, Effect, ReadExtract
@@ -11,8 +12,6 @@ from tickwork.core.state.events import Event, ExtractRequested
 from tickwork.core.state.inputs import KnownRun
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.state import Run, State, Tenant
-
-KEY_CHARACTERS_MAX = 255
 
 
 class TickContext:

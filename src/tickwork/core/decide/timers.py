@@ -6,7 +6,7 @@ the journal.
 
 from collections.abc import Callable
 
-from tickwork.core.decide.commands.run_commands import resolve_redriven
+from tickwork.core.decide.commands.dead_letters import resolve_redriven
 from tickwork.core.decide.runs.attempts import fail_or_retry
 from tickwork.core.decide.runs.children import time_out_repeat
 from tickwork.core.decide.runs.functions import called_runs, meet_due

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import KEY_CHARACTERS_MAX
 from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.base.values import pack
-from tickwork.core.decide.commands.run_commands import KEY_CHARACTERS_MAX
 from tickwork.core.decide.commands.setup_commands import DELAY_MS_MAX
 from tickwork.core.state.inputs import Input
 from tickwork.protocol import http_models as wire

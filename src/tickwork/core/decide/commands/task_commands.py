@@ -10,8 +10,8 @@ from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import TASK_COMMANDS_MAX
-from tickwork.core.decide.commands.run_commands import check_start
 from tickwork.core.decide.commands.signals import check_event, give_event
+from tickwork.core.decide.commands.submissions import check_start
 from tickwork.core.decide.tick_context import TickContext, check_room, check_same, tenant_of
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import Alert, CommandResult, SendCommand

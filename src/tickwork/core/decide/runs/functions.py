@@ -7,7 +7,7 @@ the function is ready again as soon as one outcome lets it go on.
 from collections.abc import Iterable
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.names import check_name
+from tickwork.core.base.names import KEY_CHARACTERS_MAX, check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
 from tickwork.core.decide.tick_context import TickContext
@@ -29,7 +29,6 @@ AWAITS_MAX = 10_000  # outstanding in one function
 ENTRIES_MAX = 50_000  # of one history
 HISTORY_BYTES_MAX = 16 * 1024 * 1024
 STEPS_PER_REPORT_MAX = 1_000
-KEY_CHARACTERS_MAX = 255
 TEXT_CHARACTERS_MAX = 4_000
 VERSIONS_MAX = 1_000
 NAMES_MAX = 100  # of messages that one call receives
