@@ -7,6 +7,7 @@ afterwards have the new code. At the end each run has returned the sum of its pa
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -244,6 +245,7 @@ def programs() -> Programs:
 
 def cluster(seed: int, words: Mapping[str, str]) -> Cluster:
     options = Options.of(seed, SHAPE | dict(words))
+    options = replace(options, faults=options.faults.without("poison"))  # what takes every worker down fails in the end
     return Cluster(seed, programs(), options, scenario="sim.function_scenario:run")
 
 

@@ -662,3 +662,15 @@ def test_a_report_that_is_repeated_is_recorded_once():
     driver.suspend(run, sleep(3, 5))
     assert [entry.position for entry in driver.entries(run)] == [0, 1, 2]
     assert driver.function(run).history.reported == {}
+
+
+def test_a_recorded_failure_that_leaves_a_function_is_not_tried_again():
+    driver = Functions()
+    driver.define("retried", task("f", durable=True, retry={"attempts": 5, "delay_ms": 10}))
+    run = driver.submit("retried")
+    driver.record(run, step(0, error="Refused"))
+    driver.fail(run, "f", "StepFailed", position=0)
+    assert driver.state_of(run) == "FAILED"
+    other = driver.submit("retried")
+    driver.fail(other, "f", "KeyError")
+    assert driver.state_of(other) == "ACTIVE", "an error of the code itself may pass"

@@ -139,7 +139,10 @@ def _failed(turn: TickContext, position: int, failed: inputs.Failed) -> None:
         turn.emit(TaskSkipped(task.number, position))
         end_calls(turn, calls, "the function that called it has ended")
     else:
-        error, message, permanent = failed.error, failed.message, failed.permanent
+        error, message = failed.error, failed.message
+        permanent = failed.permanent or (
+            task.step.durable and failed.position >= 0
+        )  # recorded: a replay fails likewise
         fail_or_retry(turn, task, error, message, place=position, permanent=permanent, bases=failed.bases)
 
 
