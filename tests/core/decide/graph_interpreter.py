@@ -602,16 +602,17 @@ def below(document: dict[str, Any], nodes: Iterable[str]) -> set[str]:
 
 def left_out(document: dict[str, Any], phases: dict[str, str]) -> dict[str, set[str]]:
     """The branches that left each node out. Where no node of any side was taken, the record does not say which side
-    was, and all of them count as left out."""
+    was, and all of them count as left out. What lost a race may have done so before the branch."""
     out: dict[str, set[str]] = {}
+    lost = given_up(document, phases).all()
     for branch in document["nodes"]:
         if branch["kind"] == "branch" and phases[branch["id"]] == "succeeded":
             sides = [*(case["to"] for case in branch["cases"]), branch["default"]]
             named = {node for side in sides for node in side}
-            taken = {node for node in named if phases[node] != "not_taken"}
+            taken = {node for node in named if phases[node] != "not_taken"} - lost
             possible = [side for side in sides if taken <= set(side)]
             for node in named:
-                if not all(node in side for side in possible):
+                if phases[node] == "not_taken" and not all(node in side for side in possible):
                     out.setdefault(node, set()).add(branch["id"])
     return out
 

@@ -173,7 +173,7 @@ def _add_decided_again(
             break
         again |= dict.fromkeys(raced)  # what is decided again starts from the start
         later |= {step: None for index in raced for step in downstream(plan, index)}
-    out = left_out(plan, phases)
+    out = left_out(plan, phases, lost)
     for index in later:
         left = any(branch not in again and branch not in later for branch in out.get(index, ()))
         if index not in decisions and not left:

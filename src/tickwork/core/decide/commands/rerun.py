@@ -53,7 +53,7 @@ def _kept(
     changed = _changed_inputs(old, record.inputs, new, inputs)
     other = bool(changed) or record.inputs != inputs or old.hash != new.hash
     kept: dict[int, int] = {}
-    out = left_out(old, record.phases)
+    out = left_out(old, record.phases, lost)
     for index in _parents_first(new):
         step = new.steps[index]
         source = old.index.get(step.id)
@@ -156,11 +156,12 @@ def _parents_first(plan: Plan) -> list[int]:
     return order
 
 
-def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
+def left_out(plan: Plan, phases: bytes | bytearray, lost: GivenUp) -> dict[int, list[int]]:
     """The nodes that branches which succeeded did not lead to, each with those branches.
 
     The record of a run does not say which side a branch took, but nothing of another side was taken. Where the nodes of
-    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to.
+    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to. What lost
+    a race may have done so before the branch, so it says nothing of the sides.
     """
     untaken: dict[int, list[int]] = {}
     for step in plan.steps:
@@ -168,9 +169,9 @@ def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
             continue
         sides = [*(to for _, to in step.cases), step.default]
         targets = dict.fromkeys(target for side in sides for target in side)
-        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN]
+        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN and target not in lost]
         chosen = [side for side in sides if all(target in side for target in taken)]
         for target in targets:
-            if not all(target in side for side in chosen):
+            if phases[target] == Phase.NOT_TAKEN and not all(target in side for side in chosen):
                 untaken.setdefault(target, []).append(step.index)
     return untaken
