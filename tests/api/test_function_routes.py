@@ -3,7 +3,14 @@
 import msgspec
 
 from api.scripted_worker import Worker, publish, submit
-from tickwork.protocol.worker_messages import Await, FunctionHistory, StepEntry, Suspended
+from tickwork.protocol.worker_messages import (
+    Await,
+    FunctionHistory,
+    StepEntry,
+    Suspended,
+    history_decoder,
+    recorded_decoder,
+)
 
 FUNCTION = {"name": "order", "nodes": [{"kind": "task", "id": "order", "handler": "order", "durable": True}]}
 TERMS = {"message": "12 rows", "approvers": ["api"], "four_eyes": False}
@@ -64,7 +71,7 @@ async def test_the_history_of_a_run_is_found_while_it_lives_and_afterwards(http)
         ("event", {"sum": 3}),
     ]
     raw = await http.get(f"/v1/runs/{run_id}/history", headers={"accept": "application/msgpack"})
-    assert len(msgspec.msgpack.decode(raw.content, type=FunctionHistory).entries) == 2
+    assert len(history_decoder.decode(recorded_decoder.decode(raw.content).history).entries) == 2
 
 
 async def test_a_run_without_a_function_has_no_history(http):

@@ -46,8 +46,9 @@ async def order(ctx: tw.Durable, number: str, path: str) -> list[object]:
 
 
 @tw.durable
-async def waits(ctx: tw.Durable) -> None:
-    await ctx.step(large, 3)
+async def waits(ctx: tw.Durable, text: str) -> None:
+    await ctx.step(large, 200_000)
+    await ctx.step(f"{ctx.randint(1, 1_000_000)}", large, len(text))
     await ctx.event("never")
 
 
@@ -63,7 +64,7 @@ if __name__ == "__main__":
     with tw.embedded(data="embedded") as client:
         print(client.result(client.submit(order, number="7", path="tries")))
         print(client.result(client.submit(pack, number="8")))
-        waiting = client.submit(waits)
+        waiting = client.submit(waits, text="x" * 100_000)
         while client.get(waiting).state != "waiting":
             time.sleep(0.05)
         os.environ["TICKWORK_TOKEN"] = client.address.token
@@ -78,7 +79,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def shell(tmp_path):
     (tmp_path / "app.py").write_text(APP)
-    (tmp_path / "changed.py").write_text(APP.replace("await ctx.step(large, 3)", "await ctx.step(large, 4)"))
+    (tmp_path / "changed.py").write_text(APP.replace("large, len(text)", "large, len(text) + 1"))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TICKWORK_")}
 
     def run(*command: str) -> str:

@@ -1,6 +1,6 @@
 """Random programs of durable functions with a real server and workers that are killed, and with new code in between.
 
-Every run returns the sum of its parts, and the journal has one outcome for each position: nothing lost, nothing doubled.
+Every run returns the sum of its parts, and the journal has one outcome for each position: nothing is lost or doubled.
 """
 
 import asyncio

@@ -312,3 +312,20 @@ def test_a_node_of_a_later_workflow_may_have_the_name_of_a_function_that_has_run
     world.run(inner)
 
     assert world.run(outer).output == 4
+
+
+def test_a_function_that_is_not_the_same_in_each_replay_fails_with_both_sides_and_the_line(world):
+    runs: list[int] = []
+
+    @tw.durable
+    async def restless(ctx: tw.Durable) -> None:
+        runs.append(1)
+        await ctx.step(f"step {len(runs)}", charge, "1")
+        await ctx.sleep(1)
+
+    run = world.run(restless)
+    world.advance(minutes=1)
+
+    assert run.state == "failed"
+    assert "the history has step 'step 1' where the code now has step 'step 2' at " in run.error
+    assert f"{__file__}:{restless.function.__code__.co_firstlineno + 3}" in run.error

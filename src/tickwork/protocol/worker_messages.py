@@ -270,6 +270,16 @@ class ArtifactArgument(_Message, frozen=True):
     walk: tuple[str, ...] = ()
 
 
+class RecordedFunction(_Message, frozen=True):
+    """What another version of the code needs to replay a function. The history has no artifacts."""
+
+    tenant: str
+    run_id: str
+    task: int
+    inputs: bytes
+    history: bytes
+
+
 class AttemptJob(_Message, frozen=True):
     task: int
     attempt: int
@@ -401,5 +411,6 @@ encoder = msgspec.msgpack.Encoder()
 call_decoder = msgspec.msgpack.Decoder(Call)
 reply_decoder = msgspec.msgpack.Decoder(Reply)
 HISTORY_HEADS = frozenset(bytes([0x90 + count]) for count in range(16))  # first byte of a history, of no checkpoint
+recorded_decoder = msgspec.msgpack.Decoder(RecordedFunction)
 history_decoder = msgspec.msgpack.Decoder(FunctionHistory)
 beats_decoder = msgspec.msgpack.Decoder(Heartbeats)

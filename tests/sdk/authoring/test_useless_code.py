@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from tickwork.core.base.errors import Refused
-from tickwork.sdk.authoring.useless_code import GraphWarning
+from tickwork.sdk.authoring.useless_code import GraphWarning, ReplayWarning
 
 HEAD = """
 import asyncio, random, time, uuid
@@ -86,3 +86,42 @@ def test_code_in_lambdas_of_a_branch_is_looked_at_too(app):
     (found,) = build(app, "tw.branch(n > 1, lambda: one(print('x') or 1))")
 
     assert "prints when the workflow is built" in str(found.message)
+
+
+def durable(app, *body):
+    text = HEAD + "@tw.durable\nasync def flow(ctx: tw.Durable) -> None:\n" + "".join(f"    {line}\n" for line in body)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        app(text).workflows["flow"].build()
+    return [one for one in found if one.category is ReplayWarning]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("time.time()", "use ctx.now()"),
+        ("datetime.now()", "use ctx.now()"),
+        ("random.random()", "use ctx.random()"),
+        ("random.choice([1])", "use ctx.random()"),
+        ("uuid.uuid4()", "use ctx.uuid()"),
+        ("pause(5)", "await ctx.sleep"),
+    ],
+)
+def test_what_differs_in_each_replay_of_a_durable_function_is_a_warning_with_its_line(app, call, words):
+    (warning,) = durable(app, "await ctx.sleep(1)", f"if {call}: await ctx.sleep(2)")
+
+    assert words in str(warning.message)
+    assert (warning.lineno, warning.filename.endswith("app.py")) == (LINE + 1, True)
+
+
+def test_branches_of_a_durable_function_are_replayed_and_steps_are_not(app):
+    branch = ["async def branch():", "    await ctx.sleep(random.random())", "await ctx.gather(branch())"]
+    step = [
+        "async def step():",
+        "    return time.time()",
+        "await ctx.step(step)",
+        "await ctx.step(lambda: uuid.uuid4())",
+    ]
+
+    assert len(durable(app, *branch)) == 1
+    assert durable(app, *step, "await ctx.step(time.time)") == []

@@ -535,7 +535,10 @@ async def waits_before(ctx: Durable) -> int:
         (other_kind, "has step 'double' where the code now has sleep 'sleep'"),
         (other_name, "has step 'double' where the code now has step 'broken'"),
         (other_arguments, "other arguments than the code now gives to step 'double'"),
-        (one_missing, "goes on with step 'double', and the function ends before it"),
+        (
+            one_missing,
+            "goes on with step 'double', and the function ends before it, after sleep 'sleep' at .*test_driver.py",
+        ),
         (one_more, "has sleep 'sleep' where the code now has event 'new'"),
         (waits_before, "has step 'double' where the code now has event 'new'"),
     ],
@@ -564,7 +567,7 @@ def test_a_replay_catches_code_that_waits_before_what_was_recorded():
     changed = attempt(narrow, keeper.history())
 
     assert changed.advance()
-    with pytest.raises(StepsChanged, match="goes on with event 'b', and the code waits before it"):
+    with pytest.raises(StepsChanged, match=r"goes on with event 'b', and the code waits before it at .*test_driver.py"):
         changed.outcome()
 
 

@@ -51,7 +51,7 @@ def check(
             if history is None:
                 continue
             checked.append(run.id)
-            text = difference(handlers[run.workflow], run.id, run.inputs, history)
+            text = difference(handlers[run.workflow], history)
             if text:
                 changed[run.id] = text
     if to.json:

@@ -236,8 +236,15 @@ class AssignmentBuilder:
         return msgspec.msgpack.encode(history)
 
     async def history_bytes(self, history: History) -> bytes:
-        """A history as the next attempt of its function would get it."""
-        return await self._history(_record(history, None), None)
+        """A history as the next attempt of its function would get it, with all values in it."""
+        record = _record(history, None)
+        entries = [
+            msgspec.structs.replace(entry, value=await self._vault.bytes_of(entry.value))
+            if isinstance(entry.value, Ref)
+            else entry
+            for entry in record.entries
+        ]
+        return await self._history(msgspec.structs.replace(record, entries=tuple(entries)), None)
 
     async def _entry(self, entry: HistoryEntry, room: int) -> OutcomeMessage:
         return OutcomeMessage(

@@ -24,6 +24,7 @@ from tickwork.core.state.state import NUMBER_BITS, Run, Settings, first_state
 from tickwork.journal.record import GENESIS, SealedRow, unseal
 from tickwork.ports.store import RunFilter
 from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import RecordedFunction
 from tickwork.runtime.context import EngineContext
 from tickwork.runtime.partition.clock_monitor import describe_clock
 from tickwork.runtime.partition.recovery import settings_of
@@ -92,7 +93,10 @@ class QueryService:
         """The same as a worker gets it, in MessagePack, to be replayed by another version of the code."""
         draft = await self._function_draft(run_id, tenant)
         assert draft.function is not None
-        return await self._context.live.assigner.history_bytes(draft.function[1])
+        number = int(draft.tasks[0][0]["id"])
+        inputs = await self._context.payloads.bytes_of(draft.inputs)
+        history = await self._context.live.assigner.history_bytes(draft.function[1])
+        return msgspec.msgpack.encode(RecordedFunction(tenant, run_id, number, inputs, history))
 
     async def _function_draft(self, run_id: str, tenant: str) -> reads.RunDraft:
         draft = await self.draft(tenant, run_id)

@@ -17,6 +17,7 @@ from tickwork.sdk.authoring.placeholders import Node, Value
 from tickwork.sdk.authoring.schedules import Schedule
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed
 from tickwork.sdk.authoring.tasks import BoundTask, Task
+from tickwork.sdk.authoring.useless_code import check_durable
 from tickwork.sdk.authoring.workflows import Workflow, settings_of, written
 from tickwork.sdk.values.signature_codec import Codec
 
@@ -69,6 +70,7 @@ class DurableFunction(Workflow[P, R]):
             raise placed("bad_durable", f"{message}; write async def {name}(ctx: tw.Durable, ...)", place)
 
     def _describe(self, builder: Builder) -> None:
+        check_durable(self.function, self.codec.context_name)
         args = {name: Value(f"inputs.{name}") for name in self.codec.parameters}
         fields = {"handler": self.name, "handler_version": "", "durable": True}
         record = builder.add("task", id_base(self.function, self.name), location=self.where, fields=fields, args=args)

@@ -36,6 +36,23 @@ _WARNINGS: dict[Any, str] = {
 _CLOCKS = {(datetime, "now"), (datetime, "utcnow"), (datetime, "today"), (date, "today")}
 
 
+_ANEW = "gives something else in each replay"
+_REPLAY_CLOCK = f"{_ANEW}; use ctx.now(), or take the time in a step"
+_REPLAY_CHANCE = f"{_ANEW}; use ctx.random() or ctx.randint(...), or draw in a step"
+_REPLAY_ADVICE: dict[Any, str] = {
+    time.time: _REPLAY_CLOCK,
+    time.time_ns: _REPLAY_CLOCK,
+    time.monotonic: _REPLAY_CLOCK,
+    uuid.uuid4: f"{_ANEW}; use ctx.uuid(), or make it in a step",
+    uuid.uuid1: f"{_ANEW}; use ctx.uuid(), or make it in a step",
+    time.sleep: "stops everything else in its process; use await ctx.sleep(...)",
+}
+
+
+class ReplayWarning(UserWarning):
+    """Code of a durable function that is not the same in each replay."""
+
+
 class GraphWarning(UserWarning):
     """Code in the function of a workflow that does something else than it seems to."""
 
@@ -57,6 +74,39 @@ def check(function: Callable[..., Any]) -> None:
             raise placed("useless_except", f"{message}; {advice}", SourceLocation(file, line))
         if isinstance(node, ast.Call):
             _check_call(inner, node, SourceLocation(file, line))
+
+
+def check_durable(function: Callable[..., Any], context: str) -> None:
+    """Warn of what differs in each replay of a durable function. `context` is the name of its context: a function that
+    is written inside and does not name it is a step."""
+    inner = inspect.unwrap(function)
+    try:
+        lines, first = inspect.getsourcelines(inner)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    file = inspect.getsourcefile(inner) or "?"
+    for node in _replayed_code(tree, context):
+        if not isinstance(node, ast.Call):
+            continue
+        called, name = _called(inner, node.func), ast.unparse(node.func)
+        advice = next((words for one, words in _REPLAY_ADVICE.items() if one is called), None)
+        if advice is None and _is_clock_or_chance(called):
+            advice = _REPLAY_CLOCK if _is_clock(called) else _REPLAY_CHANCE
+        if advice is not None:
+            message = f"{name}(...) in a durable function {advice}"
+            warnings.warn_explicit(message, ReplayWarning, file, first + node.lineno - 1)
+
+
+def _replayed_code(tree: ast.Module, context: str) -> Iterator[ast.AST]:
+    """The code that a replay runs again."""
+    todo = list(ast.iter_child_nodes(tree.body[0])) if tree.body else []
+    for node in todo:  # grows while it is walked
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if inside and not any(isinstance(part, ast.Name) and part.id == context for part in ast.walk(node)):
+            continue
+        yield node
+        todo += ast.iter_child_nodes(node)
 
 
 def _check_call(function: Any, call: ast.Call, location: SourceLocation) -> None:
@@ -83,10 +133,15 @@ def _known(table: dict[Any, str], called: Any) -> str | None:
     return next((words for one, words in table.items() if one is called), None)
 
 
-def _is_clock_or_chance(called: Any) -> bool:
+def _is_clock(called: Any) -> bool:
     owner, name = getattr(called, "__self__", None), getattr(called, "__name__", "")
-    clock = any(owner is kind and name == known for kind, known in _CLOCKS)
-    return clock or isinstance(owner, random.Random) or getattr(called, "__module__", "") == "random"
+    return any(owner is kind and name == known for kind, known in _CLOCKS)
+
+
+def _is_clock_or_chance(called: Any) -> bool:
+    owner = getattr(called, "__self__", None)
+    chance = isinstance(owner, random.Random) or getattr(called, "__module__", "") == "random"
+    return chance or _is_clock(called)
 
 
 def _called(function: Any, named: ast.expr) -> Any:

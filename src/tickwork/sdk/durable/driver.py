@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tickwork.core.base.errors import Refused
 from tickwork.protocol.worker_messages import FunctionHistory, HistoryEntry
@@ -71,6 +71,20 @@ class Reply:
     refusal: str | None = None
 
 
+class Seeded(Protocol):
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def task(self) -> int: ...
+
+
+def seed_of(work: Seeded) -> str:
+    """What the random values of a function are made of."""
+    return f"{work.tenant}/{work.run_id}/{work.task}"
+
+
 class Driver:
     """One attempt of one function. `start` has local steps that nobody has begun, `abandoned` positions of steps whose
     outcome nobody wants any more."""
@@ -87,6 +101,7 @@ class Driver:
         self.failure: BaseException | None = None  # ends the function, whatever its own code makes of it
         self._seed, self._draws = seed, 0
         self._operations: dict[int, Operation] = {}
+        self._latest: Operation | None = None
         self._joins: dict[int, Join] = {}  # by identity; those that are not over
         self._ready: deque[Branch] = deque()
         self._main: Branch | None = None
@@ -155,6 +170,7 @@ class Driver:
         position, self._next = self._next, self._next + 1
         operation = Operation(position, kind, name, digest, detail, location)
         self._compare(operation)
+        self._latest = operation
         self._operations[position] = operation
         if kind == "step" and not self._left.get(position) and position not in self._awaits:
             self._tries[position] = 1
@@ -369,7 +385,9 @@ class Driver:
     def _feed_next(self) -> None:
         entry = self._unfed[0]
         if entry.position >= self._next:
-            self._note_difference(f"the history has {entry.kind} {entry.name!r} next, which the code never reaches")
+            assert self._main is not None
+            waiting = f"which the code never reaches; it waits at {_waiting_at(self._main.coroutine)}"
+            self._note_difference(f"the history has {entry.kind} {entry.name!r} next, {waiting}")
             return
         self._unfed.popleft()
         self._fed.append(entry.position)
@@ -424,14 +442,17 @@ class Driver:
     def _check_known(self) -> None:
         """Everything that was recorded must have been reached by now."""
         if self._last >= self._next:
-            self._note_difference(f"the history goes on with {self._next_known()}, and the code waits before it")
+            assert self._main is not None
+            waiting = f"the code waits before it at {_waiting_at(self._main.coroutine)}"
+            self._note_difference(f"the history goes on with {self._next_known()}, and {waiting}")
         for operation in self._operations.values():
             if self._known.get(operation.position, ("",))[0] == "withdrawn":
                 self._note_difference(f"the code before gave up {operation}, and the code now waits for it")
 
     def _check_end(self) -> None:
         if self.failure is None and self._last >= self._next:
-            self._note_difference(f"the history goes on with {self._next_known()}, and the function ends before it")
+            ended = f"the function ends before it{f', after {self._latest}' if self._latest is not None else ''}"
+            self._note_difference(f"the history goes on with {self._next_known()}, and {ended}")
 
     def _next_known(self) -> str:
         kind, name, _ = self._known[min(position for position in self._known if position >= self._next)]

@@ -30,7 +30,7 @@ from tickwork.protocol.worker_messages import (
 )
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import Context
-from tickwork.sdk.durable.driver import Driver, LocalStep, value_digest
+from tickwork.sdk.durable.driver import Driver, LocalStep, seed_of, value_digest
 from tickwork.sdk.durable.function import ApprovalCall, Durable, EventCall, ReceiveCall, RunCall, Sleep, StepCall
 from tickwork.sdk.durable.outcomes import ContinueAsNew
 from tickwork.sdk.durable.pending import Operation
@@ -110,8 +110,7 @@ class FunctionAttempt:
         self._key = (work.task, work.attempt)
         self._perform_step = perform_step
         self._handler, self._context, self._host = handler, context, host
-        seed = f"{work.tenant}/{work.run_id}/{work.task}"
-        self._driver = Driver(history, submitted_ms=work.submitted_ms, seed=seed)
+        self._driver = Driver(history, submitted_ms=work.submitted_ms, seed=seed_of(work))
         self._args = work.args
         self._running: dict[asyncio.Task[StepEntry], LocalStep] = {}
         self._waiting: list[LocalStep] = []  # for a free place
