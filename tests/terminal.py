@@ -1,5 +1,6 @@
 """Real `tickwork` processes over loopback: started, waited for, and ended by their own pid."""
 
+import contextlib
 import json
 import os
 import signal
@@ -130,14 +131,15 @@ class Program:
         return self.process.wait(seconds)
 
     def end(self) -> None:
-        """At the latest now, whatever state it is in."""
+        """At the latest now, whatever state it is in. A worker waits for its tasks; a second signal ends it at once."""
+        for seconds in (1, 10):
+            if self.process.poll() is None:
+                self.signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(seconds)
         if self.process.poll() is None:
-            self.signal(signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(10)
+            self.process.kill()
+            self.process.wait(10)
 
 
 class Terminal:

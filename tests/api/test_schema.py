@@ -141,7 +141,7 @@ def drive(operation, count: int, *, checks=CHECKS, number: int | None = None) ->
             case.path_parameters |= {part: hostile.pick() for part in case.path_parameters}
         if known and case.meta is not None and case.meta.generation.mode == schemathesis.GenerationMode.POSITIVE:
             # Names that nobody has lead to 404 only; a stream of a run that goes on would never end.
-            named = KNOWN | ({"run": "ended"} if case.path.endswith(("/events", "/logs")) else {})
+            named = KNOWN | ({"run": "ended"} if case.path.endswith(("/events", "/logs", "/stream")) else {})
             case.path_parameters |= {part: named[part] for part in case.path_parameters if part in named}
         case.call_and_validate(checks=checks, timeout=20)
         seen += 1
