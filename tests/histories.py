@@ -338,7 +338,7 @@ class History:
             (30, self.submit), (34, self.report), (8, self.offer), (3, self.lose), (4, self.pause), (5, self.resume),
             (4, self.cancel), (4, self.bring_back), (5, self.ingest), (4, self.update), (4, self.decide),
             (2, self.limit), (4, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
-            (6, self.take),
+            (6, self.take), (2, self.mailbox),
         ]  # fmt: skip
 
     def run(self, steps: int) -> "History":
@@ -549,7 +549,7 @@ class History:
             [
                 Await(position, "sleep", "", "d", rng.choice([0, 50, 2_000])),
                 Await(position, "sleep", "", "d", until_ms=self.driver.now_ms + rng.choice([-5, 900])),
-                Await(position, "event", "opened", "d", rng.choice([-1, 700])),
+                Await(position, "event", rng.choice(["opened", "leave"]), "d", rng.choice([-1, 700])),
                 Await(position, "call", rng.choice(["one", "one", "function", "nobody"]), "d"),
                 Await(position, "approval", "agree", "d", rng.choice([-1, 3_000]), approvers=("bob",)),
                 Await(position, "receive", "any", "d", rng.choice([-1, 700]), names=("assign", "opened")),
@@ -669,6 +669,14 @@ class History:
         run, key = rng.choice(runs), f"u{rng.randrange(8)}"
         body = rng.choice(["x"] * 9 + ["y"])
         return [inp.SendUpdate(BY, run.tenant.id, run.id, "assign", key, body, rng.choice([None, pack({"n": 1})]))]
+
+    def mailbox(self) -> list[inp.Input]:
+        """Declared late and declared anew; small, so that it is often full, and short, so that messages expire."""
+        rng = self.rng
+        fields = rng.choice([b"{}", b"{}", b'{"n": {"type": "integer", "required": false}}', b"no"])
+        return [
+            inp.PutMailbox(BY, rng.choice(TENANTS), "leave", rng.choice([1_000, 30_000]), rng.choice([1, 2]), fields)
+        ]
 
     def decide(self) -> list[inp.Input]:
         waiting = [
@@ -840,6 +848,9 @@ class History:
 
         failed = StepEntry(1, "pay", "d", error="Timeout", tries=1, retry=(1, 300, 900, 200))
         asleep = Await(2, "sleep", "", "d", 100)
+        driver.send(inp.PutMailbox(BY, tenant, "mail", 1_000, 1))
+        driver.send(*(inp.Ingest(BY, tenant, "mail") for _ in range(2)))
+        driver.advance(1_000)
         driver.send(inp.StepsRecorded(*begin("function-1"), (StepEntry(0, "book", "d"),)))
         driver.send(inp.Suspended(*attempt_of("function-1"), (failed,), (asleep, Await(3, "call", "one", "d"))))
         driver.advance(2_000)

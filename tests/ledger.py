@@ -146,6 +146,8 @@ class Ledger:
         self.runs: dict[int, Run] = {}
         self.past: dict[int, Run] = {}  # runs that ended, by number
         self.tasks: dict[int, Task] = {}
+        self.mailboxes: dict[tuple[str, str], int] = {}  # how long each keeps its messages, in ms
+        self.messages: dict[int, int] = {}  # of mailboxes: when each is due
         self.plans: dict[str, Plan] = {}
         self.latest: dict[tuple[str, str], Plan] = {}
         self.workers: dict[int, Worker] = {}
@@ -227,6 +229,8 @@ class Ledger:
                 task.step.node, EventNode | ApprovalNode
             ):
                 return (task.due, Timer.WAIT, task.number)
+            case ev.MessageExpired():
+                return (self.messages.get(event.message, 0), Timer.MESSAGE, event.message)
             case ev.RepeatTimedOut() if task is not None:
                 return (task.deadline, Timer.REPEAT, task.number)
             case ev.TaskFailed(code="queued_timeout") if task is not None:
@@ -252,7 +256,7 @@ class Ledger:
 
     def is_timed(self, event: ev.AwaitMet) -> bool:
         """Whether time alone is behind this outcome."""
-        return event.input < 0 and event.kept < 0 and event.error in ("", "timeout")
+        return event.input < 0 and event.kept < 0 and not event.taken and event.error in ("", "timeout")
 
     def requirement(self, task: Task) -> tuple[str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]:
         """Queue, priority, labels, resources, dependency."""
@@ -536,6 +540,14 @@ class Ledger:
 
     def _kept(self, event: ev.EventStored | ev.UpdateReceived | ev.ExtractKept, _asked: list[Any]) -> None:
         self._want(self.runs[event.run])
+
+    def _mailbox(self, event: ev.MailboxPut, asked: list[Any]) -> None:
+        put = asked[event.input]
+        self.mailboxes[put.tenant, put.name] = put.keep_ms
+
+    def _message(self, event: ev.MessageKept, asked: list[Any]) -> None:
+        put = request_of(event, asked)
+        self.messages[event.message] = self.tick + self.ticks(self.mailboxes[put.tenant, put.event])
 
     def _sla(self, event: ev.SlaReached, _asked: list[Any]) -> None:
         run = self.runs.get(event.run)
@@ -898,6 +910,8 @@ _HANDLERS: dict[type, Any] = {
     ev.Deferred: Ledger._deferred,
     ev.EventStored: Ledger._kept,
     ev.UpdateReceived: Ledger._kept,
+    ev.MailboxPut: Ledger._mailbox,
+    ev.MessageKept: Ledger._message,
     ev.ExtractKept: Ledger._kept,
     ev.SlaReached: Ledger._sla,
     ev.RunOverdue: Ledger._overdue,

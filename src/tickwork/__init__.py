@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from tickwork.sdk.client.calls import BatchRefused, Handle, NoReply, RunFailed, StillRunning, UpdateRefused
     from tickwork.sdk.client.client import Client
     from tickwork.sdk.client.connection import OtherStore
-    from tickwork.sdk.client.submission_options import Options
     from tickwork.sdk.surface import (
         CallFailed,
         Cancelled,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         Failure,
         First,
         InvalidDefinition,
+        Mailbox,
         Message,
         Node,
         OutcomeUnknown,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         instance,
         item,
         iteration,
+        mailbox,
         node,
         previous,
         product,
@@ -84,10 +85,10 @@ __all__ = [
     "First",
     "Handle",
     "InvalidDefinition",
+    "Mailbox",
     "Message",
     "NoReply",
     "Node",
-    "Options",
     "OtherStore",
     "OutcomeUnknown",
     "Permanent",
@@ -122,6 +123,7 @@ __all__ = [
     "instance",
     "item",
     "iteration",
+    "mailbox",
     "node",
     "previous",
     "product",
@@ -144,7 +146,6 @@ _MODULES = {
     "Client": "tickwork.sdk.client.client",
     "Handle": "tickwork.sdk.client.calls",
     "NoReply": "tickwork.sdk.client.calls",
-    "Options": "tickwork.sdk.client.submission_options",
     "OtherStore": "tickwork.sdk.client.connection",
     "RunFailed": "tickwork.sdk.client.calls",
     "StillRunning": "tickwork.sdk.client.calls",

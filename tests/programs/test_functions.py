@@ -335,3 +335,40 @@ def test_an_order_of_what_is_sold_out_says_so(world, program):
     assert "there are not 1 of gadget" in world.read(run, "progress")
     with pytest.raises(tw.Refused, match="it has published progress"):
         world.read(run, "payment_link")
+
+
+def test_a_ticket_is_solved_by_replies_that_came_before_anybody_waited(world, program, capsys):
+    module = program("support_ticket")
+    world.publish(module.ticket)
+    world.signal("customer-reply", key="T-1", payload={"message": "no sound either"})
+    world.signal("customer-reply", key="T-1", payload={"message": "Thanks, it works"})
+    world.signal("customer-reply", key="T-2", payload={"message": "hello?"})
+    run = world.run(module.ticket, number="T-1", question="no sound")
+
+    run.assert_completed(output="solved")
+    fates = [(message.key, message.fate, message.run) for message in world.mailbox_messages("customer-reply")]
+    assert fates == [("T-2", "kept", ""), ("T-1", "taken", run.id), ("T-1", "taken", run.id)]
+    assert capsys.readouterr().out.count("T-1: about 'no sound': try to restart") == 2
+
+    world.advance(days=8)
+    assert [message.fate for message in world.mailbox_messages("customer-reply", key="T-2")] == ["expired"]
+
+
+def test_a_ticket_that_nobody_is_satisfied_with_goes_to_a_person(world, program):
+    module = program("support_ticket")
+    run = world.run(module.ticket, number="T-3", question="no sound")
+    for _ in range(3):
+        run.assert_waiting()
+        world.signal("customer-reply", key="T-3", payload={"message": "no"})
+
+    run.assert_completed(output="T-3 is with a person, after 6 messages")
+
+
+def test_a_ticket_without_a_reply_is_closed_and_a_reply_needs_its_fields(world, program):
+    module = program("support_ticket")
+    run = world.run(module.ticket, number="T-4", question="no sound")
+    with pytest.raises(tw.Refused, match="messages of customer-reply have this field"):
+        world.signal("customer-reply", key="T-4", payload={})
+    world.advance(days=2)
+
+    run.assert_completed(output="closed without a reply")

@@ -31,7 +31,7 @@ PROGRAMS = {
     "N1": ("programs/checkout.py", "direct"),
     "N2": ("programs/trip_saga.py", "direct"),
     "N3": ("programs/tenant_queues.py", "direct"),
-    "N4": ("", "not yet"),
+    "N4": ("programs/support_ticket.py", "direct"),
     "C1": ("programs/result_graph.py", "direct"),
     "C2": ("web_crawler.py", "direct"),
     "M1": ("programs/flash_sale.py", "direct"),

@@ -41,7 +41,7 @@ from tickwork.ports.store import CacheRow, ChildRow, InboxRow, LogChunk, RunRow
 from tickwork.ports.store_maintenance import ArchiveObject, TableBatch
 from tickwork.protocol import child_messages as child
 from tickwork.protocol import worker_messages as worker
-from tickwork.protocol.http_models import ScheduleRequest, Submission
+from tickwork.protocol.http_models import MailboxRequest, ScheduleRequest, Submission
 from tickwork.runtime.maintenance import backup
 from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_decoder, attempts_encoder
 from tickwork.runtime.storage import archive, run_records
@@ -127,7 +127,12 @@ TIMETABLE = worker.DeclaredSchedule(
     place="app.py:12",
 )
 CATALOG = worker.Catalog(
-    documents=(b"{}",), schedules=(TIMETABLE,), handlers=("load",), application="shop", version="v2"
+    documents=(b"{}",),
+    schedules=(TIMETABLE,),
+    handlers=("load",),
+    application="shop",
+    version="v2",
+    mailboxes=(worker.DeclaredMailbox("reply", MailboxRequest(keep="1d", max=2, fields={"text": {"type": "string"}})),),
 )
 LOG_PIECE = worker.LogPiece(
     task=11, attempt=2, chunk=3, first=40, lines=b"{}\n", run="r-1", worker="w-1", session="s-1", store="st-1"

@@ -22,6 +22,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "endpoint": ("The name of the endpoint.", _NAME | {"maxLength": 119}),
     "group": ("The name of the group.", _NAME),
     "holidays": ("The name of the list.", _NAME),
+    "mailbox": ("The name of the mailbox.", _NAME),
     "name": ("The name of the message or value.", _NAME),
     "node": ("The id of the node.", _NAME),
     "partition": ("The number of the partition.", _NAME),

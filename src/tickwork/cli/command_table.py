@@ -44,6 +44,11 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
         CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.run_actions:signal"),
         CommandEntry(
+            "mailboxes",
+            "List the mailboxes, or the messages of one: kept, taken, expired and refused.",
+            "commands.messages:mailboxes",
+        ),
+        CommandEntry(
             "ask", "Send an update to the durable function of a run, and print its reply.", "commands.messages:ask"
         ),
         CommandEntry(

@@ -143,7 +143,7 @@ class ProcessExecutor:
             del self._pools["process"]
             await first.close(grace_s=0)
         handlers = tuple(name for name, _ in ready.handlers)
-        return Catalog(ready.documents, ready.schedules, handlers, ready.application, ready.version)
+        return Catalog(ready.documents, ready.schedules, handlers, ready.application, ready.version, ready.mailboxes)
 
     def _pool(self, mode: str, processes: int | None = None) -> ProcessPool:
         pool = self._pools.get(mode)

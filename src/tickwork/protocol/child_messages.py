@@ -18,6 +18,7 @@ from tickwork.protocol.worker_messages import (
     AttemptJob,
     Checkpointed,
     Continued,
+    DeclaredMailbox,
     DeclaredSchedule,
     Failed,
     NodeSpec,
@@ -83,6 +84,7 @@ class AppLoaded(_Message, frozen=True, tag=21):
     schedules: tuple[DeclaredSchedule, ...] = ()
     application: str = ""
     version: str = ""
+    mailboxes: tuple[DeclaredMailbox, ...] = ()
 
 
 class LoadFailed(_Message, frozen=True, tag=22):

@@ -14,7 +14,7 @@ import msgspec
 
 from tickwork.core.base.errors import Conflict, Refused, Unavailable
 from tickwork.core.base.values import Ref
-from tickwork.protocol.http_models import ScheduleRequest
+from tickwork.protocol.http_models import MailboxRequest, ScheduleRequest
 
 PROTOCOL = 1  # raised when something changes that the other side must know of; new fields at the end need not be
 OLDEST = 1  # the earliest that is still spoken: that of the version before, so that they can be replaced one by one
@@ -350,6 +350,13 @@ class DeclaredSchedule(msgspec.Struct, frozen=True):
     place: str = ""  # the user's line
 
 
+class DeclaredMailbox(msgspec.Struct, frozen=True):
+    """A mailbox as an application declares it."""
+
+    name: str
+    wanted: MailboxRequest
+
+
 class Catalog(msgspec.Struct, frozen=True):
     """The definitions (JSON documents) of an application and their schedules."""
 
@@ -358,6 +365,7 @@ class Catalog(msgspec.Struct, frozen=True):
     handlers: tuple[str, ...] = ()
     application: str = ""  # its name: what it declared before and does not any more ends. "": nobody's
     version: str = ""  # of its code
+    mailboxes: tuple[DeclaredMailbox, ...] = ()
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from tickwork.runtime.partition.task_assignment import AssignmentBuilder
 from tickwork.runtime.services.admin import AdminService
 from tickwork.runtime.services.endpoints import EndpointService
 from tickwork.runtime.services.logs import LogService
+from tickwork.runtime.services.mailboxes import MailboxService
 from tickwork.runtime.services.queries import QueryService
 from tickwork.runtime.services.runs import RunService
 from tickwork.runtime.services.schedules import ScheduleService
@@ -96,8 +97,9 @@ class Engine:
         self.queries = QueryService(context, self.workers)
         self.schedules = ScheduleService(context)
         self.endpoints = EndpointService(context, self.schedules, self.queries)
-        self.workflows = WorkflowService(context, self.schedules)
-        self.runs: RunService = RunService(context, self.workflows, self.queries)
+        self.mailboxes = MailboxService(context, self.queries)
+        self.workflows = WorkflowService(context, self.schedules, self.mailboxes)
+        self.runs: RunService = RunService(context, self.workflows, self.queries, self.mailboxes)
         self.updates = UpdateService(context, self.runs, self.queries)
         self.admin = AdminService(context)
         self.logs = LogService(context, self.workers, self.queries)

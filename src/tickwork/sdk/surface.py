@@ -4,6 +4,7 @@ from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknow
 from tickwork.sdk.authoring.declared import instance
 from tickwork.sdk.authoring.durable import DurableFunction, durable
 from tickwork.sdk.authoring.follow_ups import FailedNode, Failure, Success
+from tickwork.sdk.authoring.mailboxes import Mailbox, mailbox
 from tickwork.sdk.authoring.maps import entries, product
 from tickwork.sdk.authoring.maps import zip_lists as zip  # noqa: A004 - it is `tw.zip`
 from tickwork.sdk.authoring.nodes import (
@@ -40,6 +41,7 @@ __all__ = [
     "Failure",
     "First",
     "InvalidDefinition",
+    "Mailbox",
     "Message",
     "Node",
     "OutcomeUnknown",
@@ -71,6 +73,7 @@ __all__ = [
     "instance",
     "item",
     "iteration",
+    "mailbox",
     "node",
     "previous",
     "product",

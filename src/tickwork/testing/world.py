@@ -26,11 +26,11 @@ from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import LocalLink
 from tickwork.sdk.authoring.app_loader import app_with
+from tickwork.sdk.authoring.mailboxes import declared_in
 from tickwork.sdk.authoring.options import duration, resource
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.calls import reply_of, update_request
-from tickwork.sdk.client.submission_options import Options
 from tickwork.sdk.context import Startable
 from tickwork.sdk.durable.function import step_name
 from tickwork.sdk.values.encode import plain
@@ -246,10 +246,13 @@ class World:
         documents = [workflow.document() for workflow in app.published()]
         fresh = [data for data in documents if data not in self._published.values()]
         tables = [table for workflow in app.workflows.values() for table in workflow.timetables()] if schedules else []
+        mailboxes = {mailbox.name: mailbox.wanted for mailbox in declared_in(*app.published())}
         if not fresh and not tables:
             return
         requests = {table.name: table.wanted for table in tables}
-        publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=requests)
+        publication = wire.Publication(
+            documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=requests, mailboxes=mailboxes
+        )
         await self._engine.workflows.publish(publication, by=BY)
         self._published |= {workflow.name: workflow.document() for workflow in app.published()}
         for name in [name for name, plan in self._book.plans.items() if plan]:
@@ -334,7 +337,6 @@ class World:
         *,
         delay: str | timedelta | None = None,
         at_most: str | timedelta | None = None,
-        options: Options | None = None,
         **terms: Any,
     ) -> Run:
         """Like `start`, with all options of a submission: `key`, `delay`, `debounce`, `start_at`, `priority` …"""
@@ -342,7 +344,6 @@ class World:
         for name, length in (("delay", delay), ("at_most", at_most)):
             if length is not None:
                 terms[f"{name}_ms"] = duration(length, path=name)
-        terms |= {} if options is None else options.terms()
         given = workflow.checked_inputs(inputs or {}, now=self.now)
         submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
         answer = self._do(self._engine.runs.submit([submission], by=BY))[0]
@@ -398,6 +399,10 @@ class World:
         for other in self.runs():
             if not other.ended:
                 self._go(other.id)
+
+    def mailbox_messages(self, mailbox: str, *, key: str = "", fate: str = "") -> list[wire.MailboxMessage]:
+        """The messages of a mailbox: kept ones first, then those that were taken, expired or refused."""
+        return list(self._do(self._engine.mailboxes.messages(mailbox, key=key, fate=fate)).messages)
 
     def read(self, run: Run, name: str) -> Any:
         """The value that the run's durable function has published last under this name."""

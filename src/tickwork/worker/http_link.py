@@ -177,6 +177,7 @@ def publication(catalog: Catalog, *, latest: bool = False) -> Publication:
         application=catalog.application,
         version=catalog.version,
         latest=latest,
+        mailboxes={mailbox.name: mailbox.wanted for mailbox in catalog.mailboxes},
     )
 
 

@@ -30,6 +30,8 @@ STATUS_OF_CODE = {
     "key_in_use": 409,
     "key_reused": 409,
     "log_chunk_too_large": 413,
+    "mailbox_full": 409,
+    "mailbox_spread": 409,
     "lookup_failed": 500,
     "not_entitled": 403,
     "not_holder": 403,

@@ -115,6 +115,9 @@ async def spread(request: Request) -> Response:
 
 async def _spread(request: Request, router: "ClusterRouter", body: wire.SpreadRequest) -> None:
     node = router.node
+    if body.spread > 1 and (mailboxes := request.engine.context.tenant(TENANT).mailboxes):
+        message = f"a mailbox ({', '.join(sorted(mailboxes)[:3])}) is in one partition, so runs cannot be spread"
+        raise Refused("mailbox_spread", message, path="spread")
     route = ports.Route(TENANT, node.routes.home(TENANT), body.spread)
     node.routes.check(route)
     places, old = partitions_of(route, node.partitions), node.routes.partitions_of(TENANT)

@@ -42,7 +42,7 @@ async def resume(request: Request) -> Response:
 
 
 def _elsewhere(body: bytes, number: int, _count: int) -> bytes:
-    """Return the publication for another partition: definitions everywhere, schedules only at home."""
+    """Return the publication for another partition: definitions everywhere, schedules and mailboxes only at home."""
     if number == 0:
         return body
     try:
@@ -51,6 +51,7 @@ def _elsewhere(body: bytes, number: int, _count: int) -> bytes:
         return body  # the first reader reports the error, before another partition receives it
     if isinstance(publication, dict):
         publication.pop("schedules", None)
+        publication.pop("mailboxes", None)
     return msgspec.json.encode(publication)
 
 

@@ -1,4 +1,4 @@
-"""`tickwork ask` and `tickwork read`: speak with the durable function of a run."""
+"""`tickwork ask` and `tickwork read` speak with the durable function of a run; `mailboxes` lists kept events."""
 
 from typing import Annotated
 
@@ -68,4 +68,52 @@ def read(run: str, name: str = "", /, *, to: ClientOptions = TO) -> int:
 
     with to.client() as client:
         print_json(client.read(run, name) if name else client.get(run).published)
+    return Exit.OK
+
+
+def mailboxes(mailbox: str = "", /, *, key: str = "", fate: str = "", limit: int = 100, to: ClientOptions = TO) -> int:
+    """List the mailboxes, or the messages of one: kept, taken, expired and refused.
+
+    Messages that are kept come first, in the order in which they are taken, then those that had their fate, newest
+    first.
+
+    Parameters
+    ----------
+    mailbox
+        List the messages of this mailbox.
+    key
+        Only messages of this key.
+    fate
+        Only messages with this fate: kept, taken, expired or refused.
+    limit
+        Number of messages.
+    """
+    from tickwork.cli.output import console, print_json, safe, table, value, when
+    from tickwork.protocol import http_models as wire
+
+    with to.client() as client:
+        if not mailbox:
+            found = tuple(client.mailboxes())
+            if to.json:
+                print_json(wire.Mailboxes(mailboxes=found))
+                return Exit.OK
+            rows = [
+                (safe(box.name), box.keep, *map(str, (box.kept, box.keys, box.taken, box.expired, box.refused)))
+                for box in found
+            ]
+            columns = ("mailbox", "keeps for", ">kept", ">keys", ">taken", ">expired", ">refused")
+            console().print(table(columns, rows))
+            return Exit.OK
+        messages = tuple(client.mailbox_messages(mailbox, key=key, fate=fate, limit=limit))
+    if to.json:
+        print_json(wire.MailboxMessages(messages=messages))
+        return Exit.OK
+    shown = [
+        (
+            safe(message.key), message.fate, when(message.came_at), when(message.ended_at or message.expires_at),
+            safe(message.run), value(message.payload) if message.payload is not None else "",
+        )
+        for message in messages
+    ]  # fmt: skip
+    console().print(table(("key", "fate", "came", "until", "run", "payload"), shown))
     return Exit.OK

@@ -140,7 +140,8 @@ def signal(
 ) -> int:
     """Send an event to the runs that wait for it.
 
-    If no run waits for it, it is lost. An event for one run (--run) is kept until that run waits for it.
+    If no run waits for it, it is lost, unless there is a mailbox of its name (tickwork mailboxes). An event for one run
+    (--run) is kept until that run waits for it.
 
     Parameters
     ----------
@@ -159,13 +160,16 @@ def signal(
     from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
-        waiting = client.signal(event, read_payload(payload, payload_json), key=key, run=run or None)
+        heard = client.send_event(event, read_payload(payload, payload_json), key=key, run=run or None)
+    waiting = heard.waiting
     if to.json:
-        print_json({"event": event, "waiting": waiting})
+        print_json({"event": event, "waiting": waiting, "kept": heard.kept})
     elif run:
         console().print(f"event {safe(event)} sent to {safe(run)}", soft_wrap=True)
     elif waiting:
         console().print(f"event {safe(event)} sent: {waiting} waited for it", soft_wrap=True)
+    elif heard.kept:
+        console().print(f"event {safe(event)} sent: its mailbox keeps it", soft_wrap=True)
     else:
         what = f"{safe(event)} with the key {safe(key)}" if key else safe(event)
         advice = "with --run RUN, the run keeps it until it waits for it"

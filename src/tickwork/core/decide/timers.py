@@ -17,7 +17,7 @@ from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.model import ApprovalNode, EventNode
 from tickwork.core.definition.plan import Kind
 from tickwork.core.state.effects import Alert, CancelAttempt
-from tickwork.core.state.events import RateDue, RunDue, SlaReached, TaskDue, TaskFailed, WaitElapsed
+from tickwork.core.state.events import MessageExpired, RateDue, RunDue, SlaReached, TaskDue, TaskFailed, WaitElapsed
 from tickwork.core.state.lifecycle import ENDED, RunState
 from tickwork.core.state.state import Timer
 
@@ -93,6 +93,10 @@ def _sla(turn: TickContext, number: int) -> None:
         turn.effects.append(Alert(kind, run.tenant.id, what, f"{after_ms} ms after it was due"))
 
 
+def _message(turn: TickContext, number: int) -> None:
+    turn.emit(MessageExpired(number))
+
+
 def _rate(turn: TickContext, number: int) -> None:
     turn.emit(RateDue(number))
 
@@ -110,5 +114,6 @@ TIMERS: dict[int, Callable[[TickContext, int], None]] = {
     Timer.RUN_RESUME: _run_resume,
     Timer.SLA: _sla,
     Timer.RATE: _rate,
+    Timer.MESSAGE: _message,
     Timer.REPEAT: _repeat,
 }

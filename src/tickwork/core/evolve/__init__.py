@@ -12,7 +12,7 @@ from typing import Any
 from tickwork.core.evolve.backfills import BACKFILL_HANDLERS
 from tickwork.core.evolve.capacity import SETUP_HANDLERS
 from tickwork.core.evolve.functions import FUNCTION_HANDLERS
-from tickwork.core.evolve.messages import MESSAGE_HANDLERS
+from tickwork.core.evolve.mailboxes import MAILBOX_HANDLERS
 from tickwork.core.evolve.outbox import OUTBOX_HANDLERS
 from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
@@ -43,7 +43,7 @@ def begin_tick(state: State, tick: int, inputs: list[Input]) -> None:
     state.inputs = inputs
     state.closed, state.ended, state.let_in = [], [], []
     state.spans, state.left_backfills = [], []
-    state.released, state.fired = [], []
+    state.released, state.fired, state.changed_messages = [], [], []
 
 
 def evolve(state: State, event: ev.Event) -> None:
@@ -76,7 +76,7 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **TASK_HANDLERS,
     **OUTBOX_HANDLERS,
     **FUNCTION_HANDLERS,
-    **MESSAGE_HANDLERS,
+    **MAILBOX_HANDLERS,
     ev.InputRefused: _on_refused,
     ev.StaleReport: _on_stale,
     ev.Duplicate: _nothing,

@@ -16,6 +16,7 @@ from tickwork.core.evolve.awaits import (
     take_arrived,
 )
 from tickwork.core.evolve.indexes import clear_due, clear_timer, end_attempt, set_timer, want
+from tickwork.core.evolve.mailboxes import take_message
 from tickwork.core.evolve.messages import CONTINUED, note_received, note_said, refuse_open
 from tickwork.core.evolve.tasks import NO_PAYLOAD, stand_in_line
 from tickwork.core.state import events as ev
@@ -132,6 +133,10 @@ def _on_step_retrying(state: State, event: ev.StepRetrying) -> None:
 def _on_await_met(state: State, event: ev.AwaitMet) -> None:
     task = state.tasks[event.task]
     run = task.run
+    if event.taken:
+        payload = take_message(state, event.taken, run).payload
+        settle(state, task, event.position, value=payload if payload is not None else NO_PAYLOAD)
+        return
     if event.kept >= 0:
         assert run.signals is not None
         kept = run.signals[event.kept]

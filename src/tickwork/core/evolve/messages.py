@@ -1,10 +1,7 @@
-"""The part of `evolve` by which updates reach a run, get their reply, and values are published."""
+"""Helpers of `evolve`: updates that a function received get their reply, and values are published."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
-from tickwork.core.evolve.indexes import want
-from tickwork.core.state import events as ev
 from tickwork.core.state.history import HistoryEntry
 from tickwork.core.state.inputs import StepsRecorded, Suspended
 from tickwork.core.state.messages import OpenUpdate, ReceivedEvent, RunMessages, UpdateOutcome, UpdateReply
@@ -18,14 +15,6 @@ def messages_of(run: Run) -> RunMessages:
     if run.messages is None:
         run.messages = RunMessages()
     return run.messages
-
-
-def _on_update_received(state: State, event: ev.UpdateReceived) -> None:
-    run = state.runs[event.run]
-    update: Any = state.inputs[event.input]
-    received = ReceivedEvent(update.name, "", update.payload, state.tick, False, update.key, update.body)
-    run.signals = [*(run.signals or ()), received]
-    want(state, run)
 
 
 def note_received(run: Run, received: ReceivedEvent) -> str:
@@ -72,6 +61,3 @@ def received_again(run: Run, entry: HistoryEntry, tick: int) -> ReceivedEvent:
     if request is not None:
         messages_of(run).open.remove(request)
     return ReceivedEvent(name, "", entry.value, tick, False, update, request.body if request is not None else "")
-
-
-MESSAGE_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {ev.UpdateReceived: _on_update_received}

@@ -24,6 +24,7 @@ from tickwork.core.evolve.indexes import (
     stand_behind,
     want,
 )
+from tickwork.core.evolve.mailboxes import take_message
 from tickwork.core.evolve.messages import refuse_open
 from tickwork.core.evolve.races import GOOD, losers_of, may_start_early, open_parents
 from tickwork.core.evolve.worker_pools import handler_of, learn_lack
@@ -110,13 +111,8 @@ def _on_queue_chosen(state: State, event: ev.QueueChosen) -> None:
     """A worker serves the queue: it may be one that no definition names."""
     run = state.runs[event.run]
     run.chosen = {**(run.chosen or {}), event.step: (event.queue, event.labels)}
-    know_queue(state, event.queue)
-
-
-def know_queue(state: State, name: str) -> None:
-    """A worker serves it, and no definition names it."""
-    if name and name not in state.queues:
-        state.queues[name] = Queue(name, new_rated_gauge(state, "queue", name))
+    if event.queue and event.queue not in state.queues:
+        state.queues[event.queue] = Queue(event.queue, new_rated_gauge(state, "queue", event.queue))
 
 
 def _on_checking(state: State, event: ev.TaskChecking) -> None:
@@ -437,7 +433,14 @@ def _on_wait_elapsed(state: State, event: ev.WaitElapsed) -> None:
 def _on_answered(state: State, event: ev.TaskAnswered) -> None:
     task = state.tasks[event.task]
     run = task.run
-    if event.kept >= 0:
+    if event.taken:
+        message = take_message(state, event.taken, run)
+        value = message.payload if message.payload is not None else NO_PAYLOAD
+        run.signals = [
+            *(run.signals or ()),
+            ReceivedEvent(message.mailbox, message.key, message.payload, state.tick, True),
+        ]
+    elif event.kept >= 0:
         assert run.signals is not None
         heard = run.signals[event.kept]
         used = ReceivedEvent(heard.name, heard.key, heard.payload, heard.tick, True)

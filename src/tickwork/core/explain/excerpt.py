@@ -6,10 +6,13 @@ What depends on others is not decided here but told: what held a ready queue, wh
 its concurrency key (see `history_index`).
 """
 
+from collections import deque
+
 import msgspec
 
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve import evolve
+from tickwork.core.evolve.indexes import set_timer
 from tickwork.core.evolve.run_creation import add_run, arrive, new_run, start_later
 from tickwork.core.evolve.runs import arm_sla
 from tickwork.core.explain.history_index import LaneNote, RunNote, WorkerNote
@@ -17,8 +20,9 @@ from tickwork.core.explain.run_history import Held, HistoryBuilder, JournalRow, 
 from tickwork.core.explain.run_history_text import describe_start
 from tickwork.core.state import events as ev
 from tickwork.core.state.lifecycle import RunState, RunTrigger
+from tickwork.core.state.mailboxes import Mailbox, MailboxMessage
 from tickwork.core.state.ready_queues import HANDLER_LABEL, Limiter
-from tickwork.core.state.state import Queue, State, Task, Tenant, Worker
+from tickwork.core.state.state import Queue, State, Task, Tenant, Timer, Worker
 
 ENDS = frozenset((RunTrigger.COMPLETE, RunTrigger.FAIL, RunTrigger.TIME_OUT, RunTrigger.CANCEL))
 ENDLESS = 1 << 30
@@ -174,6 +178,9 @@ class Excerpt:
                 self._arrive(event, 0)
             case ev.FollowUpStarted():
                 pass  # the run that follows is not here
+            case ev.AwaitMet() | ev.TaskAnswered() if event.taken:
+                self._put_message(event.taken)
+                evolve(state, event)
             case ev.RunDetached():
                 state.runs[number].parent = 0  # its parent is not here
             case ev.RunSpawned():
@@ -181,6 +188,15 @@ class Excerpt:
                 state.runs[event.run].state = int(RunState.ACTIVE)  # its own moves are not heard, except the last
             case _:
                 evolve(state, event)
+
+    def _put_message(self, number: int) -> None:
+        """A message of a mailbox came with a row that is not here, and nothing but its number matters."""
+        state, mailbox = self._state, Mailbox("", 0, 1, {})
+        message = MailboxMessage(number, self.facts.tenant, "", "", None, "", 0)
+        message.due = set_timer(state, Timer.MESSAGE, number, state.tick + 1)
+        state.messages.add(number, message)
+        mailbox.queues[""] = deque([message])
+        state.tenants[self.facts.tenant].mailboxes[""] = mailbox
 
     def _arrive(
         self, event: ev.RunScheduled | ev.RunSpawned | ev.RunSubmitted | ev.FollowUpStarted, start_at: int

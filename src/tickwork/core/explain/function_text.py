@@ -98,6 +98,8 @@ def _outcome(task: Task, event: ev.AwaitMet, report: object) -> str:
         return f"{what} did not come in time"
     if event.error:
         return f"{what} failed: {event.error}: {event.message}"
+    if event.taken:
+        return f"{what} is taken from the mailbox"
     if event.kept >= 0:
         assert task.run.signals is not None
         kept = task.run.signals[event.kept]

@@ -360,6 +360,9 @@ def _message(state: State, position: int) -> str:
 
 
 def _answer(state: State, task: Task, event: ev.TaskAnswered) -> str:
+    if event.taken:
+        assert task.wait_key is not None
+        return f"event {task.wait_key[0]} is taken from the mailbox"
     if event.kept >= 0:
         assert task.wait_key is not None
         return f"event {task.wait_key[0]} had come before"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tickwork.core.evolve import live_tasks
+from tickwork.core.snapshot.mailbox_rows import encode_message
 from tickwork.core.snapshot.run_rows import encode_run, encode_task
 from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.state import events as ev
@@ -75,6 +76,7 @@ class DirtyRows:
                     self.schedules.add(schedule.number)
         for run, _ in state.let_in:
             self.runs.add(run.number)
+        self.schedules.update(state.changed_messages)
         self.spans += state.spans
 
     def add_task(self, state: State, number: int) -> None:
@@ -105,8 +107,11 @@ class DirtyRows:
             [number for number in runs if number not in state.runs],
             [(task.number, encode_task(task)) for task in live_tasks],
             [number for number in tasks if number not in state.tasks],
-            [(schedule.number, encode_schedule(schedule)) for schedule in schedules],
-            [number for number in numbers if number not in state.schedules],
+            [
+                *((schedule.number, encode_schedule(schedule)) for schedule in schedules),
+                *((number, encode_message(state.messages[number])) for number in numbers if number in state.messages),
+            ],
+            [number for number in numbers if number not in state.schedules and number not in state.messages],
             spans,
         )
 
@@ -154,6 +159,10 @@ def _scheduled(touched: DirtyRows, _state: State, event: ev.RunScheduled) -> Non
 
 def _schedule(touched: DirtyRows, _state: State, event: Any) -> None:
     touched.schedules.add(event.schedule)
+
+
+def _message(touched: DirtyRows, _state: State, event: ev.MessageKept | ev.MessageExpired | ev.MessageRefused) -> None:
+    touched.schedules.add(event.message)  # its row lies beside those of schedules
 
 
 def _scope(touched: DirtyRows, state: State, event: ev.ScopePaused | ev.ScopeResumed) -> None:
@@ -233,6 +242,9 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.OccurrencesCancelled: _schedule,
     ev.ScheduleMoved: _schedule,
     ev.HolidaysPut: _holidays,
+    ev.MessageKept: _message,  # the fate of one that is taken, and those forgotten, are in `State.changed_messages`
+    ev.MessageExpired: _message,
+    ev.MessageRefused: _message,
     ev.ScopePaused: _scope,
     ev.ScopeResumed: _scope,
     ev.RunRerun: _run,
@@ -293,6 +305,6 @@ HEADER_ONLY = frozenset(
         ev.WorkerGone,
         ev.QueueHeld, ev.RateDue, ev.LoadShed, ev.BackfillStarted, ev.BackfillStateChanged, ev.BackfillLookupStarted,
         ev.BackfillLookupFinished,
-        ev.BackfillEnded, ev.CommandQueued, ev.CommandAcknowledged, ev.CommandReceived,
+        ev.BackfillEnded, ev.MailboxPut, ev.CommandQueued, ev.CommandAcknowledged, ev.CommandReceived,
     }
 )  # fmt: skip

@@ -15,6 +15,7 @@ from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
 from tickwork.core.evolve.worker_pools import has_credit
 from tickwork.core.state.history import History
 from tickwork.core.state.lifecycle import BUSY, ENDED, IDLE, Phase, RunState
+from tickwork.core.state.mailboxes import KEPT
 from tickwork.core.state.ready_queues import Limiter, ReadyQueue
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.state.state import FanOut, Run, Schedule, State, Task, Timer
@@ -177,6 +178,9 @@ def _expected_timers(state: State) -> Iterator[tuple[int, int, int]]:
     for backfill in state.backfills.values():
         if backfill.due:
             yield (backfill.due, Timer.BACKFILL, backfill.number)
+    for message in state.messages.values():
+        if message.due:
+            yield (message.due, Timer.MESSAGE, message.number)
     for gauge in state.rated.values():
         if gauge.due:
             yield (gauge.due, Timer.RATE, gauge.number)
@@ -315,6 +319,28 @@ def outbox(state: State) -> Iterator[str]:
             yield "commands wait for the partition that they are in"
 
 
+def mailboxes(state: State) -> Iterator[str]:
+    """Each message is in the queue of its key or has its fate, and nobody waits for one that is kept."""
+    there = {message.number for message in state.messages.values()}
+    for tenant in state.tenants.values():
+        for mailbox in tenant.mailboxes.values():
+            name = f"{tenant.id}/{mailbox.name}"
+            for key, queue in mailbox.queues.items():
+                numbers = [message.number for message in queue]
+                if not numbers or numbers != sorted(numbers):
+                    yield f"{name} {key!r}: {numbers[:5]} are kept, not in the order in which they came"
+                if any(message.fate != KEPT or not message.due for message in queue):
+                    yield f"{name} {key!r}: a message is kept that has its fate, or never expires"
+            if any(message.fate == KEPT or message.due for message in mailbox.ended):
+                yield f"{name}: a message has its fate and is kept"
+            listed = {message.number for message in mailbox.messages()}
+            if not listed <= there:
+                yield f"{name}: messages {sorted(listed - there)[:5]} are gone"
+            there -= listed
+    if there:
+        yield f"messages {sorted(there)[:5]} are in no mailbox"
+
+
 INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I26": conservation,
     "I38": runs_and_nodes,
@@ -328,4 +354,5 @@ INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I20": schedules,
     "I24": overlaps,
     "outbox": outbox,
+    "mailboxes": mailboxes,
 }

@@ -19,6 +19,14 @@ from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.indexes import held_at, label_gauge, make_lane, set_timer, workflow_gauge
 from tickwork.core.evolve.worker_pools import code_of, join_stations, station_of
+from tickwork.core.snapshot.mailbox_rows import (
+    add_mailboxes,
+    add_messages,
+    encode_message,
+    is_message,
+    mailbox_rows,
+    order_fates,
+)
 from tickwork.core.snapshot.run_rows import DeferredLinks, add_runs, add_tasks, encode_run, encode_task, settle
 from tickwork.core.snapshot.schedule_rows import (
     LiveBackfill,
@@ -89,7 +97,7 @@ class Snapshot(NamedTuple):
     documents: Iterable[tuple[str, bytes]]  # by hash
     runs: Iterable[bytes]  # by number
     tasks: Iterable[bytes]  # by number
-    schedules: Iterable[bytes] = ()  # by number
+    schedules: Iterable[bytes] = ()  # and messages of mailboxes, by number
 
 
 _decode_header = msgspec.msgpack.Decoder(Header).decode
@@ -108,8 +116,15 @@ def capture(state: State) -> Snapshot:
         documents=_sorted(state.documents),
         runs=[encode_run(run) for run in state.runs.values()],
         tasks=[encode_task(task) for task in state.tasks.values()],
-        schedules=[encode_schedule(schedule) for schedule in state.schedules.values()],
+        schedules=_tenant_rows(state),
     )
+
+
+def _tenant_rows(state: State) -> list[bytes]:
+    """Schedules and messages of mailboxes, by number."""
+    rows = [(schedule.number, encode_schedule(schedule)) for schedule in state.schedules.values()]
+    rows += [(message.number, encode_message(message)) for message in state.messages.values()]
+    return [row for _, row in sorted(rows)]
 
 
 def encode_header(state: State) -> bytes:
@@ -150,20 +165,24 @@ def _sorted(things: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _tenant_row(tenant: Tenant) -> Row:
-    return _row(tenant, _TENANT) | {
-        "gauge": _gauge_row(tenant.gauge),
-        "workflows": [_row(gauge, _GAUGE) for _, gauge in _sorted(tenant.workflow_gauges)],
-        "plans": [(name, plan.hash) for name, plan in _sorted(tenant.plans)],
-        "versions": sorted(tenant.versions),
-        "gates": [
-            (key, gate.limit, gate.holding, [run.number for run in gate.line if run.gated])
-            for key, gate in _sorted(tenant.gates)
-        ],
-        "budgets": [(name, budget.booked_ms) for name, budget in _sorted(tenant.budgets)],
-        "groups": [(name, group.reason) for name, group in _sorted(tenant.groups) if group.paused],
-        "holidays": [(name, sorted(dates)) for name, dates in _sorted(tenant.holidays)],
-        "applications": [_application_row(*pair) for pair in _sorted(tenant.applications)],
-    }
+    return (
+        _row(tenant, _TENANT)
+        | {
+            "gauge": _gauge_row(tenant.gauge),
+            "workflows": [_row(gauge, _GAUGE) for _, gauge in _sorted(tenant.workflow_gauges)],
+            "plans": [(name, plan.hash) for name, plan in _sorted(tenant.plans)],
+            "versions": sorted(tenant.versions),
+            "gates": [
+                (key, gate.limit, gate.holding, [run.number for run in gate.line if run.gated])
+                for key, gate in _sorted(tenant.gates)
+            ],
+            "budgets": [(name, budget.booked_ms) for name, budget in _sorted(tenant.budgets)],
+            "groups": [(name, group.reason) for name, group in _sorted(tenant.groups) if group.paused],
+            "holidays": [(name, sorted(dates)) for name, dates in _sorted(tenant.holidays)],
+            "applications": [_application_row(*pair) for pair in _sorted(tenant.applications)],
+        }
+        | ({"mailboxes": mailbox_rows(tenant)} if tenant.mailboxes else {})
+    )
 
 
 def _worker_row(worker: Worker) -> Row:
@@ -240,8 +259,10 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, 
     for worker in header.workers:
         _restore_worker(state, worker)
     for rows in _portions(pieces.schedules):
-        add_schedules(state, rows, links.timers)
+        add_schedules(state, [row for row in rows if not is_message(row)], links.timers)
+        add_messages(state, filter(is_message, rows), links.timers)
         yield
+    order_fates(state)
     for backfill in header.backfills:
         add_backfill(state, backfill)
     for rows in _portions(pieces.runs):
@@ -330,6 +351,7 @@ def _restore_tenant(state: State, row: Row) -> None:
             name: AppVersion(number, name, at_ms, made_ms, workflows, None if index < 0 else declared[index])
             for number, name, at_ms, made_ms, workflows, index in application["versions"]
         }
+    add_mailboxes(tenant, row.get("mailboxes", ()))
     state.tenants[tenant.id] = tenant
 
 

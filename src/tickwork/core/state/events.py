@@ -182,6 +182,30 @@ class HolidaysPut(_Event, frozen=True, tag=90):
     input: int
 
 
+class MailboxPut(_Event, frozen=True, tag=251):
+    input: int
+
+
+class MessageKept(_Event, frozen=True, tag=252):
+    """An event that came for a mailbox has this number. If somebody waits for it, it is taken next."""
+
+    message: int
+    input: int
+    command: int = -1  # as in `Duplicate`
+
+
+class MessageExpired(_Event, frozen=True, tag=253):
+    message: int
+
+
+class MessageRefused(_Event, frozen=True, tag=254):
+    """The queue of its key was full."""
+
+    message: int
+    input: int
+    command: int = -1  # as in `Duplicate`
+
+
 class ZonesChanged(_Event, frozen=True, tag=91):
     input: int
 
@@ -509,6 +533,7 @@ class TaskAnswered(_Event, frozen=True, tag=54):
     input: int
     kept: int = -1  # an event that was kept earlier, by its place in the run
     command: int = -1  # as in `Duplicate`
+    taken: int = 0  # the message of a mailbox, by its number
 
 
 class IterationStarted(_Event, frozen=True, tag=55):
@@ -627,6 +652,7 @@ class AwaitMet(_Event, frozen=True, tag=173):
     error: str = ""
     message: str = ""
     command: int = -1  # of the input: an event that a task sent with its result
+    taken: int = 0  # the message of a mailbox, by its number
 
 
 class FunctionWoken(_Event, frozen=True, tag=174):
@@ -709,6 +735,10 @@ Event = (
     | OccurrencesCancelled
     | ScheduleMoved
     | HolidaysPut
+    | MailboxPut
+    | MessageKept
+    | MessageExpired
+    | MessageRefused
     | ZonesChanged
     | CatchUpChosen
     | VersionPut

@@ -20,11 +20,11 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.calendar.schedule_spec import ScheduleSpec, SpecCache
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
-from tickwork.core.definition.model import Retry
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.governor import Decision, GovernorState
 from tickwork.core.state.history import History
-from tickwork.core.state.inputs import Ingest, Input, RunTerms, Submit
+from tickwork.core.state.inputs import Ingest, Input, Submit
+from tickwork.core.state.mailboxes import Mailbox, MailboxMessage
 from tickwork.core.state.messages import ReceivedEvent, RunMessages
 from tickwork.core.state.ready_queues import (
     OWED_MS_MAX,
@@ -139,6 +139,7 @@ class Timer(IntEnum):
     RATE = 10
     BACKFILL = 11
     REPEAT = 12
+    MESSAGE = 13
 
 
 class LogicalClock(msgspec.Struct, frozen=True):
@@ -216,6 +217,7 @@ class Tenant:
     groups: "dict[str, Group]" = field(default_factory=dict)
     applications: "dict[str, dict[str, AppVersion]]" = field(default_factory=dict)
     holidays: dict[str, frozenset[str]] = field(default_factory=dict)
+    mailboxes: dict[str, Mailbox] = field(default_factory=dict)
     lanes: dict[Step, ReadyQueue] = field(default_factory=dict)  # finds the lane of a node quickly
 
     def fair_time_at(self, now_ms: int) -> int:
@@ -323,7 +325,6 @@ class Run(msgspec.Struct, gc=False, eq=False):
     errors: dict[int, tuple[str, str]] | None = None  # by node: type and message, where a follow-up will ask for them
     messages: RunMessages | None = None  # updates that were received, and values that were published
     ending: tuple[int, str] | None = None  # trigger and reason of its end, while only its teardowns go on
-    own: RunTerms | None = None  # what its submission said instead of its workflow
 
 
 class Task(msgspec.Struct, gc=False, eq=False):
@@ -353,20 +354,6 @@ class Task(msgspec.Struct, gc=False, eq=False):
     wait_key: tuple[str, str] | None = None
     dispatched: int = 0  # tick
     history: History | None = None  # the steps it recorded, and what it awaits
-
-
-def retry_of(task: Task) -> Retry:
-    """What its node says, else the submission of its run, else the workflow."""
-    own = task.run.own
-    if own is None or own.retry is None or getattr(task.step.node, "retry", None) is not None:
-        return task.step.retry
-    return own.retry
-
-
-def run_timeout_ms(run: Run) -> int | None:
-    """How long the whole run may take."""
-    own_ms = run.own.timeout_ms if run.own is not None else None
-    return run.plan.definition.timeout_ms if own_ms is None else own_ms
 
 
 def tries_of(task: Task) -> int:
@@ -589,6 +576,7 @@ class State:
     workers: dict[int, Worker] = field(default_factory=dict)
     schedules: NumberTable[Schedule] = field(default_factory=NumberTable)
     backfills: dict[int, Backfill] = field(default_factory=dict)
+    messages: NumberTable[MailboxMessage] = field(default_factory=NumberTable)  # of mailboxes
     runs: NumberTable[Run] = field(default_factory=NumberTable)
     tasks: NumberTable[Task] = field(default_factory=NumberTable)
     lanes: dict[ReadyQueueKey, ReadyQueue] = field(default_factory=dict)
@@ -624,6 +612,7 @@ class State:
     let_in: list[tuple[Run, str]] = field(
         default_factory=list
     )  # runs to which the end of another (its id) gave a place
+    changed_messages: list[int] = field(default_factory=list)  # messages of mailboxes that got their fate, or left
     released: list[ReadyQueue] = field(default_factory=list)  # ready queues that were held and are empty now
     fired: list[Fired] = field(default_factory=list)  # how schedules were when runs of theirs began
     spans: list[FateRange] = field(default_factory=list)  # ranges of fates that will not grow any more

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tickwork.core.definition.model import Retry
 from tickwork.protocol.http_models.base import Model, Reason, RequestModel
 
 
@@ -188,6 +187,7 @@ class Heard(Model, frozen=True, kw_only=True):
 
     detail: str = ""
     waiting: int = 0  # nodes that waited for it; told to one run: 1, it has it or keeps it until it waits
+    kept: bool = False  # its mailbox keeps it until somebody takes it
 
 
 class Submission(RequestModel, frozen=True, kw_only=True):
@@ -202,9 +202,6 @@ class Submission(RequestModel, frozen=True, kw_only=True):
     definition: str = ""  # hash of another version than the latest
     version: str = ""  # of its application, as `version` or `application@version`: only workers of it run it
     at_most_ms: int | None = None  # a debounced run starts no later than this after its first submission
-    timeout_ms: int | None = None  # of the whole run, instead of that of its workflow
-    queue: str = ""  # for tasks that name none
-    retry: Retry | None = None  # for tasks that have none of their own
 
 
 class Batch(RequestModel, frozen=True, kw_only=True):

@@ -47,11 +47,55 @@ class LatestRequest(RequestModel, frozen=True, kw_only=True):
     application: str = ""  # "": the only one there is
 
 
+class MailboxRequest(RequestModel, frozen=True, kw_only=True):
+    """A mailbox: events of its name are kept for their key until somebody takes them."""
+
+    keep: str = "7d"  # how long: "12h", "P7D"
+    max: int = 100  # messages of one key
+    fields: dict[str, Any] = {}  # what a payload has, like the inputs of a workflow; none: any payload fits
+
+
+class Mailbox(Model, frozen=True, kw_only=True):
+    name: str
+    keep: str
+    max: int
+    fields: dict[str, Any] = {}
+    kept: int = 0  # messages that wait
+    keys: int = 0  # that have such messages
+    taken: int = 0
+    expired: int = 0
+    refused: int = 0
+
+
+class Mailboxes(Model, frozen=True, kw_only=True):
+    mailboxes: tuple[Mailbox, ...] = ()
+
+
+class MailboxMessage(Model, frozen=True, kw_only=True):
+    id: str  # its number
+    key: str
+    fate: str  # kept, taken, expired or refused
+    by: str
+    came_at: str
+    expires_at: str | None = None  # of a kept one
+    ended_at: str | None = None  # when it got its fate
+    run: str = ""  # that took it
+    payload: Any = None  # of a kept one that is small enough to show
+    payload_size: int = 0
+
+
+class MailboxMessages(Model, frozen=True, kw_only=True):
+    """Kept messages in the order in which they are taken, then the latest fates, newest first."""
+
+    messages: tuple[MailboxMessage, ...] = ()
+
+
 class Publication(RequestModel, frozen=True, kw_only=True):
     """Definitions and schedules of an application, all or none."""
 
     documents: tuple[Any, ...] = ()
     schedules: dict[str, ScheduleRequest] = {}
+    mailboxes: dict[str, MailboxRequest] = {}
     application: str = ""  # whose schedules these are; those it no longer declares end. "": nobody's
     version: str = ""  # of the application; one that is known and not the latest moves nothing
     latest: bool = False  # make it the latest all the same

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from tickwork.core.base.values import Ref, Value
+from tickwork.core.snapshot.mailbox_rows import encode_message
 from tickwork.core.snapshot.run_rows import encode_run, encode_task
 from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.snapshot.snapshot import encode_header
@@ -135,6 +136,7 @@ def _live_rows(state: State) -> Iterator[list[bytes]]:
     """Everything that lives, in portions between which it goes on living."""
     yield [encode_header(state)]
     yield from _portions(state.schedules, encode_schedule)
+    yield from _portions(state.messages, encode_message)
     yield from _portions(state.runs, encode_run)
     yield from _portions(state.tasks, encode_task)
 

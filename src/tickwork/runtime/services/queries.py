@@ -62,8 +62,8 @@ class QueryService:
         tasks = tuple([await self._task(view, value) for view, value in draft.tasks])
         return wire.RunDetail(
             **draft.head,
-            inputs=await self._plain(draft.inputs),
-            output=await self._plain(draft.output),
+            inputs=await self.plain(draft.inputs),
+            output=await self.plain(draft.output),
             output_size=reads.shown(draft.output),
             tasks=tasks,
             steps=await self._steps(draft, latest=STEPS_SHOWN),
@@ -74,7 +74,7 @@ class QueryService:
 
     async def _published(self, messages: RunMessages | None) -> dict[str, Any]:
         published = messages.published if messages is not None else {}
-        return {name: await self._plain(published[name].value) for name in sorted(published)}
+        return {name: await self.plain(published[name].value) for name in sorted(published)}
 
     async def history(self, run_id: str, *, tenant: str = TENANT) -> wire.FunctionHistory:
         """Everything that the durable function of a run has recorded, and what it awaits."""
@@ -114,7 +114,7 @@ class QueryService:
         node, history = draft.function
         entries = history.entries[-latest:] if latest else list(history.entries)
         return tuple(
-            [step_view(node, entry, await self._plain(entry.value), reads.shown(entry.value)) for entry in entries]
+            [step_view(node, entry, await self.plain(entry.value), reads.shown(entry.value)) for entry in entries]
         )
 
     async def draft(self, tenant: str, run_id: str) -> reads.RunDraft | None:
@@ -169,9 +169,9 @@ class QueryService:
         return attempts
 
     async def _task(self, view: dict[str, Any], value: Value) -> wire.Task:
-        return wire.Task(**view, result=await self._plain(value), result_size=reads.shown(value))
+        return wire.Task(**view, result=await self.plain(value), result_size=reads.shown(value))
 
-    async def _plain(self, value: Value) -> Any:
+    async def plain(self, value: Value) -> Any:
         """A value for people; nothing where it is too large to be shown."""
         if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
             return None

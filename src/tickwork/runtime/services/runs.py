@@ -21,6 +21,7 @@ from tickwork.core.definition.plan import Plan
 from tickwork.core.explain.resource_requests import unmet_requests
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
+from tickwork.core.state.mailboxes import KEPT
 from tickwork.core.state.state import NUMBER_BITS, Run, Task
 from tickwork.ports.store import Payload, RunRow
 from tickwork.protocol import http_models as wire
@@ -28,6 +29,7 @@ from tickwork.protocol.partition_messages import CommandBatch, CommandOutcome
 from tickwork.protocol.task_commands import StartRun, decode_commands, started_run_id
 from tickwork.runtime.context import EngineContext, refusal_of
 from tickwork.runtime.maintenance.value_gc import named_in
+from tickwork.runtime.services.mailboxes import MailboxService
 from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
 from tickwork.runtime.storage.request_checks import check_terms, packed
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
 class RunService:
     """Commands about runs."""
 
-    def __init__(self, context: EngineContext, workflows: WorkflowService, queries: "QueryService") -> None:
-        self._context, self._workflows, self._queries = context, workflows, queries
+    def __init__(
+        self, context: EngineContext, workflows: WorkflowService, queries: "QueryService", mailboxes: MailboxService
+    ) -> None:
+        self._context, self._workflows, self._queries, self._mailboxes = context, workflows, queries, mailboxes
 
     async def submit(
         self,
@@ -139,8 +143,6 @@ class RunService:
             definition=submission.definition,
             version=submission.version,
             at_most_ms=submission.at_most_ms,
-            queue=submission.queue,
-            own=_own_terms(submission),
         )
         return inp.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
 
@@ -341,11 +343,14 @@ class RunService:
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payloads: list[Payload] = []
         command = await self._ingest(signal, by, tenant, payloads)
-        # The message is "2 waiting", or empty where the signal went to one run.
+        # The message is "2 waiting", "kept", or empty where the signal went to one run.
         message = (await self._context.command(command, payloads)).message
+        if message == KEPT:
+            return wire.Heard(detail=message, kept=True)
         return wire.Heard(detail=message, waiting=int(message.partition(" ")[0]) if message else 1)
 
     async def _ingest(self, signal: wire.Signal, by: str, tenant: str, payloads: list[Payload]) -> inp.Ingest:
+        self._mailboxes.check(signal.event, signal.payload, tenant=tenant)
         payload = await self.stored_value(signal.payload, "payload", payloads) if signal.payload is not None else None
         return inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
 
@@ -361,16 +366,7 @@ def _has_terms(submission: wire.Submission) -> bool:
         or submission.definition
         or submission.version
         or submission.at_most_ms is not None
-        or submission.timeout_ms is not None
-        or submission.queue
-        or submission.retry is not None
     )
-
-
-def _own_terms(submission: wire.Submission) -> inp.RunTerms | None:
-    if submission.timeout_ms is None and submission.retry is None:
-        return None
-    return inp.RunTerms(submission.timeout_ms, submission.retry)
 
 
 def _body(submission: wire.Submission) -> str:

@@ -15,6 +15,7 @@ from tickwork.core.state import inputs as inp
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import EngineContext
+from tickwork.runtime.services.mailboxes import MailboxService
 from tickwork.runtime.services.schedules import ScheduleService, new_ones
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.endpoints import PREFIX
@@ -25,8 +26,8 @@ from tickwork.runtime.views.versions import latest_name
 class WorkflowService:
     """Published workflows and the versions of applications."""
 
-    def __init__(self, context: EngineContext, schedules: ScheduleService) -> None:
-        self._context, self._schedules = context, schedules
+    def __init__(self, context: EngineContext, schedules: ScheduleService, mailboxes: MailboxService) -> None:
+        self._context, self._schedules, self._mailboxes = context, schedules, mailboxes
 
     async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
         """Publish definitions and schedules, all or none. Undeclared queues that they name are declared, too. The
@@ -44,6 +45,7 @@ class WorkflowService:
         owner = self._context.tenant(tenant)
         queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self._context.state.queues))
         requests: list[inp.Input] = [inp.PutQueue(by, queue) for queue in queues]
+        requests += self._mailboxes.puts(publication.mailboxes, by=by, tenant=tenant)
         versioned = bool(publication.application and publication.version)
         for plan, document in zip(plans, documents, strict=True):
             if versioned:

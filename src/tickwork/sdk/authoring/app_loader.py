@@ -88,6 +88,7 @@ class App:
     def catalog(self) -> "Catalog":
         """Documents, schedules and handlers, for the server. Raises `Refused` for a definition with problems."""
         from tickwork.protocol.worker_messages import Catalog
+        from tickwork.sdk.authoring.mailboxes import declared_in
 
         workflows = self.published()
         return Catalog(
@@ -96,6 +97,7 @@ class App:
             handlers=tuple(sorted(self.handlers)),
             application=self.name,
             version=self.version,
+            mailboxes=declared_in(*workflows, module=self.module.__name__),
         )
 
     def published(self) -> "list[Workflow[..., Any]]":

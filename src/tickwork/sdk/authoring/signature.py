@@ -35,6 +35,13 @@ def input_fields(codec: Codec) -> dict[str, InputField]:
     return {name: _field(parameter) for name, parameter in codec.parameters.items()}
 
 
+def field_of(annotation: Any) -> InputField:
+    """A required field of this type; one that may be None may also be left out."""
+    name, choices = _type(annotation)
+    optional = type(None) in typing.get_args(annotation)
+    return InputField(type=name, enum=choices, required=not optional)
+
+
 def _field(parameter: Parameter) -> InputField:
     name, choices = _type(parameter.type)
     if parameter.required:

@@ -40,7 +40,6 @@ from tickwork.sdk.client.connection import (
     stream_headers,
     unreachable,
 )
-from tickwork.sdk.client.submission_options import Options
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -98,7 +97,6 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         debounce: str = "",
         at_most: str | timedelta | None = None,
         app_version: str = "",
-        options: Options | None = None,
         **values: Any,
     ) -> Handle[R]:
         """Start a run; it is durable when this returns. Inputs are given by name or as one mapping, and checked first.
@@ -119,7 +117,6 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
             debounce=debounce,
             at_most=at_most,
             app_version=app_version,
-            options=options,
         )
         try:
             answer = await self._send(calls.submit(submission))
@@ -281,8 +278,25 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
 
     async def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
         """Send an event to all runs that wait for its name and key, and return how many did. With `run`, send it to
-        that run, which keeps it until it waits for it."""
-        return (await self._send(calls.signal(event, payload, key=key, run=run))).waiting
+        that run, which keeps it until it waits for it. With a mailbox of its name, one run takes it, now or later."""
+        return (await self.send_event(event, payload, key=key, run=run)).waiting
+
+    async def send_event(
+        self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None
+    ) -> wire.Heard:
+        """Like `signal`; the answer also says whether a mailbox keeps the event."""
+        return await self._send(calls.signal(event, payload, key=key, run=run))
+
+    async def mailboxes(self) -> Sequence[wire.Mailbox]:
+        """List the mailboxes, with what each keeps."""
+        return await self._send(calls.mailboxes())
+
+    async def mailbox_messages(
+        self, mailbox: str, *, key: str = "", fate: str = "", limit: int = 100
+    ) -> Sequence[wire.MailboxMessage]:
+        """List the messages of a mailbox: kept ones in the order in which they are taken, then those that were taken,
+        expired or refused, newest first."""
+        return await self._send(calls.mailbox_messages(mailbox, key, fate, limit))
 
     async def read(self, run: RunLike, name: str) -> Any:
         """Return the value that the run's durable function has published last under this name."""

@@ -19,10 +19,10 @@ from tickwork.core.base.errors import OutcomeUnknown, Refused, TickworkError, Un
 from tickwork.core.calendar.durations import duration_text, instant_ms
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Catalog
+from tickwork.sdk.authoring.mailboxes import declared_in
 from tickwork.sdk.authoring.options import duration
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.connection import error_of
-from tickwork.sdk.client.submission_options import Options, refuse_ambiguous
 from tickwork.sdk.values.encode import plain
 from tickwork.system.uuids import SharedUuids
 
@@ -173,14 +173,11 @@ def submission(
     debounce: str = "",
     at_most: str | timedelta | None = None,
     app_version: str = "",
-    options: Options | None = None,
 ) -> wire.Submission:
     """Checked against the workflow's signature where it is at hand. Raises `Refused`."""
     if delay is not None and start_at is not None:
         raise Refused("bad_start", "give delay or start_at, not both")
     given = {**(inputs or {}), **values}
-    named = {"key": key, "id": id, "delay": delay, "start_at": start_at, "priority": priority, "debounce": debounce}
-    refuse_ambiguous(workflow, given, {**named, "at_most": at_most, "app_version": app_version, "options": options})
     start = "" if start_at is None else str(plain(start_at, what="start_at"))
     if start:
         instant_ms(start, path="start_at")
@@ -195,7 +192,6 @@ def submission(
         at_most_ms=None if at_most is None else duration(at_most, path="at_most"),
         priority=priority,
         version=app_version,
-        **({} if options is None else options.terms()),
     )
 
 
@@ -314,6 +310,16 @@ def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> ApiCal
     return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(request), once=True, run=request.run)
 
 
+def mailboxes() -> ApiCall[list[wire.Mailbox]]:
+    return ApiCall("GET", "/v1/mailboxes", ("mailboxes", wire.Mailbox))
+
+
+def mailbox_messages(mailbox: str, key: str, fate: str, limit: int) -> ApiCall[list[wire.MailboxMessage]]:
+    query = {"key": key, "fate": fate, "limit": str(limit)}
+    path = f"/v1/mailboxes/{quote(mailbox, safe='')}/messages"
+    return ApiCall("GET", path, ("messages", wire.MailboxMessage), {name: text for name, text in query.items() if text})
+
+
 def read(run: RunLike, name: str) -> ApiCall[Any]:
     return ApiCall("GET", f"{_run(run, 'values')}/{quote(name, safe='')}", Any)
 
@@ -364,6 +370,7 @@ def published(things: "tuple[Workflow[..., Any] | App, ...]") -> Catalog:
         documents=tuple(workflow.document() for workflow in workflows),
         schedules=tuple(table for workflow in workflows for table in workflow.timetables()),
         application="" if only is None or isinstance(only, Workflow) else only.name,
+        mailboxes=declared_in(*workflows),
     )
 
 
@@ -372,6 +379,7 @@ def publish(catalog: Catalog) -> ApiCall[None]:
         documents=tuple(msgspec.Raw(document) for document in catalog.documents),
         schedules={table.name: table.wanted for table in catalog.schedules},
         application=catalog.application,
+        mailboxes={mailbox.name: mailbox.wanted for mailbox in catalog.mailboxes},
     )
     return ApiCall("PUT", "/v1/workflows", None, body=_encode(request))
 

@@ -41,7 +41,6 @@ from tickwork.sdk.client.connection import (
 )
 from tickwork.sdk.client.endpoint_client import EndpointsClient
 from tickwork.sdk.client.schedule_client import SchedulesClient
-from tickwork.sdk.client.submission_options import Options
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -99,7 +98,6 @@ class Client(SchedulesClient, EndpointsClient):
         debounce: str = "",
         at_most: str | timedelta | None = None,
         app_version: str = "",
-        options: Options | None = None,
         **values: Any,
     ) -> Handle[R]:
         """Start a run; it is durable when this returns. Inputs are given by name or as one mapping, and checked first.
@@ -120,7 +118,6 @@ class Client(SchedulesClient, EndpointsClient):
             debounce=debounce,
             at_most=at_most,
             app_version=app_version,
-            options=options,
         )
         try:
             answer = self._send(calls.submit(submission))
@@ -281,8 +278,23 @@ class Client(SchedulesClient, EndpointsClient):
 
     def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
         """Send an event to all runs that wait for its name and key, and return how many did. With `run`, send it to
-        that run, which keeps it until it waits for it."""
-        return self._send(calls.signal(event, payload, key=key, run=run)).waiting
+        that run, which keeps it until it waits for it. With a mailbox of its name, one run takes it, now or later."""
+        return self.send_event(event, payload, key=key, run=run).waiting
+
+    def send_event(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> wire.Heard:
+        """Like `signal`; the answer also says whether a mailbox keeps the event."""
+        return self._send(calls.signal(event, payload, key=key, run=run))
+
+    def mailboxes(self) -> Sequence[wire.Mailbox]:
+        """List the mailboxes, with what each keeps."""
+        return self._send(calls.mailboxes())
+
+    def mailbox_messages(
+        self, mailbox: str, *, key: str = "", fate: str = "", limit: int = 100
+    ) -> Sequence[wire.MailboxMessage]:
+        """List the messages of a mailbox: kept ones in the order in which they are taken, then those that were taken,
+        expired or refused, newest first."""
+        return self._send(calls.mailbox_messages(mailbox, key, fate, limit))
 
     def read(self, run: RunLike, name: str) -> Any:
         """Return the value that the run's durable function has published last under this name."""

@@ -536,7 +536,10 @@ class _Loop:
 def ready(app: App) -> AppLoaded:
     catalog = app.catalog()
     modes = tuple((name, mode_of(handler)) for name, handler in sorted(app.handlers.items()))
-    return AppLoaded(os.getpid(), modes, catalog.documents, catalog.schedules, catalog.application, catalog.version)
+    return AppLoaded(
+        os.getpid(), modes, catalog.documents, catalog.schedules, catalog.application, catalog.version,
+        catalog.mailboxes,
+    )  # fmt: skip
 
 
 def mode_of(handler: Handler) -> str:

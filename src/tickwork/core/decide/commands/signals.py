@@ -1,13 +1,16 @@
 """Events and decisions of people: given to the tasks that wait for them."""
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
+from tickwork.core.decide.commands.mailboxes import check_payload, put_mailbox
 from tickwork.core.decide.runs.functions import approval_of, take_newest
+from tickwork.core.decide.runs.run_end import runs_below
 from tickwork.core.decide.tick_context import TickContext, answer, check_key, check_same, live_run, tenant_of
 from tickwork.core.definition.model import ApprovalNode, Node
 from tickwork.core.definition.plan import Kind
@@ -17,14 +20,24 @@ from tickwork.core.state.events import (
     AwaitMet,
     Duplicate,
     EventStored,
+    MessageKept,
+    MessageRefused,
     TaskAnswered,
     TaskFailed,
     UpdateReceived,
 )
 from tickwork.core.state.lifecycle import Phase, RunState
+from tickwork.core.state.mailboxes import KEPT, Mailbox
 from tickwork.core.state.state import Run, State, Task
 
 EVENTS_KEPT_MAX = 1_000  # of one run: they stay in memory as long as it does
+
+
+class Given(IntEnum):
+    """What became of an event that nobody waits for, where it has a mailbox."""
+
+    KEPT = -1
+    REFUSED = -2
 
 
 def _decide(turn: TickContext, position: int, decide: inputs.Decide) -> None:
@@ -84,24 +97,63 @@ def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
     state = turn.state
     check_event(state, ingest)
     if not ingest.run_id:
-        count = give_event(turn, position, ingest)
-        turn.effects.append(CommandResult(position, "", "", f"{count} waiting"))
-        return
+        turn.effects.append(_result_of(position, ingest, give_event(turn, position, ingest)))
+    else:
+        _give_to_run(turn, position, ingest, live_run(state, ingest.tenant, ingest.run_id))
+
+
+def _result_of(position: int, ingest: inputs.Ingest, given: int) -> CommandResult:
+    match given:
+        case Given.KEPT:
+            return CommandResult(position, "", "", KEPT)
+        case Given.REFUSED:
+            key = f" and the key {shortened(ingest.key, 128)!r}" if ingest.key else ""
+            return CommandResult(position, "", "mailbox_full", f"key: the mailbox {ingest.event}{key} is full")
+    return CommandResult(position, "", "", f"{given} waiting")
+
+
+def _give_to_run(turn: TickContext, position: int, ingest: inputs.Ingest, run: Run) -> None:
+    """To the run itself where it waits, else to the runs below it that wait. If none does, whoever may still wait for
+    it keeps it: the run, or else those below it."""
+    state = turn.state
     waiting = _waiting(state, ingest)
-    run = live_run(state, ingest.tenant, ingest.run_id)
-    own = [task for task in waiting if task.run is run]
-    if own:
-        _take_event(turn, own[0], position, ingest)
-    elif run.plan.events is not None and ingest.event not in run.plan.events:
-        known = ", ".join(run.plan.events[:10])
+    takers = [task for task in waiting if task.run is run][:1]
+    takers = takers or [task for task in waiting if _is_below(state, task.run, run)]
+    for task in takers:
+        _take_event(turn, task, position, ingest)
+    if takers:
+        return
+    keepers = [run] if _may_take(run, ingest) else [below for below in _below(state, run) if _may_take(below, ingest)]
+    if not keepers:
+        known = ", ".join((run.plan.events or ())[:10])
         waits = f"its events are {known}" if known else "it waits for no event"
         message = f"run {run.id} of {run.plan.name} can never take the event {ingest.event}: {waits}"
         raise Refused("unknown_event", message, path="event")
-    elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
+    if any(len(keeper.signals or ()) >= EVENTS_KEPT_MAX for keeper in keepers):
         raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
-    else:
-        turn.emit(EventStored(run.number, position))
-        take_newest(turn, run)
+    for keeper in keepers:
+        turn.emit(EventStored(keeper.number, position))
+        take_newest(turn, keeper)
+
+
+def _may_take(run: Run, ingest: inputs.Ingest) -> bool:
+    return run.plan.events is None or ingest.event in run.plan.events
+
+
+def _is_below(state: State, run: Run, above: Run) -> bool:
+    while (parent := state.tasks.get(run.parent) if run.parent else None) is not None:
+        run = parent.run
+        if run is above:
+            return True
+    return False
+
+
+def _below(state: State, run: Run) -> list[Run]:
+    """Live runs that this one began, and those that they began."""
+    found = runs_below(state, run)
+    for child in found:  # grows while it is walked
+        found.extend(runs_below(state, child))
+    return found
 
 
 def _send_update(turn: TickContext, position: int, update: inputs.SendUpdate) -> None:
@@ -153,14 +205,40 @@ def check_event(state: State, ingest: inputs.Ingest) -> None:
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
     check_name(ingest.event, path="event", kind="event")
     check_key(ingest.key, "key")
+    mailbox = tenant_of(state, ingest.tenant).mailboxes.get(ingest.event)
+    if mailbox is not None:
+        check_payload(mailbox, ingest.payload)
 
 
 def give_event(turn: TickContext, position: int, ingest: inputs.Ingest, *, command: int = -1) -> int:
-    """An event that was checked, to everybody who waits for it. Returns how many that are."""
+    """An event that was checked, to everybody who waits for it. Returns how many that are. If there is a mailbox of its
+    name, the run that has waited longest takes it, or it is kept."""
+    mailbox = tenant_of(turn.state, ingest.tenant).mailboxes.get(ingest.event)
     waiting = _waiting(turn.state, ingest)
+    if mailbox is not None:
+        return _give_to_mailbox(turn, position, ingest, mailbox, waiting, command)
     for task in waiting:
         _take_event(turn, task, position, ingest, command)
     return len(waiting)
+
+
+def _give_to_mailbox(
+    turn: TickContext, position: int, ingest: inputs.Ingest, mailbox: Mailbox, waiting: list[Task], command: int
+) -> int:
+    number = turn.state.next_number
+    if not waiting and len(mailbox.queues.get(ingest.key, ())) >= mailbox.capacity:
+        turn.emit(MessageRefused(number, position, command))
+        return Given.REFUSED
+    turn.emit(MessageKept(number, position, command))
+    if not waiting:
+        return Given.KEPT
+    task = waiting[0]
+    if task.history is not None:
+        awaited = task.history.event_await(ingest.event, ingest.key)
+        turn.emit(AwaitMet(task.number, awaited, taken=number))
+    else:
+        turn.emit(TaskAnswered(task.number, -1, taken=number))
+    return 1
 
 
 def _take_event(turn: TickContext, task: Task, position: int, ingest: inputs.Ingest, command: int = -1) -> None:
@@ -172,11 +250,14 @@ def _take_event(turn: TickContext, task: Task, position: int, ingest: inputs.Ing
 
 
 def _waiting(state: State, ingest: inputs.Ingest) -> list[Task]:
-    return list(tenant_of(state, ingest.tenant).waits.get((ingest.event, ingest.key), {}).values())
+    """By number, that is in the order in which their runs began: a restored state has the same one."""
+    waiting = tenant_of(state, ingest.tenant).waits.get((ingest.event, ingest.key), {})
+    return [waiting[number] for number in sorted(waiting)]
 
 
 SIGNAL_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Decide: _decide,
     inputs.Ingest: _ingest,
     inputs.SendUpdate: _send_update,
+    inputs.PutMailbox: put_mailbox,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import TASK_COMMANDS_MAX
-from tickwork.core.decide.commands.signals import check_event, give_event
+from tickwork.core.decide.commands.signals import Given, check_event, give_event
 from tickwork.core.decide.commands.submissions import check_start
 from tickwork.core.decide.tick_context import TickContext, check_room, check_same, tenant_of
 from tickwork.core.state import inputs
@@ -86,12 +86,19 @@ def apply_commands(turn: TickContext, position: int, commands: Sequence[TaskComm
     for index, command in enumerate(commands):
         if _is_here(state, command):
             if isinstance(command.request, Ingest):
-                give_event(turn, position, command.request, command=index)
+                _give(turn, position, command.request, index)
             else:
                 _start(turn, position, command.request, command=index)
         for partition in _elsewhere(state, command):
             turn.emit(CommandQueued(position, index, partition, state.sent.get(partition, 0) + 1))
             turn.effects.append(SendCommand(partition, state.outbox[partition][-1]))
+
+
+def _give(turn: TickContext, position: int, ingest: Ingest, command: int) -> None:
+    """The result of the task counts, also where a mailbox is full: somebody should know."""
+    if give_event(turn, position, ingest, command=command) == Given.REFUSED:
+        words = f"the mailbox {ingest.event} is full for the key {ingest.key!r}, so a message of a task is not kept"
+        turn.effects.append(Alert("mailbox_full", ingest.tenant, ingest.event, words))
 
 
 def _start(turn: TickContext, position: int, submit: Submit, *, command: int = -1) -> str:
@@ -122,7 +129,7 @@ def _delivered(turn: TickContext, position: int, delivered: inputs.Delivered) ->
     try:
         if isinstance(request, Ingest):
             check_event(state, request)
-            give_event(turn, position, request)
+            _give(turn, position, request, -1)
             refused = None
         else:
             _start(turn, position, request)

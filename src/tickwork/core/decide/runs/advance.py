@@ -361,6 +361,10 @@ def _begin_event(turn: TickContext, run: Run, step: Step) -> None:
         if not heard.used and heard.name == node.event and heard.key == key:
             turn.emit(TaskAnswered(run.number + step.index, -1, index))
             return
+    mailbox = run.tenant.mailboxes.get(node.event)
+    message = mailbox.first(key) if mailbox is not None else None
+    if message is not None:
+        turn.emit(TaskAnswered(run.number + step.index, -1, taken=message.number))
 
 
 def _begin_approval(turn: TickContext, run: Run, step: Step) -> None:

@@ -20,7 +20,7 @@ from tickwork.core.state.events import (
     RunOverdue,
 )
 from tickwork.core.state.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
-from tickwork.core.state.state import Run, State, Task, run_timeout_ms
+from tickwork.core.state.state import Run, State, Task
 
 PAUSED = int(RunState.PAUSED)
 CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-up of a run that timed out
@@ -222,7 +222,7 @@ def time_out(turn: TickContext, run: Run) -> None:
     if run.overdue or not left:
         end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
         return
-    timeout_ms = run_timeout_ms(run)
+    timeout_ms = run.plan.definition.timeout_ms
     assert timeout_ms is not None, "only a limit sets the timer"
     going_on = [child for task in kept for child in child_runs(state, task)]
     why = f"its parent ended: {TOOK_TOO_LONG}"
@@ -248,22 +248,22 @@ WITH_PARENT = "its parent is paused"
 def pause_run(turn: TickContext, run: Run, reason: str, *, place: int = -1, until: int = 0) -> None:
     """Pause a run and the runs below it; those come back with it, unless somebody paused them for themselves."""
     turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, place, until))
-    line = _children(turn.state, run)
+    line = runs_below(turn.state, run)
     for child in line:  # grows while it is walked
         if may_move(child.state, RunTrigger.PAUSE):
             turn.emit(RunMoved(child.number, RunTrigger.PAUSE, WITH_PARENT, place))
-        line.extend(_children(turn.state, child))
+        line.extend(runs_below(turn.state, child))
 
 
 def resume_run(turn: TickContext, run: Run, reason: str = "", *, place: int = -1) -> None:
     line = [(run, reason)]
     for paused, why in line:  # grows while it is walked
         turn.emit(RunMoved(paused.number, RunTrigger.RESUME, why, place))
-        below = _children(turn.state, paused)
+        below = runs_below(turn.state, paused)
         with_it = (child for child in below if child.state == PAUSED and child.pause_reason == WITH_PARENT)
         line.extend((child, "its parent goes on") for child in with_it)
 
 
-def _children(state: State, run: Run) -> list[Run]:
+def runs_below(state: State, run: Run) -> list[Run]:
     fans = sorted((run.fanning or {}).items(), key=lambda pair: pair[0])
     return [child for _, task in fans for child in child_runs(state, task)]

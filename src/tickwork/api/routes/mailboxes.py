@@ -1,0 +1,63 @@
+"""Mailboxes: declared ones, and the messages that they keep or kept."""
+
+from tickwork.api.http.request import Request
+from tickwork.api.http.response import Response, as_json, nothing
+from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
+from tickwork.api.routes.action_specs import DONE
+from tickwork.core.state.mailboxes import EXPIRED, KEPT, REFUSED, TAKEN
+from tickwork.protocol import http_models as wire
+
+
+async def list_mailboxes(request: Request) -> Response:
+    return as_json(await request.engine.mailboxes.mailboxes())
+
+
+async def put(request: Request) -> Response:
+    name, body = request.name("mailbox"), await request.body(wire.MailboxRequest)
+    await request.engine.context.command_all([*request.engine.mailboxes.puts({name: body}, by=request.by)])
+    return nothing()
+
+
+async def messages(request: Request) -> Response:
+    query = request.query
+    return as_json(
+        await request.engine.mailboxes.messages(
+            request.name("mailbox"), key=query["key"], fate=query["fate"], limit=query["limit"]
+        )
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/mailboxes",
+        handler=list_mailboxes,
+        summary="List mailboxes, with what each keeps and the number of each fate.",
+        tag="events",
+        responses={200: ResponseSpec(wire.Mailboxes)},
+    ),
+    Route(
+        method="PUT",
+        path="/v1/mailboxes/{mailbox}",
+        handler=put,
+        summary="Declare a mailbox: from now on, events of this name are kept until somebody takes them.",
+        tag="events",
+        body=BodySpec(wire.MailboxRequest, optional=True, bytes_max=1024 * 1024),
+        responses=DONE,
+        refusals=(409,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/mailboxes/{mailbox}/messages",
+        handler=messages,
+        summary="List the messages of a mailbox: kept ones in order, then the latest others, each with its fate.",
+        tag="events",
+        query=(
+            QueryParam("key", "Only messages of this key."),
+            QueryParam("fate", "Only messages with this fate.", choices=(KEPT, TAKEN, EXPIRED, REFUSED)),
+            QueryParam("limit", "Maximum number of messages.", int, 100, 1, 1_000),
+        ),
+        responses={200: ResponseSpec(wire.MailboxMessages)},
+        refusals=(404,),
+    ),
+)

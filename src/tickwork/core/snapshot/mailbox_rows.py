@@ -1,0 +1,81 @@
+"""A message of a mailbox as one row, and back.
+
+Such rows lie beside those of schedules, in one table: both are what a tenant has beside its runs. The first field tells
+them apart.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.values import Value
+from tickwork.core.evolve.mailboxes import read_fields
+from tickwork.core.state.mailboxes import KEPT, Mailbox, MailboxMessage
+from tickwork.core.state.state import State, Tenant, Timer
+from tickwork.core.state.timing_wheel import mark_of
+
+
+class LiveMessage(msgspec.Struct, array_like=True, gc=False, tag="message"):
+    number: int
+    tenant: str
+    mailbox: str
+    key: str
+    payload: Value
+    by: str
+    came: int
+    due: int
+    fate: str
+    run: str
+    ended: int
+    order: int
+
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode = msgspec.msgpack.Decoder(LiveMessage).decode
+_HEAD = bytes([0x90 + 1 + len(LiveMessage.__struct_fields__)]) + msgspec.msgpack.encode("message")
+
+
+def is_message(row: bytes) -> bool:
+    return row.startswith(_HEAD)
+
+
+def encode_message(message: MailboxMessage) -> bytes:
+    return _encode(LiveMessage(*(getattr(message, name) for name in LiveMessage.__struct_fields__)))
+
+
+def add_messages(state: State, rows: Iterable[bytes], timers: list[int]) -> None:
+    """By number; mailboxes are there already. Call `order_fates` when all are read."""
+    for data in rows:
+        row = _decode(data)
+        message = MailboxMessage(*(getattr(row, name) for name in LiveMessage.__struct_fields__))
+        state.messages.add(message.number, message)
+        mailbox = state.tenants[message.tenant].mailboxes[message.mailbox]
+        if message.fate == KEPT:
+            mailbox.queues.setdefault(message.key, deque()).append(message)
+            timers.append(mark_of(message.due, Timer.MESSAGE, message.number))
+        else:
+            mailbox.ended.append(message)
+
+
+def order_fates(state: State) -> None:
+    for tenant in state.tenants.values():
+        for mailbox in tenant.mailboxes.values():
+            mailbox.ended = deque(sorted(mailbox.ended, key=lambda message: message.order))
+
+
+def mailbox_rows(tenant: Tenant) -> list[tuple[Any, ...]]:
+    """For the header."""
+    return [
+        (
+            name, mailbox.keep_ms, mailbox.capacity, msgspec.json.encode(mailbox.fields, order="deterministic"),
+            mailbox.taken, mailbox.expired, mailbox.refused,
+        )
+        for name, mailbox in sorted(tenant.mailboxes.items())
+    ]  # fmt: skip
+
+
+def add_mailboxes(tenant: Tenant, rows: Iterable[tuple[Any, ...]]) -> None:
+    for name, keep_ms, capacity, fields, *counts in rows:
+        tenant.mailboxes[name] = Mailbox(name, keep_ms, capacity, read_fields(fields), *counts)
