@@ -125,6 +125,20 @@ async def test_ids_and_keys_of_a_batch_that_no_store_can_take_are_refused_one_by
     assert await still_works(http, engine)
 
 
+@pytest.mark.parametrize(
+    "retry", [{"attempts": 10**30}, {"delay_ms": -(10**30)}, {"rules": [{"error": "E", "attempts": 10**30}]}]
+)
+@pytest.mark.parametrize("more", [{}, {"id": "own"}])
+async def test_a_retry_policy_with_numbers_that_no_store_can_take_is_refused(http, engine, retry, more):
+    await prepare(http)
+
+    answer = await http.post("/v1/runs/batch", json={"runs": [{"workflow": "greet", "retry": retry, **more}]})
+
+    assert answer.status_code == 200, answer.text
+    assert [one["code"] for one in answer.json()["runs"]] == ["bad_value"]
+    assert await still_works(http, engine)
+
+
 @pytest.mark.parametrize("number", [2**64 - 1, 2**63, 2**63 - 1, 10**9, -1])
 async def test_a_report_about_a_task_that_no_run_can_have_is_stale_and_its_rows_are_written(http, engine, number):
     await prepare(http)

@@ -34,6 +34,8 @@ def check_terms(submission: wire.Submission) -> None:
         number = getattr(submission, field)
         if number is not None and not 0 <= number <= DELAY_MS_MAX:
             raise Refused(code, f"a number from 0 to {DELAY_MS_MAX}", path=field)
+    if submission.retry is not None:
+        packed(msgspec.to_builtins(submission.retry), "retry")  # the machine checks its bounds
 
 
 def _encodes(text: str) -> bool:
