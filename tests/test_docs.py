@@ -245,6 +245,18 @@ def test_every_promise_names_the_test_that_holds_it():
     assert free == []
 
 
+def unproved(part: str) -> str:
+    """What stands behind the last test that a promise names."""
+    return re.split(r"`test_\w+`", part)[-1].strip(" ),.|")
+
+
+def test_no_sentence_stands_behind_the_tests_of_its_promise():
+    found = promises((ROOT / "docs" / "guarantees.md").read_text())
+
+    assert [part for part in found if not part.startswith(("*Limit:*", "*Term:*")) and unproved(part)] == []
+    assert unproved("- One. (`test_one`) Two.") == "Two"
+
+
 def test_a_promise_without_a_test_is_noticed():
     text = (
         "# Page\n\nIntroduction.\n\n## Part\n\n- One. (`test_one`)\n- Two.\n\n| what | test |\n|---|---|\n| row | - |\n"

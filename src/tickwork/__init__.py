@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tickwork.sdk.client.calls import BatchRefused, Handle, NoReply, RunFailed, StillRunning, UpdateRefused
     from tickwork.sdk.client.client import Client
     from tickwork.sdk.client.connection import OtherStore
+    from tickwork.sdk.client.submission_options import Options
     from tickwork.sdk.surface import (
         CallFailed,
         Cancelled,
@@ -89,6 +90,7 @@ __all__ = [
     "Message",
     "NoReply",
     "Node",
+    "Options",
     "OtherStore",
     "OutcomeUnknown",
     "Permanent",
@@ -146,6 +148,7 @@ _MODULES = {
     "Client": "tickwork.sdk.client.client",
     "Handle": "tickwork.sdk.client.calls",
     "NoReply": "tickwork.sdk.client.calls",
+    "Options": "tickwork.sdk.client.submission_options",
     "OtherStore": "tickwork.sdk.client.connection",
     "RunFailed": "tickwork.sdk.client.calls",
     "StillRunning": "tickwork.sdk.client.calls",

@@ -36,6 +36,16 @@ async def test_a_child_is_found_however_deep_it_lies(http):
     assert (await http.get(f"/v1/runs/{'x' * 8_193}")).status_code == 404
 
 
+async def test_a_submission_may_say_what_its_workflow_says_otherwise(http):
+    await publish(http, flow())
+    own = {"timeout_ms": 3_600_000, "queue": "default", "retry": {"attempts": 2, "delay_ms": 1}}
+    accepted = await http.post("/v1/runs", json={"workflow": "greet", "id": "own", **own})
+    assert accepted.status_code == 201
+    for field, wrong in (("timeout_ms", 0), ("queue", "nobody"), ("retry", {"attempts": 0}), ("retry", {"tries": 2})):
+        refused = await http.post("/v1/runs", json={"workflow": "greet", field: wrong})
+        assert 400 <= refused.status_code < 500 and field in refused.text
+
+
 async def test_one_submission_answers_with_its_place(http):
     await publish(http, flow())
     answer = await http.post("/v1/runs", json={"workflow": "greet"})

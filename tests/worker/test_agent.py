@@ -19,6 +19,7 @@ from tickwork.protocol.worker_messages import (
 from tickwork.worker import agent as agents
 from tickwork.worker import exchange as caller
 from tickwork.worker.agent import Agent
+from tickwork.worker.credit import Credit
 from worker.scripted_server import Ids, LoopClock, Puppet, Server, work
 
 
@@ -62,6 +63,21 @@ async def test_one_call_waits_and_a_result_overtakes_it():
         assert asyncio.get_running_loop().time() - began < 2.5  # of three that the call would wait
         await server.until(lambda: server.calls[-1].wait_ms == 3_000)
     assert server.ends[1, 1] == [Succeeded(1, 1)]
+
+
+async def test_the_attempt_that_comes_last_in_a_reply_shows_how_long_all_of_it_waits(monkeypatch):
+    waits: list[int] = []
+    monkeypatch.setattr(Credit, "waited", lambda _credit, _ms, *, behind: waits.append(behind))
+    server, executor = Server(), Puppet(slots=8)
+    server.offer(work(task) for task in range(8))
+    async with working(server, executor):
+        await server.until(lambda: len(executor.runs) == 8)
+        for task in range(7):
+            executor.end(task, 1)
+        assert waits == []
+        executor.end(7, 1)
+
+    assert waits == [7]
 
 
 async def test_work_begins_before_the_next_call_and_an_end_within_that_moment_goes_at_once(monkeypatch):

@@ -1,12 +1,14 @@
 """Credit follows how long attempts take."""
 
+import random
+import statistics
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.worker.credit import CREDIT_MAX, Credit
+from tickwork.worker.credit import AHEAD_MS, CREDIT_MAX, Credit
 
 
 def after(ms: int, *, slots: int = 4, calls: int = 40, each: int = 50) -> list[int]:
@@ -78,7 +80,37 @@ def test_attempts_that_wait_longer_than_expected_are_requested_later():
     credit.waited(1_000, behind=2_000)  # two in a millisecond: 200 of them take a tenth of a second
     assert (most, credit.now(slots=8)) == (CREDIT_MAX, 8 + 200)
 
-    for _ in range(10):
-        credit.waited(20, behind=200)
+    for behind in (200, 400, 800, 1_600):
+        credit.waited(behind // 40, behind=behind)  # forty in a millisecond
         credit.now(slots=8)
     assert credit.now(slots=8) == CREDIT_MAX
+
+
+def test_a_short_wait_behind_few_attempts_does_not_allow_many():
+    credit = Credit()
+    for _ in range(20):
+        credit.ran(0, attempts=50)
+        credit.now(slots=8)
+    credit.waited(1_000, behind=2_000)
+
+    for behind in (0, 1, 20, 90):
+        credit.waited(0, behind=behind)
+        assert credit.now(slots=8) == 8 + 200
+
+
+@pytest.mark.parametrize("per_ms", [0.2, 2.0, 15.0])
+def test_the_wait_is_as_long_as_meant_whatever_attempts_say_they_take(per_ms):
+    """Attempts that take no time by their own account, of which so many end in a millisecond."""
+    rng, credit, held, waits = random.Random(7), Credit(), 0, []
+    for _ in range(400):
+        credit.ran(0, attempts=50)
+        held = max(held, credit.now(slots=8))
+        wait_ms = round(held / per_ms * rng.uniform(0.5, 1.5))
+        credit.waited(wait_ms, behind=held)
+        if rng.random() < 0.2:  # the server was busy, and the next attempt came alone
+            credit.waited(0, behind=rng.randrange(10))
+        held = 0
+        waits.append(wait_ms)
+
+    assert max(waits[20:]) < 4 * AHEAD_MS
+    assert statistics.median(waits[20:]) > AHEAD_MS // 4, "both sides are kept busy"

@@ -33,6 +33,7 @@ from tickwork.sdk.client.client import Client
 from tickwork.sdk.runner.inline_executor import InlineExecutor
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.worker.agent import Agent
+from tickwork.worker.credit import AHEAD_LOCAL_MS
 from tickwork.worker.http_link import publication
 
 GRACE_S = 10.0
@@ -122,7 +123,10 @@ class Embedded:
         executors: list[Executor] = [InlineExecutor(app, threads=self._threads), shell_executor(), http]
         name = f"embedded-{os.getpid()}"
         profile = msgspec.structs.replace(self._profile, process=SystemProcesses().own())
-        return Agent(EmbeddedLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=profile)
+        return Agent(
+            EmbeddedLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=profile,
+            ahead_ms=AHEAD_LOCAL_MS,
+        )  # fmt: skip
 
     async def _drain(self, agent: Agent, running: "asyncio.Task[None]") -> None:
         if running.done():

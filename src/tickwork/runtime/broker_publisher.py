@@ -17,7 +17,7 @@ from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.core.base.names import check_name
 from tickwork.core.base.stable_hash import stable_digest, stable_hash
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, announced
-from tickwork.core.state.state import tries_of
+from tickwork.core.state.state import retry_of, tries_of
 from tickwork.ports.broker import MESSAGE_BYTES_MAX, Broker, DispatchBody, Envelope, QueueDepth
 from tickwork.ports.ids import Ids
 from tickwork.ports.system import Clock
@@ -156,7 +156,7 @@ class BrokerPublisher:
             work.task,
             work.attempt,
             f"{work.task}-{work.attempt}",
-            max(task.step.retry.attempts - tried, 0),
+            max(retry_of(task).attempts - tried, 0),
             trace_of(work),
             self._clock.wall_ms(),
             body if len(body) <= MESSAGE_BYTES_MAX else b"",  # the worker that takes it gets it in its exchange

@@ -31,6 +31,7 @@ from tickwork.sdk.authoring.options import duration, resource
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.calls import reply_of, update_request
+from tickwork.sdk.client.submission_options import Options
 from tickwork.sdk.context import Startable
 from tickwork.sdk.durable.function import step_name
 from tickwork.sdk.values.encode import plain
@@ -337,6 +338,7 @@ class World:
         *,
         delay: str | timedelta | None = None,
         at_most: str | timedelta | None = None,
+        options: Options | None = None,
         **terms: Any,
     ) -> Run:
         """Like `start`, with all options of a submission: `key`, `delay`, `debounce`, `start_at`, `priority` …"""
@@ -344,6 +346,7 @@ class World:
         for name, length in (("delay", delay), ("at_most", at_most)):
             if length is not None:
                 terms[f"{name}_ms"] = duration(length, path=name)
+        terms |= {} if options is None else options.terms()
         given = workflow.checked_inputs(inputs or {}, now=self.now)
         submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
         answer = self._do(self._engine.runs.submit([submission], by=BY))[0]

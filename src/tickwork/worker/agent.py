@@ -5,6 +5,7 @@ It never runs user code, so nothing that user code does can stop its beats. How 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -36,7 +37,7 @@ from tickwork.protocol.worker_messages import (
     Taken,
     WorkerProfile,
 )
-from tickwork.worker.credit import Credit
+from tickwork.worker.credit import AHEAD_MS, Credit
 from tickwork.worker.exchange import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, ExchangeClient, Key
 from tickwork.worker.log_shipper import LogShipper
 
@@ -45,6 +46,8 @@ HOARD_S = 1.0
 ENDED_MAX = 10_000  # tasks whose end is remembered, and as many before them
 FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is away
 T = TypeVar("T")
+_key_of: Callable[[Report], Key] = attrgetter("task", "attempt")
+_task_of: Callable[[Report], int] = attrgetter("task")
 
 
 class HeldAttempt(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +86,7 @@ class Agent:
         profile: WorkerProfile | None = None,
         beat_ms: int = BEAT_MS,
         version: str = "",
+        ahead_ms: int = AHEAD_MS,
     ) -> None:
         """`version` is that of the application where somebody says so; otherwise its own."""
         self._given_version = version
@@ -97,7 +101,7 @@ class Agent:
         self._link, self._clock = link, clock
         self._executors = list(executors)
         self._by_kind: dict[str, Executor] = {}
-        self._credit = Credit()
+        self._credit = Credit(ahead_ms=ahead_ms)
         self._probe: QueueProbe | None = None
         self.logs = LogShipper(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
@@ -290,11 +294,17 @@ class Agent:
         probe = self._probe
         if probe is None:
             return
-        for report in ended:
-            if report.task == probe.key[0]:
-                self._probe = None
-                self._credit.waited(report.started_ms - probe.came_ms, behind=probe.behind)
-                return
+        tasks = list(map(_task_of, ended))
+        if probe.key[0] in tasks:
+            self._probe = None
+            started_ms = ended[tasks.index(probe.key[0])].started_ms
+            self._credit.waited(started_ms - probe.came_ms, behind=probe.behind)
+
+    def _measure_next(self, key: Key) -> None:
+        """Measure how long this attempt waits for its turn, unless another one is being measured."""
+        held = self._held
+        if key in held and (self._probe is None or self._probe.key not in held):
+            self._probe = QueueProbe(key, self._clock.wall_ms(), len(held) - 1)
 
     # ---- what comes by a lane
 
@@ -316,6 +326,7 @@ class Agent:
         if mine and taking.work is not None and taking.spec is not None:
             self._specs[taking.spec.id] = taking.spec
             self.begin(taking.work)
+            self._measure_next(key)
         elif mine:
             self._exchange.list_held()  # it is assigned and not held, so it is offered
         if not taking.settled.done():
@@ -391,23 +402,26 @@ class Agent:
                     self._settle_taking(key, mine=key not in reply.fenced)
 
     def _settle_durable(self, reports: tuple[Report, ...]) -> None:
-        held, logged, ended = self._held, self.logs.open, self._ended
-        if len(ended) > ENDED_MAX:
-            self._ended_before = ended
-            self._ended = ended = {}
-        for report in reports:
-            kind = type(report)
-            if kind is Succeeded or kind in LAST_REPORTS:
-                key = (report.task, report.attempt)
-                held.pop(key, None)
-                ended[report.task] = report.attempt
-                if key in logged:
-                    self.logs.ended(key)
-            elif kind is Checkpointed or kind is StepsRecorded:
-                holding = held.get((report.task, report.attempt))
-                if holding is not None:
-                    holding.executor.saved(report.task, report.attempt)
+        held, logged = self._held, self.logs.open
+        if not LAST_REPORTS.issuperset(map(type, reports)):
+            self._saved([report for report in reports if type(report) in (Checkpointed, StepsRecorded)])
+            reports = tuple([report for report in reports if type(report) in LAST_REPORTS])
+        if len(self._ended) > ENDED_MAX:
+            self._ended_before, self._ended = self._ended, {}
+        keys: list[Key] = list(map(_key_of, reports))
+        self._ended.update(keys)
+        for key in keys:
+            held.pop(key, None)
+            if key in logged:
+                self.logs.ended(key)
         self.freed.set()
+
+    def _saved(self, reports: Sequence[Report]) -> None:
+        """Attempts that wait until these are durable go on."""
+        for report in reports:
+            held = self._held.get((report.task, report.attempt))
+            if held is not None:
+                held.executor.saved(report.task, report.attempt)
 
     def _has_ended(self, work: AttemptJob) -> bool:
         attempt = self._ended.get(work.task) or self._ended_before[work.task]
@@ -440,7 +454,8 @@ class Agent:
         )
 
     def replied(self, reply: Reply) -> None:
-        """A reply says nothing else that a worker needs."""
+        if reply.work:  # its last attempt waits for everything that came with it
+            self._measure_next((reply.work[-1].task, reply.work[-1].attempt))
 
     def begin(self, job: AttemptJob) -> None:
         task = job.task
@@ -469,6 +484,4 @@ class Agent:
         if self.draining:
             self.report(HandedBack(*key))
             return
-        if self._probe is None or self._probe.key not in self._held:
-            self._probe = QueueProbe(key, self._clock.wall_ms(), len(self._held) - 1)
         executor.run(job, spec)

@@ -5,12 +5,13 @@ another worker could run them, fast ones keep both sides busy. It goes by how lo
 a worker that waits for a busy server would otherwise ask for less and less.
 
 Where attempts cost more than their own time (threads share an interpreter, processes share a core), attempts wait here
-longer than was expected. Then the worker requests fewer in advance: a later attempt, however urgent, runs after them.
+longer than was expected, and a later one, however urgent, runs after them. An attempt that came behind many others
+and waited long shows how many end in the time that is meant; so many are requested in advance, and more only after
+the wait for nearly as many was short. A short wait behind few others says nothing about many.
 """
 
 AHEAD_MS = 100  # what is expected to end within this time is asked for in advance
-WAIT_MS_MAX = AHEAD_MS * 3 // 2  # an attempt that waits longer for its turn was requested too early
-WAIT_MS_LOW = AHEAD_MS // 2  # below this, more may be requested again
+AHEAD_LOCAL_MS = 25  # the same where the server is in this process: more comes sooner, and both share an interpreter
 CREDIT_MAX = 2_000
 LEAST_US = 50  # what any attempt takes, with everything around it
 SPAN = 64  # so many attempts ago counts no more
@@ -18,7 +19,8 @@ RISE = 2  # from one call to the next at most so many times as much
 
 
 class Credit:
-    def __init__(self) -> None:
+    def __init__(self, *, ahead_ms: int = AHEAD_MS) -> None:
+        self._ahead_ms = ahead_ms
         self._span_us = 0  # what an attempt takes; 0: not known
         self._count = 0
         self._busy_ms = 0
@@ -27,10 +29,11 @@ class Credit:
 
     def waited(self, ms: int, *, behind: int) -> None:
         """An attempt began so long after it had come, behind so many others."""
-        if ms > WAIT_MS_MAX:
-            self._ahead_max = behind * AHEAD_MS // ms
-        elif ms < WAIT_MS_LOW and self._ahead_max < CREDIT_MAX:
-            self._ahead_max = min(CREDIT_MAX, RISE * self._ahead_max + 1)
+        fit = behind * self._ahead_ms // max(ms, 1)  # so many begin within the time
+        if ms > self._ahead_ms:
+            self._ahead_max = min(fit, self._ahead_max)
+        else:
+            self._ahead_max = max(min(fit, RISE * behind + 1, CREDIT_MAX), self._ahead_max)
 
     def ran(self, ms: int, *, attempts: int = 1) -> None:
         """So many ended that took so long together, or one runs that has taken so long already."""
@@ -44,6 +47,6 @@ class Credit:
             weight = min(self._count, SPAN) if self._span_us else SPAN
             self._span_us = (self._span_us * (SPAN - weight) + mean_us * weight) // SPAN
             self._count = self._busy_ms = 0
-        expected = slots * AHEAD_MS * 1_000 // self._span_us if self._span_us else 0
+        expected = slots * self._ahead_ms * 1_000 // self._span_us if self._span_us else 0
         self._ahead = max(0, min(expected, RISE * self._ahead + slots, CREDIT_MAX - slots, self._ahead_max))
         return slots + self._ahead

@@ -2,7 +2,7 @@
 
 It walks a document and asks the world of `random_graphs` for every answer. No time, no order, no events: a node is
 looked at when its parents are known, and what a run is in the end follows. Only who was first in a race depends on
-time: `Races` says it, and the rest follows from that.
+time, and which child runs began before their inputs were compared: `Races` says it, and the rest follows from that.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.decide.random_graphs import ERRORS, LABEL, LARGE, NOT_THERE, POLICIES, Case
+from core.decide.random_graphs import ERRORS, LABEL, NOT_THERE, POLICIES, Case
 
 BAD = ("failed", "blocked", "cancelled")
 GOOD = ("succeeded", "skipped")
@@ -42,6 +42,7 @@ class NodeBlocked(Exception):
 class Races:
     winners: dict[tuple[str, str], str] = field(default_factory=dict)  # by run and node
     lost: dict[str, set[str]] = field(default_factory=dict)  # the nodes that were cancelled, by run
+    begun: set[str] = field(default_factory=set)  # every run that there was
     reports: dict[str, Any] = field(default_factory=dict)  # what each follow-up was given; only its words are new
 
 
@@ -55,7 +56,6 @@ class Ending:
     results: dict[str, Any] = field(default_factory=dict)
     output: Any = None
     chosen: dict[str, list[str]] = field(default_factory=dict)  # the side that each branch took
-    entries: set[str] = field(default_factory=set)  # the nodes whose result has the keys of what they went over
 
 
 class Interpreter:
@@ -99,15 +99,25 @@ class Interpreter:
 
     def may_lose(self, document: dict[str, Any], ending: Ending, path: str, node: str) -> bool:
         """It lost a race, or leads to something that did."""
-        for first in document["nodes"]:
-            winner = self.races.winners.get((path, first["id"]))
-            if winner not in (None, node) and node in first["of"]:
-                return True
-        return any(
-            ending.phases[one["id"]] == "cancelled" and self.may_lose(document, ending, path, one["id"])
-            for one in document["nodes"]
-            if node in one["needs"] or reads(one, node)
-        )
+        lost = {
+            racer
+            for first in document["nodes"]
+            if (winner := self.races.winners.get((path, first["id"]))) is not None
+            for racer in first["of"]
+            if racer != winner
+        }
+        cancelled = [one for one in document["nodes"] if ending.phases[one["id"]] == "cancelled"]
+        while (
+            more := {
+                one["id"]
+                for one in cancelled
+                for other in cancelled
+                if other["id"] in lost and (one["id"] in other["needs"] or reads(other, one["id"]))
+            }
+            - lost
+        ):
+            lost |= more
+        return node in lost
 
     def leave_early(self, document: dict[str, Any], inputs: dict[str, Any], ending: Ending, path: str) -> bool:
         for way in document.get("exits", ()):
@@ -150,7 +160,7 @@ class Interpreter:
         while again != before:  # what is torn down again is set up again
             before = set(again)
             after = below(document, again)
-            while raced := {node for node, races in lost.items() if races <= after} - again:  # all of them run again
+            while raced := lost.running_again(again | after) - again:
                 again |= raced
                 after = below(document, again)
             again |= {node for node in after - set(decisions) if not out.get(node, set()) - again - after}
@@ -161,9 +171,7 @@ class Interpreter:
         results = {node: value for node, value in (old.results | values).items() if node not in again}
         kept = {node: phase for node, phase in phases.items() if node not in again}
         chosen = {node: side for node, side in old.chosen.items() if node not in again}
-        return self.run(
-            name, old.inputs or {}, f"{path}'", Ending(old.inputs, "", kept, results, None, chosen, old.entries)
-        )
+        return self.run(name, old.inputs or {}, f"{path}'", Ending(old.inputs, "", kept, results, None, chosen))
 
     def rerun(self, name: str, path: str, new: str, from_node: str, whole: bool) -> Ending:
         """A new run with what may be kept of an ended one."""
@@ -174,7 +182,7 @@ class Interpreter:
         results = {node: value for node, value in old.results.items() if node in kept}
         phases = {node: phase for node, phase in old.phases.items() if node in kept}
         chosen = {node: side for node, side in old.chosen.items() if node in kept}
-        return self.run(name, old.inputs or {}, new, Ending(old.inputs, "", phases, results, None, chosen, old.entries))
+        return self.run(name, old.inputs or {}, new, Ending(old.inputs, "", phases, results, None, chosen))
 
     @staticmethod
     def kept(document: dict[str, Any], phases: dict[str, str], from_node: str) -> set[str]:
@@ -189,14 +197,14 @@ class Interpreter:
                 node = next(one for one in left if one["id"] not in below(document, {other["id"] for other in left}))
                 left.remove(node)
                 name = node["id"]
-                ended_well = phases[name] in ("succeeded", "skipped", "not_taken") or name in lost
+                ended_well = phases[name] in ("succeeded", "skipped", "not_taken") or name in lost.all()
                 ended_well = ended_well or is_warning(document, name, phases[name])
                 if out.get(name, set()) & kept:
                     assert name != from_node, "the branch did not lead there"
                     kept.add(name)
                 elif name not in again and ended_well and all(need in kept for need in node["needs"]):
                     kept.add(name)
-            undone = {name for name in kept & set(lost) if not lost[name] & kept}
+            undone = lost.running_again({node["id"] for node in document["nodes"]} - kept) & kept
             if not from_teardown:
                 undone |= {setup for teardown, setup in teardowns.items() if teardown not in kept and setup in kept}
             if not undone:
@@ -263,9 +271,6 @@ class Walk:
             return "blocked"
         if value is not None:
             self.ending.results[node["id"]] = value
-        winner = self.owner.races.winners.get((self.path, node["id"]))
-        if node.get("combine") == "entries" or winner in self.ending.entries:
-            self.ending.entries.add(node["id"])
         return "succeeded"
 
     def start(self) -> str:
@@ -413,7 +418,7 @@ class Walk:
         try:
             inputs = self.arguments(node, more)
             fits = document["inputs"]["n"]["type"] == "any" or type(inputs["n"]) is int
-            if not fits and not self.is_unknown(node["args"]["n"].get("from", "")):
+            if not fits and path not in self.owner.races.begun:
                 raise NodeFailed("n is no integer")
         except NodeFailed:
             if self.node["kind"] == "map":  # the run of this item fails before anything of it starts
@@ -422,7 +427,7 @@ class Walk:
                 self.owner.follow_up(document, ending, path)
                 raise
             raise NotMade("its inputs") from None
-        if not fits:
+        if not fits:  # what is not inline is compared when the run has begun
             phases = {one["id"]: "cancelled" for one in document["nodes"]}
             ending = self.owner.endings[path] = Ending(inputs, "FAILED", phases)
             self.owner.follow_up(document, ending, path)
@@ -431,14 +436,6 @@ class Walk:
         if ended.state != "COMPLETED":
             raise NodeFailed("its child failed")
         return ended.output
-
-    def is_unknown(self, source: str) -> bool:
-        """Whether a child run is compared with its types only when it has begun: parts of large inputs, and what a map
-        over entries gives."""
-        root, *steps = source.split(".")
-        return (root == "inputs" and LARGE in json.dumps(self.inputs)) or (
-            root == "nodes" and steps[0] in self.ending.entries
-        )
 
     def part(self, body: dict[str, Any], child: int, **more: Any) -> Any:
         """One child of a map, or one turn of a repeat."""
@@ -556,30 +553,40 @@ def reads(node: dict[str, Any], other: str) -> bool:
     return bool(re.search(rf'(nodes|results|outcome)\.{other}\b|\["v" \+', text))
 
 
-def given_up(document: dict[str, Any], phases: dict[str, str]) -> dict[str, set[str]]:
-    """The nodes that lost a race or led only to such, each with the races that were decided."""
-    lost: dict[str, set[str]] = {}
-    for first in document["nodes"]:
-        if first["kind"] != "first" or phases[first["id"]] not in ("succeeded", "blocked"):
-            continue
-        given = {node for node in first["of"] if phases[node] == "cancelled"}
-        while (
-            more := {
-                node["id"]
-                for node in document["nodes"]
-                if phases[node["id"]] == "cancelled"
-                and any(
-                    node["id"] in one["needs"] or reads(one, node["id"])
-                    for one in document["nodes"]
-                    if one["id"] in given
-                )
-            }
-            - given
-        ):
-            given |= more
-        for node in given:
-            lost.setdefault(node, set()).add(first["id"])
+@dataclass
+class Lost:
+    """The nodes that lost races, each with these, and those that led only to such nodes, each with these."""
+
+    races: dict[str, set[str]]
+    ways: dict[str, set[str]]
+
+    def all(self) -> set[str]:
+        return {*self.races, *self.ways}
+
+    def running_again(self, again: set[str]) -> set[str]:
+        """A race that stays decided keeps its losers; a way to several losers is needed for each of them."""
+        losers = {node for node, races in self.races.items() if races <= again}
+        return losers | {node for node, ends in self.ways.items() if ends & again}
+
+
+def given_up(document: dict[str, Any], phases: dict[str, str]) -> Lost:
+    nodes = document["nodes"]
+    lost = Lost({}, {})
+    for first in nodes:
+        if first["kind"] == "first" and phases[first["id"]] in ("succeeded", "blocked"):
+            for node in first["of"]:
+                if phases[node] == "cancelled":
+                    lost.races.setdefault(node, set()).add(first["id"])
+    cut = {node["id"] for node in nodes if phases[node["id"]] == "cancelled"}
+    ends = {node: {one["id"] for one in nodes if one["id"] in cut and leads_to(document, node, one)} for node in cut}
+    while more := [node for node in cut - lost.all() if ends[node] and ends[node] <= lost.all()]:
+        lost.ways |= {node: ends[node] for node in more}
     return lost
+
+
+def leads_to(document: dict[str, Any], node: str, other: dict[str, Any]) -> bool:
+    """Whether another node needs this one, or comes after it and reads it."""
+    return node in other["needs"] or (reads(other, node) and other["id"] in below(document, [node]))
 
 
 def below(document: dict[str, Any], nodes: Iterable[str]) -> set[str]:
@@ -595,16 +602,17 @@ def below(document: dict[str, Any], nodes: Iterable[str]) -> set[str]:
 
 def left_out(document: dict[str, Any], phases: dict[str, str]) -> dict[str, set[str]]:
     """The branches that left each node out. Where no node of any side was taken, the record does not say which side
-    was, and all of them count as left out."""
+    was, and all of them count as left out. What lost a race may have done so before the branch."""
     out: dict[str, set[str]] = {}
+    lost = given_up(document, phases).all()
     for branch in document["nodes"]:
         if branch["kind"] == "branch" and phases[branch["id"]] == "succeeded":
             sides = [*(case["to"] for case in branch["cases"]), branch["default"]]
             named = {node for side in sides for node in side}
-            taken = {node for node in named if phases[node] != "not_taken"}
+            taken = {node for node in named if phases[node] != "not_taken"} - lost
             possible = [side for side in sides if taken <= set(side)]
             for node in named:
-                if not all(node in side for side in possible):
+                if phases[node] == "not_taken" and not all(node in side for side in possible):
                     out.setdefault(node, set()).add(branch["id"])
     return out
 

@@ -511,6 +511,12 @@ def test_a_plain_task_records_steps_and_cannot_suspend():
         ({"awaits": (event(0, name="bad name!"),)}, "name_characters"),
         ({"awaits": (event(0, key="k" * 300),)}, "key_too_long"),
         ({"versions": tuple((f"v{n}", 1) for n in range(1_001))}, "too_many_versions"),
+        ({"versions": (("v" * 5_000, 1),)}, "text_too_long"),
+        ({"awaits": (sleep(-1, 5),)}, "bad_position"),
+        ({"awaits": (sleep(2**63, 5),)}, "bad_position"),
+        ({"steps": (step(2**64 - 1),)}, "bad_position"),
+        ({"steps": (step(0, error="E", retry=(1, 5, 5, 100)),), "awaits": (sleep(0, 5),)}, "bad_position"),
+        ({"awaits": (approval(0, approvers=("x",) * 1_001),)}, "too_many_approvers"),
     ],
 )
 def test_a_report_that_breaks_a_rule_fails_its_task_by_name(report, code):
@@ -602,6 +608,22 @@ def test_an_event_that_comes_beside_a_new_beginning_is_kept_for_it():
     driver.suspend(run, event(3, key="k"))
     assert driver.outcomes(run) == [(3, "event", "late", "")]
     assert_recovers(driver)
+
+
+@pytest.mark.parametrize("awaited", [call(0), event(0), sleep(0, 60_000), approval(0)])
+def test_a_step_at_the_position_of_an_await_fails_the_task_and_leaves_nothing_behind(awaited):
+    driver, run = begun()
+    driver.suspend(run, awaited, sleep(1, 10))
+    driver.advance(10)
+    attempt = driver.attempt_of(run, "f")
+    failed = step(0, error="E", retry=(1, 5, 5, 100))
+    driver.send(inp.Suspended(attempt.task, attempt.attempt, (failed,)))
+    driver.quiet()
+
+    assert driver.events(ev.TaskFailed)[-1].code == "bad_position"
+    driver.running.pop(attempt.task, None)
+    driver.signal()
+    driver.assert_empty()
 
 
 def test_a_function_that_would_wait_for_an_event_given_back_fails_by_name():

@@ -258,6 +258,57 @@ def test_a_node_that_lost_a_race_stays_cancelled_for_as_long_as_that_race_is_dec
     driver.assert_empty()
 
 
+@pytest.mark.parametrize("again", ["retry", "rerun"])
+def test_what_led_to_the_losers_of_two_races_stays_cancelled_with_them(again):
+    races = [first("a", "b"), {**first("c", "d"), "id": "g"}]
+    driver, run = flow(
+        task("x"), task("way"), task("a"), task("b", needs=["way"]), task("c"), task("d", needs=["way"]), *races
+    )
+    driver.finish(run, "a")
+    assert driver.is_running(run, "way")
+    driver.finish(run, "c")
+    assert driver.phase(run, "way") == "CANCELLED"
+    driver.fail(run, "x")
+
+    if again == "retry":
+        driver.expect(inp.Resolve(BY, T, run, "again", {}, record=driver.records.pop(run)))
+    else:
+        driver.expect(inp.Rerun(BY, T, "again", driver.records[run]))
+        run = "again"
+    driver.quiet()
+    running = [node for node, phase in driver.phases(run).items() if phase == "RUNNING"]
+    assert running == ["x"] and len(driver.events(FirstEnded)) == 2
+    driver.finish_all()
+    driver.assert_empty()
+
+
+def test_what_lost_a_race_before_its_branch_was_decided_does_not_tell_which_side_was_taken():
+    """`lost` stands on the side that is not taken, and ends before the branch does."""
+    driver, run = flow(
+        task("x"),
+        task("gate"),
+        {"kind": "branch", "id": "by", "needs": ["gate"], "cases": [{"when": "true", "to": ["yes"]}],
+         "default": ["no", "lost"]},
+        task("yes", needs=["by"]),
+        task("no", needs=["by", "x"]),
+        task("a"),
+        task("lost", needs=["by"]),
+        first("a", "lost"),
+    )  # fmt: skip
+    driver.finish(run, "a")
+    driver.finish(run, "gate")
+    driver.finish(run, "yes")
+    driver.fail(run, "x")
+    assert driver.phase(run, "no") == "NOT_TAKEN"
+
+    driver.expect(inp.Rerun(BY, T, "again", driver.records[run]))
+    driver.quiet()
+    assert [node for node, phase in driver.phases("again").items() if phase == "RUNNING"] == ["x"]
+    driver.finish_all()
+    assert (driver.state_of("again"), driver.phase("again", "no")) == ("COMPLETED", "NOT_TAKEN")
+    driver.assert_empty()
+
+
 def test_a_rerun_of_a_race_runs_what_comes_after_its_losers_too():
     driver, run = flow(task("a"), task("b"), first("a", "b"), task("tidy", needs=["b"], trigger="all_done"))
     driver.finish(run, "a")

@@ -217,6 +217,7 @@ def cut_short(player: Player, path: str, node: str = "") -> bool:
 def compare(driver: Driver, case: Case) -> None:
     player = Player(driver, case)
     player.play()
+    player.races.begun = set(player.records)
     player.races.reports = {path: inputs for path, inputs in player.inputs.items() if path.endswith("!")}
     interpreter = Interpreter(case, player.races)
     interpreter.run(case.workflow, case.inputs, "r")

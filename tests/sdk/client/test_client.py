@@ -126,6 +126,29 @@ def test_a_workflow_by_name_takes_any_plain_inputs(ask, server):
         ask.submit("other", start_at="2026-01-02T03:04:05")
 
 
+def test_options_of_one_submission_are_sent_with_it(ask, server):
+    options = tw.Options(timeout="1h", queue="gpu", retries=2, retry_delay=timedelta(seconds=10), fail_on=ValueError)
+    ask.submit("other", x=1, id="o", options=options)
+
+    assert server.submission == {
+        "workflow": "other", "inputs": {"x": 1}, "id": "o", "timeout_ms": 3_600_000, "queue": "gpu",
+        "retry": {"attempts": 3, "delay_ms": 10_000, "rules": [{"error": "ValueError", "attempts": 1}]},
+    }  # fmt: skip
+    with pytest.raises(Refused, match="has no unit"):
+        ask.submit("other", options=tw.Options(timeout=60))  # type: ignore[arg-type]
+
+
+def test_inputs_that_are_named_like_an_option_are_given_as_a_mapping(ask, server):
+    @tw.workflow
+    def keyed(key: str, options: int = 0) -> None:
+        tw.shell(["true"])
+
+    ask.submit(keyed, {"key": "input", "options": 3}, key="option")
+    assert (server.submission["key"], server.submission["inputs"]) == ("option", {"key": "input", "options": 3})
+    with pytest.raises(Refused, match="key is an input of the workflow and an option of submit"):
+        ask.submit(keyed, key="which")
+
+
 def test_a_debounced_submission_says_how_long_it_waits_and_how_long_at_most(ask, server):
     ask.submit("other", x=1, debounce="d", delay="5s", at_most=timedelta(minutes=1))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tickwork.compose.settings import Settings
     from tickwork.sdk.authoring.workflows import Workflow
     from tickwork.sdk.client.client import Client
+    from tickwork.sdk.client.submission_options import Options
 
 
 def run(
@@ -33,6 +34,10 @@ def run(
     delay: str | None = None,
     debounce: str = "",
     at_most: str | None = None,
+    timeout: str | None = None,
+    queue: str = "",
+    retries: int | None = None,
+    retry_delay: str | None = None,
     app_version: str = "",
     data: str | None = None,
     pass_env: str | None = None,
@@ -64,6 +69,14 @@ def run(
         With --delay: a run that still waits under this key takes the new inputs and waits anew.
     at_most
         Start a debounced run no later than this after its first submission: 30m.
+    timeout
+        Limit this run, instead of the timeout of its workflow: 1h.
+    queue
+        Queue for tasks of this run that name none.
+    retries
+        Retries for tasks of this run that have none of their own.
+    retry_delay
+        Time before their first retry: 10s.
     app_version
         Pin the run to this version of its application: its definition and its workers only (tickwork versions).
     data
@@ -72,12 +85,14 @@ def run(
         Environment variables to pass to tasks of a private server, comma-separated (TICKWORK_PASS_ENV; none).
     """
     from tickwork.cli.input_values import read_inputs
+    from tickwork.sdk.client.submission_options import Options
     from tickwork.system.clock import SystemIds
 
     app, workflow, name = _resolve(str(what))
     inputs = read_inputs(input, inputs_json, workflow)
+    options = Options(timeout=timeout, queue=queue, retries=retries, retry_delay=retry_delay)
     command = SubmitCommand(
-        workflow or name, inputs, SystemIds().new(), key, priority, delay, debounce, at_most, app_version
+        workflow or name, inputs, SystemIds().new(), key, priority, delay, debounce, at_most, app_version, options
     )
     command.check()
     with to.client(deadline_s=REACH_S) as client:
@@ -113,10 +128,12 @@ class SubmitCommand:
         debounce: str,
         at_most: str | None,
         app_version: str,
+        options: "Options",
     ) -> None:
         self.workflow, self.inputs, self.id, self.key = workflow, inputs, run_id, key
         self.options: dict[str, Any] = {
-            "priority": priority, "delay": delay, "debounce": debounce, "at_most": at_most, "app_version": app_version
+            "priority": priority, "delay": delay, "debounce": debounce, "at_most": at_most, "app_version": app_version,
+            "options": options,
         }  # fmt: skip
 
     @property

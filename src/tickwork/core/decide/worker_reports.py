@@ -193,7 +193,7 @@ def _suspended(turn: TickContext, position: int, report: inputs.Suspended) -> No
         if not task.step.durable:
             raise Refused("not_durable", "only a durable function may suspend", path="task")
         check_steps(task, report.steps, report.versions)
-        check_awaits(task, report.awaits)
+        check_awaits(task, report.awaits, report.steps)
         check_awaited(task, report)
         check_said(task, report)
     except Refused as refused:

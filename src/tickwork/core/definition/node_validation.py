@@ -165,7 +165,7 @@ def check_defaults(defaults: Defaults, rules: NodeValidator) -> None:
     rules.name("defaults.queue", defaults.queue, "queue")
     rules.problems.between("defaults.priority", defaults.priority, low=PRIORITY_MIN, high=PRIORITY_MAX)
     _check_labels(defaults.labels, "defaults.labels", rules)
-    _check_retry(defaults.retry, "defaults.retry", rules)
+    check_retry(defaults.retry, "defaults.retry", rules)
     _check_timeout(defaults.timeout, "defaults.timeout", rules.problems)
 
 
@@ -188,7 +188,7 @@ def check_sla(sla: Sla | None, path: str, problems: Problems) -> None:
 
 def _check_work(node: WorkNode, path: str, rules: NodeValidator) -> None:
     _check_arguments(node.args, path, rules)
-    _check_retry(node.retry, f"{path}.retry", rules)
+    check_retry(node.retry, f"{path}.retry", rules)
     _check_timeout(node.timeout, f"{path}.timeout", rules.problems)
     _check_resources(node.resources, f"{path}.resources", rules.problems)
     _check_labels(node.labels, f"{path}.labels", rules)
@@ -212,7 +212,7 @@ def _check_arguments(args: Mapping[str, Argument], path: str, rules: NodeValidat
             rules.problems.add(where, "argument_source", 'give exactly one of "from" and "value"')
 
 
-def _check_retry(retry: Retry | None, path: str, rules: NodeValidator) -> None:
+def check_retry(retry: Retry | None, path: str, rules: NodeValidator) -> None:
     if retry is None:
         return
     problems = rules.problems
@@ -347,7 +347,7 @@ def _check_workflow(node: WorkflowNode, path: str, rules: NodeValidator) -> None
     rules.name(f"{path}.workflow", node.workflow, "workflow")
     rules.problems.one_of(f"{path}.on_cancel", node.on_cancel, ("abandon", "cancel"))
     _check_arguments(node.args, path, rules)
-    _check_retry(node.retry, f"{path}.retry", rules)
+    check_retry(node.retry, f"{path}.retry", rules)
 
 
 def _check_first(node: FirstNode, path: str, rules: NodeValidator) -> None:

@@ -32,20 +32,16 @@ def winner_of(step: Step, phases: Sequence[int]) -> int | None:
     return next((racer for racer in ended if phases[racer] in GOOD), ended[0] if ended else None)
 
 
-def losers_of(plan: Plan, first: Step, phases: Sequence[int], *, among: frozenset[int] | None = None) -> list[int]:
+def losers_of(plan: Plan, first: Step, phases: Sequence[int]) -> list[int]:
     """Racers that have not ended, and what has not ended above them and is of no use to anything else, in the order of
-    the document. With `among`, what is in one of these phases instead of what has not ended."""
-
-    def is_open(index: int) -> bool:
-        return phases[index] not in ENDED if among is None else phases[index] in among
-
-    lost = dict.fromkeys(racer for racer in first.racers if is_open(racer))
+    the document."""
+    lost = dict.fromkeys(racer for racer in first.racers if phases[racer] not in ENDED)
     todo = list(lost)
     for index in todo:  # grows while it is walked
         for parent in plan.steps[index].awaited:
-            if parent in lost or parent == plan.output or not is_open(parent) or plan.steps[parent].tears_down >= 0:
+            if parent in lost or parent == plan.output or phases[parent] in ENDED or plan.steps[parent].tears_down >= 0:
                 continue
-            if not any(is_open(child) and child not in lost for child in plan.steps[parent].children):
+            if not any(phases[child] not in ENDED and child not in lost for child in plan.steps[parent].children):
                 lost[parent] = None
                 todo.append(parent)
     return sorted(lost)

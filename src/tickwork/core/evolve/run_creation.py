@@ -15,7 +15,7 @@ from tickwork.core.evolve.indexes import clear_timer, set_timer, want
 from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.runs import arm_sla
 from tickwork.core.evolve.schedules import fired_on_time, occurrence_id, run_begun, run_returned
-from tickwork.core.evolve.tasks import count_ended, keep_result
+from tickwork.core.evolve.tasks import count_ended, keep_result, know_queue
 from tickwork.core.state import events as ev
 from tickwork.core.state.history import history_of_record, record_of_history
 from tickwork.core.state.inputs import (
@@ -83,6 +83,8 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
     plan = state.plans[terms.definition] if terms.definition else tenant.plans[request.workflow]
     run = new_run(state, event.run, request.run_id, tenant, plan, request.inputs, request.by, source)
     run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
+    run.queue, run.own = terms.queue, terms.own
+    know_queue(state, terms.queue)
     if terms.priority is not None:
         run.priority = terms.priority
     if terms.debounce:
@@ -303,7 +305,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.queue, run.backfill, run.decided, run.pin = record.queue, record.backfill, record.decided, record.pin
     run.sla_next = len(plan.sla_points)  # what was promised is over
     run.tried = run.before = record.tried
-    run.history, run.messages = history_of_record(record.history), record.messages
+    run.history, run.messages, run.own = history_of_record(record.history), record.messages, record.own
     return run
 
 
@@ -332,6 +334,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.tried,
         record_of_history(run.history),
         run.messages,
+        run.own,
     )
 
 
@@ -352,6 +355,7 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
         f"rerun of {record.run_id}",
     )
     run.pin = "" if request.definition else record.pin
+    run.queue, run.own = "" if record.schedule else record.queue, record.own
     results = dict(record.results)
     for index, source in event.kept:
         run.phases[index] = record.phases[source]

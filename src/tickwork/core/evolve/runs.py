@@ -25,7 +25,7 @@ from tickwork.core.state.evaluation_context import OF_LAST, ExtractMissing, outp
 from tickwork.core.state.inputs import request_in
 from tickwork.core.state.lifecycle import ENDED, IDLE, RUN_NEXT, Phase, RunState, RunTrigger, move_run
 from tickwork.core.state.messages import ReceivedEvent
-from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, Run, State, Timer
+from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, Run, State, Timer, run_timeout_ms
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
 
@@ -44,7 +44,7 @@ def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
         _close_run(state, run, event)
     elif trigger == START:
         run.started = state.tick
-        if run.plan.definition.timeout_ms is not None:
+        if run.own is not None or run.plan.definition.timeout_ms is not None:
             _set_deadline(state, run)
     elif trigger == RunTrigger.PAUSE:
         _pause(state, run, event)
@@ -70,7 +70,7 @@ def _note_idle(state: State, run: Run, before: int) -> None:
 
 
 def _set_deadline(state: State, run: Run) -> None:
-    timeout_ms = run.plan.definition.timeout_ms
+    timeout_ms = run_timeout_ms(run)
     if timeout_ms is not None:
         ticks = state.settings.clock.ticks(timeout_ms)
         run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, state.tick + ticks)

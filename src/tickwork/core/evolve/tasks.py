@@ -111,8 +111,13 @@ def _on_queue_chosen(state: State, event: ev.QueueChosen) -> None:
     """A worker serves the queue: it may be one that no definition names."""
     run = state.runs[event.run]
     run.chosen = {**(run.chosen or {}), event.step: (event.queue, event.labels)}
-    if event.queue and event.queue not in state.queues:
-        state.queues[event.queue] = Queue(event.queue, new_rated_gauge(state, "queue", event.queue))
+    know_queue(state, event.queue)
+
+
+def know_queue(state: State, name: str) -> None:
+    """A worker serves it, and no definition names it."""
+    if name and name not in state.queues:
+        state.queues[name] = Queue(name, new_rated_gauge(state, "queue", name))
 
 
 def _on_checking(state: State, event: ev.TaskChecking) -> None:

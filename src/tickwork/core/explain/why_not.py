@@ -22,7 +22,7 @@ from tickwork.core.explain.function_text import await_words
 from tickwork.core.state.history import History, PendingAwait
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
-from tickwork.core.state.state import ConcurrencyGate, Run, State, Task, tries_of
+from tickwork.core.state.state import ConcurrencyGate, Run, State, Task, retry_of, tries_of
 
 CHILDREN_SHOWN = 20  # of one map; all of them are counted
 AWAITS_SHOWN = 20  # of one function
@@ -258,7 +258,7 @@ def _running(state: State, task: Task) -> BlockReason:
 
 
 def _backoff(state: State, task: Task) -> BlockReason:
-    tries, most = tries_of(task), task.step.retry.attempts
+    tries, most = tries_of(task), retry_of(task).attempts
     text = f"attempt {tries} of {most} failed, the next one is due at {state.at(task.due)}"
     dependency = task.step.requirement[4]
     budget = task.run.tenant.budgets.get(dependency) if dependency else None

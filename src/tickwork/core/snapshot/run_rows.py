@@ -14,6 +14,7 @@ from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind, Plan
 from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.state.history import History, HistoryRecord, history_of_record, record_of_history
+from tickwork.core.state.inputs import RunTerms
 from tickwork.core.state.lifecycle import IDLE, Phase
 from tickwork.core.state.messages import ReceivedEvent, RunMessages
 from tickwork.core.state.state import BLOCK_BITS, Extract, FanOut, Run, State, Task, Timer
@@ -52,6 +53,7 @@ class RunExtras(msgspec.Struct, array_like=True, gc=False):
     errors: list[tuple[int, str, str]] | None = None
     messages: RunMessages | None = None
     ending: tuple[int, str] | None = None
+    own: RunTerms | None = None
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -152,7 +154,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         run.key or run.body or run.priority >= 0 or run.debounce or gate is not None or run.parent or run.signals
         or run.deadline or run.resume_at or run.pause_reason or run.scheduled_ms or run.schedule or run.sla_at
         or run.sla_next or run.pin or run.tried or run.extracts or run.chosen or run.history is not None
-        or run.errors or run.messages is not None
+        or run.errors or run.own is not None or run.queue or run.messages is not None
     ):  # fmt: skip
         return None
     return RunExtras(
@@ -166,7 +168,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         record_of_history(run.history),
         None if run.errors is None else [(node, *run.errors[node]) for node in sorted(run.errors)],
         run.messages,
-        run.ending,
+        run.ending, run.own,
     )  # fmt: skip
 
 
@@ -276,7 +278,7 @@ def _add_more_to_run(run: Run, more: RunExtras, links: DeferredLinks) -> None:
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
     run.decided, run.tried, run.before, run.overdue = more.decided, more.tried, more.before, more.overdue
-    run.ending = more.ending
+    run.ending, run.own = more.ending, more.own
     if more.chosen is not None:
         run.chosen = {step: (queue, labels) for step, queue, labels in more.chosen}
     run.history, run.messages = history_of_record(more.history), more.messages

@@ -12,6 +12,7 @@ import msgspec
 
 from tickwork.core.base.values import Value
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.definition.model import Retry
 from tickwork.core.state.history import Await, HistoryRecord, StepEntry
 from tickwork.core.state.messages import PublishedValue, RunMessages, UpdateReply
 from tickwork.core.state.schedule import GovernorLimits
@@ -254,6 +255,13 @@ class Resume(_Input, frozen=True, tag=9):
 # ---- what is asked of runs
 
 
+class RunTerms(_Input, frozen=True):
+    """What one submission says instead of its workflow."""
+
+    timeout_ms: int | None = None  # of the whole run
+    retry: Retry | None = None  # for nodes that have no retry of their own
+
+
 class SubmitOptions(_Input, frozen=True):
     """What few submissions need."""
 
@@ -267,6 +275,8 @@ class SubmitOptions(_Input, frozen=True):
     known: KnownRun | None = None
     version: str = ""  # of an application: only its workers may have the run
     at_most_ms: int | None = None  # a debounced run starts no later than this after its first submission
+    queue: str = ""  # for nodes that name none
+    own: RunTerms | None = None
 
 
 class Submit(_Input, frozen=True, tag=10):
@@ -312,6 +322,7 @@ class RunRecord(_Input, frozen=True):
     tried: int = 0  # its highest attempt so far
     history: HistoryRecord | None = None  # of its durable function
     messages: RunMessages | None = None
+    own: RunTerms | None = None
 
 
 class Resolve(_Input, frozen=True, tag=12):

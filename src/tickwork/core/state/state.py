@@ -20,10 +20,11 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.calendar.schedule_spec import ScheduleSpec, SpecCache
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
+from tickwork.core.definition.model import Retry
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.governor import Decision, GovernorState
 from tickwork.core.state.history import History
-from tickwork.core.state.inputs import Ingest, Input, Submit
+from tickwork.core.state.inputs import Ingest, Input, RunTerms, Submit
 from tickwork.core.state.mailboxes import Mailbox, MailboxMessage
 from tickwork.core.state.messages import ReceivedEvent, RunMessages
 from tickwork.core.state.ready_queues import (
@@ -325,6 +326,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     errors: dict[int, tuple[str, str]] | None = None  # by node: type and message, where a follow-up will ask for them
     messages: RunMessages | None = None  # updates that were received, and values that were published
     ending: tuple[int, str] | None = None  # trigger and reason of its end, while only its teardowns go on
+    own: RunTerms | None = None  # what its submission said instead of its workflow
 
 
 class Task(msgspec.Struct, gc=False, eq=False):
@@ -354,6 +356,20 @@ class Task(msgspec.Struct, gc=False, eq=False):
     wait_key: tuple[str, str] | None = None
     dispatched: int = 0  # tick
     history: History | None = None  # the steps it recorded, and what it awaits
+
+
+def retry_of(task: Task) -> Retry:
+    """What its node says, else the submission of its run, else the workflow."""
+    own = task.run.own
+    if own is None or own.retry is None or getattr(task.step.node, "retry", None) is not None:
+        return task.step.retry
+    return own.retry
+
+
+def run_timeout_ms(run: Run) -> int | None:
+    """How long the whole run may take."""
+    own_ms = run.own.timeout_ms if run.own is not None else None
+    return run.plan.definition.timeout_ms if own_ms is None else own_ms
 
 
 def tries_of(task: Task) -> int:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tickwork.core.definition.model import Retry
 from tickwork.protocol.http_models.base import Model, Reason, RequestModel
 
 
@@ -202,6 +203,9 @@ class Submission(RequestModel, frozen=True, kw_only=True):
     definition: str = ""  # hash of another version than the latest
     version: str = ""  # of its application, as `version` or `application@version`: only workers of it run it
     at_most_ms: int | None = None  # a debounced run starts no later than this after its first submission
+    timeout_ms: int | None = None  # of the whole run, instead of that of its workflow
+    queue: str = ""  # for tasks that name none
+    retry: Retry | None = None  # for tasks that have none of their own
 
 
 class Batch(RequestModel, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from tickwork.core.state.evaluation_context import reference, resolve, stored_va
 from tickwork.core.state.history import History, HistoryEntry, PendingAwait
 from tickwork.core.state.map_items import positions
 from tickwork.core.state.messages import RunMessages
-from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task
+from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task, retry_of
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, ArtifactArgument, AttemptJob, FunctionHistory, NodeSpec
 from tickwork.protocol.worker_messages import HistoryEntry as OutcomeMessage
 from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, PayloadStore, list_head, map_head, walk
@@ -138,6 +138,8 @@ class AssignmentBuilder:
             task = blocks[number >> BLOCK_BITS][number]
             run, worker = task.run, task.worker
             recipe = recipes.get(task.step) or self._learn(run.plan, task)
+            if run.own is not None:
+                recipe = _with_own_retry(recipe, task)
             if recipe.parts or task.checkpoint is not None or task.history is not None:
                 orders.append(self.order(task))
                 continue
@@ -153,6 +155,8 @@ class AssignmentBuilder:
     def order(self, task: Task) -> Assignment:
         run = task.run
         recipe = self._recipes.get(task.step) or self._learn(run.plan, task)
+        if run.own is not None:
+            recipe = _with_own_retry(recipe, task)
         assert task.worker is not None
         return Assignment(
             task.worker.id,
@@ -489,6 +493,16 @@ def _item_list(run: Run, source: str) -> ItemList:
 def _previous(task: Task) -> Value:
     fanning = (task.run.fanning or {}).get(task.step.index)
     return fanning.fan.last if fanning is not None and fanning.fan is not None else None
+
+
+def _with_own_retry(template: AssignmentTemplate, task: Task) -> AssignmentTemplate:
+    """The submission of its run may say how often its tasks are tried."""
+    attempts, spec = retry_of(task).attempts, template.spec
+    if attempts == spec.attempts_max:
+        return template
+    number = stable_hash("attempts", spec.id, attempts) >> 1
+    spec = msgspec.structs.replace(spec, id=number, attempts_max=attempts)
+    return AssignmentTemplate(spec, template.head, template.parts, template.over)
 
 
 def _spec(plan: Plan, outer: Step, step: Step, node: WorkNode) -> NodeSpec:

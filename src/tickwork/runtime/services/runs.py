@@ -143,6 +143,8 @@ class RunService:
             definition=submission.definition,
             version=submission.version,
             at_most_ms=submission.at_most_ms,
+            queue=submission.queue,
+            own=_own_terms(submission),
         )
         return inp.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
 
@@ -366,7 +368,16 @@ def _has_terms(submission: wire.Submission) -> bool:
         or submission.definition
         or submission.version
         or submission.at_most_ms is not None
+        or submission.timeout_ms is not None
+        or submission.queue
+        or submission.retry is not None
     )
+
+
+def _own_terms(submission: wire.Submission) -> inp.RunTerms | None:
+    if submission.timeout_ms is None and submission.retry is None:
+        return None
+    return inp.RunTerms(submission.timeout_ms, submission.retry)
 
 
 def _body(submission: wire.Submission) -> str:

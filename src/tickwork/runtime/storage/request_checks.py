@@ -21,6 +21,11 @@ COMMAND_BYTES_MAX = 4 * 1024 * 1024
 _plain = msgspec.msgpack.Decoder()
 _TEXTS = (
     ("id", "bad_run_id"), ("key", "key_too_long"), ("debounce", "key_too_long"), ("definition", "unknown_workflow"),
+    ("queue", "unknown_queue"),
+)  # fmt: skip
+_NUMBERS = (
+    ("delay_ms", "bad_delay"), ("at_most_ms", "bad_at_most"), ("priority", "bad_priority"),
+    ("timeout_ms", "bad_timeout"),
 )  # fmt: skip
 
 
@@ -30,7 +35,7 @@ def check_terms(submission: wire.Submission) -> None:
         text = getattr(submission, field)
         if text and (len(text) > KEY_CHARACTERS_MAX or "\0" in text or not _encodes(text)):
             raise Refused(code, f"at most {KEY_CHARACTERS_MAX} characters of valid text", path=field)
-    for field, code in (("delay_ms", "bad_delay"), ("at_most_ms", "bad_at_most"), ("priority", "bad_priority")):
+    for field, code in _NUMBERS:
         number = getattr(submission, field)
         if number is not None and not 0 <= number <= DELAY_MS_MAX:
             raise Refused(code, f"a number from 0 to {DELAY_MS_MAX}", path=field)

@@ -8,7 +8,7 @@ import msgspec
 
 from tickwork.core.base.values import Value
 from tickwork.core.state.history import HistoryRecord, record_of_history
-from tickwork.core.state.inputs import RunRecord
+from tickwork.core.state.inputs import RunRecord, RunTerms
 from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.state import Run
 from tickwork.ports.store import RunRow
@@ -32,6 +32,7 @@ class EndedRunFields(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tried: int = 0
     history: HistoryRecord | None = None
     messages: RunMessages | None = None
+    own: RunTerms | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,7 +46,7 @@ def rest_of_run(run: Run) -> bytes:
         (
             run.inputs, run.submitted, run.started, run.priority, run.phases, results, run.body, run.scheduled_ms,
             run.queue, run.backfill, run.decided, run.pin, run.tried,
-            record_of_history(run.history) if run.history is not None else None, run.messages,
+            record_of_history(run.history) if run.history is not None else None, run.messages, run.own,
         )
     )  # fmt: skip
 
@@ -84,4 +85,5 @@ def record_of(row: RunRow) -> RunRecord:
         rest.tried,
         rest.history,
         rest.messages,
+        rest.own,
     )

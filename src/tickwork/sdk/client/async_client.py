@@ -40,6 +40,7 @@ from tickwork.sdk.client.connection import (
     stream_headers,
     unreachable,
 )
+from tickwork.sdk.client.submission_options import Options
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -97,6 +98,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         debounce: str = "",
         at_most: str | timedelta | None = None,
         app_version: str = "",
+        options: Options | None = None,
         **values: Any,
     ) -> Handle[R]:
         """Start a run; it is durable when this returns. Inputs are given by name or as one mapping, and checked first.
@@ -117,6 +119,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
             debounce=debounce,
             at_most=at_most,
             app_version=app_version,
+            options=options,
         )
         try:
             answer = await self._send(calls.submit(submission))

@@ -23,6 +23,7 @@ from tickwork.sdk.authoring.mailboxes import declared_in
 from tickwork.sdk.authoring.options import duration
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.connection import error_of
+from tickwork.sdk.client.submission_options import Options, refuse_ambiguous
 from tickwork.sdk.values.encode import plain
 from tickwork.system.uuids import SharedUuids
 
@@ -173,11 +174,14 @@ def submission(
     debounce: str = "",
     at_most: str | timedelta | None = None,
     app_version: str = "",
+    options: Options | None = None,
 ) -> wire.Submission:
     """Checked against the workflow's signature where it is at hand. Raises `Refused`."""
     if delay is not None and start_at is not None:
         raise Refused("bad_start", "give delay or start_at, not both")
     given = {**(inputs or {}), **values}
+    named = {"key": key, "id": id, "delay": delay, "start_at": start_at, "priority": priority, "debounce": debounce}
+    refuse_ambiguous(workflow, given, {**named, "at_most": at_most, "app_version": app_version, "options": options})
     start = "" if start_at is None else str(plain(start_at, what="start_at"))
     if start:
         instant_ms(start, path="start_at")
@@ -192,6 +196,7 @@ def submission(
         at_most_ms=None if at_most is None else duration(at_most, path="at_most"),
         priority=priority,
         version=app_version,
+        **({} if options is None else options.terms()),
     )
 
 

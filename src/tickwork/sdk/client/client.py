@@ -41,6 +41,7 @@ from tickwork.sdk.client.connection import (
 )
 from tickwork.sdk.client.endpoint_client import EndpointsClient
 from tickwork.sdk.client.schedule_client import SchedulesClient
+from tickwork.sdk.client.submission_options import Options
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -98,6 +99,7 @@ class Client(SchedulesClient, EndpointsClient):
         debounce: str = "",
         at_most: str | timedelta | None = None,
         app_version: str = "",
+        options: Options | None = None,
         **values: Any,
     ) -> Handle[R]:
         """Start a run; it is durable when this returns. Inputs are given by name or as one mapping, and checked first.
@@ -118,6 +120,7 @@ class Client(SchedulesClient, EndpointsClient):
             debounce=debounce,
             at_most=at_most,
             app_version=app_version,
+            options=options,
         )
         try:
             answer = self._send(calls.submit(submission))

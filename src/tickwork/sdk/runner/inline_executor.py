@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +38,7 @@ from tickwork.protocol.worker_messages import (
 from tickwork.sdk.authoring.app_loader import App, Handler
 from tickwork.sdk.context import Context, commands_of, running
 from tickwork.sdk.runner.attempt import AttemptContext, Cancelled, failed, items_in
+from tickwork.sdk.runner.attempt_line import AttemptLine
 from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionOutcome, FunctionResult, history_of
 from tickwork.sdk.runner.output_capture import Output
 from tickwork.sdk.values.encode import NULL, encode
@@ -73,7 +73,7 @@ class InlineExecutor:
 
     def __init__(self, app: App, *, threads: int = 8, capture: bool = True) -> None:
         self._app, self._threads = app, threads
-        self._line: deque[tuple[AttemptJob, NodeSpec]] = deque()
+        self._line = AttemptLine()
         self._turns: dict[Key, RunningAttempt] = {}
         self._stores: dict[asyncio.Task[None], None] = {}
         self._output = Output(self._on_output) if capture else None
@@ -99,7 +99,7 @@ class InlineExecutor:
             message = f"this application has no handler {spec.handler!r}; it has {known}"
             self._sink.report(lacking(work, message))
             return
-        self._line.append((work, spec))
+        self._line.add(work, spec)
         self._next()
         limits_ms = [limit for limit in (spec.running_ms, spec.silent_ms) if limit]
         if self._line and limits_ms and work.task in self._lingering():
@@ -112,9 +112,7 @@ class InlineExecutor:
     def _give_back(self, key: Key) -> None:
         """The server counts the time limit from the dispatch: what waits for the attempt before it would time out
         without having begun."""
-        waits = any((work.task, work.attempt) == key for work, _ in self._line)
-        if waits and key[0] in self._lingering():
-            self._line = deque(entry for entry in self._line if (entry[0].task, entry[0].attempt) != key)
+        if key[0] in self._lingering() and self._line.remove(*key):
             self._sink.report(HandedBack(*key))
 
     def saved(self, task: int, attempt: int) -> None:
@@ -123,13 +121,13 @@ class InlineExecutor:
             turn.kept()
 
     def stop(self, task: int, attempt: int) -> None:
-        self._line = deque(entry for entry in self._line if (entry[0].task, entry[0].attempt) != (task, attempt))
+        self._line.remove(task, attempt)
         turn = self._turns.get((task, attempt))
         if turn is not None:
             self._give_up(turn)
 
     def recall(self) -> tuple[Key, ...]:
-        keys = tuple((work.task, work.attempt) for work, _ in self._line)
+        keys = tuple((work.task, work.attempt) for work in self._line)
         self._line.clear()
         return keys
 
@@ -158,12 +156,10 @@ class InlineExecutor:
 
     def _next(self) -> None:
         while self._line and len(self._turns) < self.slots:
-            lingering = self._lingering()
-            index = next((at for at, (work, _) in enumerate(self._line) if work.task not in lingering), None)
-            if index is None:
+            entry = self._line.take(without=self._lingering())
+            if entry is None:
                 return
-            work, spec = self._line[index]
-            del self._line[index]
+            work, spec = entry
             key = (work.task, work.attempt)
             self._turns[key] = RunningAttempt(spec, self._loop.time())
             if self._sweeping is None:

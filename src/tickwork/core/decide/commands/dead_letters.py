@@ -10,7 +10,7 @@ from typing import Any
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import too_large
-from tickwork.core.decide.commands.rerun import given_up, left_out, torn_down
+from tickwork.core.decide.commands.rerun import GivenUp, left_out, torn_down
 from tickwork.core.decide.commands.signals import check_entitled
 from tickwork.core.decide.runs.advance import take_gate_again
 from tickwork.core.decide.tick_context import (
@@ -161,17 +161,19 @@ def _add_decided_again(
     decisions: dict[int, str],
     after: dict[int, None],
 ) -> None:
-    lost = given_up(plan, phases)
+    lost = GivenUp(plan, phases)
     for index, phase in enumerate(phases):
         if (phase == Phase.CANCELLED and index not in lost) or (phase == Phase.BLOCKED and index in after):
             again[index] = None
     later = {step: None for index in list(again) for step in downstream(plan, index)}
-    while raced := [
-        index for index, races in lost.items() if index not in again and all(first in later for first in races)
-    ]:  # what is decided again starts from the start
-        again |= dict.fromkeys(raced)
+    while True:
+        runs_again = {**again, **later}.__contains__
+        raced = [index for index in lost if index not in again and lost.runs_again(index, runs_again)]
+        if not raced:
+            break
+        again |= dict.fromkeys(raced)  # what is decided again starts from the start
         later |= {step: None for index in raced for step in downstream(plan, index)}
-    out = left_out(plan, phases)
+    out = left_out(plan, phases, lost)
     for index in later:
         left = any(branch not in again and branch not in later for branch in out.get(index, ()))
         if index not in decisions and not left:

@@ -6,7 +6,7 @@ these inputs, so with others they are asked again. What a branch left out stays 
 kept, so a repeated run never has nodes of both sides.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from tickwork.core.base.errors import Refused
@@ -14,7 +14,6 @@ from tickwork.core.base.values import Value, unpack
 from tickwork.core.definition import references
 from tickwork.core.definition.input_fields import with_defaults
 from tickwork.core.definition.plan import Kind, Plan, Step, downstream
-from tickwork.core.evolve.races import losers_of
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import Phase
 
@@ -31,33 +30,30 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
     if from_node:
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
-    lost = given_up(old, record.phases)
+    lost = GivenUp(old, record.phases)
     only_teardown = (
         bool(from_node) and new.steps[start].tears_down >= 0
     )  # whoever repeats it from there wants just that
     while True:
         kept = _kept(old, record, new, from_node, inputs, again, lost)
-        raced = [
-            index
-            for index, source in kept.items()
-            if source in lost and not any(new.index.get(old.steps[first].id) in kept for first in lost[source])
-        ]
+        runs_again = frozenset(range(len(old.steps))).difference(kept.values()).__contains__
+        raced = [index for index, source in kept.items() if source in lost and lost.runs_again(source, runs_again)]
         lacking = [] if only_teardown else [step.index for step in new.teardowns if step.index not in kept]
         undone = [setup for setup in torn_down(new, lacking) if setup in kept]
         if not raced and not undone:
             return kept if len(kept) < len(new.steps) else {}
-        for index in (*raced, *undone):  # every race that it lost is run again, and so is what is torn down again
+        for index in (*raced, *undone):  # what lost a race that is run again, and what is torn down again
             again |= {index: None, **downstream(new, index)}
 
 
 def _kept(
     old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: Value, again: dict[int, None],
-    lost: dict[int, list[int]],
+    lost: "GivenUp",
 ) -> dict[int, int]:  # fmt: skip
     changed = _changed_inputs(old, record.inputs, new, inputs)
     other = bool(changed) or record.inputs != inputs or old.hash != new.hash
     kept: dict[int, int] = {}
-    out = left_out(old, record.phases)
+    out = left_out(old, record.phases, lost)
     for index in _parents_first(new):
         step = new.steps[index]
         source = old.index.get(step.id)
@@ -83,15 +79,38 @@ def torn_down(plan: Plan, again: Collection[int]) -> list[int]:
     return [step.tears_down for step in plan.teardowns if step.index in again]
 
 
-def given_up(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
-    """The nodes that were cancelled because another one was first, each with the races that it lost. As long as one of
-    these stays decided, so does the node."""
-    lost: dict[int, list[int]] = {}
-    for step in plan.steps if plan.races else ():
-        if step.kind is Kind.FIRST and phases[step.index] in (Phase.SUCCEEDED, Phase.BLOCKED):
-            for index in losers_of(plan, step, phases, among=frozenset({Phase.CANCELLED})):
-                lost.setdefault(index, []).append(step.index)
-    return lost
+class GivenUp:
+    """The nodes of a run that were cancelled because another one was first."""
+
+    def __init__(self, plan: Plan, phases: bytes | bytearray) -> None:
+        self._races: dict[int, list[int]] = {}  # that each loser lost
+        self._leads_to: dict[int, list[int]] = {}  # losers, and what leads only to these
+        for step in plan.steps if plan.races else ():
+            if step.kind is Kind.FIRST and phases[step.index] in (Phase.SUCCEEDED, Phase.BLOCKED):
+                for racer in step.racers:
+                    if phases[racer] == Phase.CANCELLED:
+                        self._races.setdefault(racer, []).append(step.index)
+        for index in reversed(_parents_first(plan)) if self._races else ():
+            cut = [child for child in plan.steps[index].children if phases[child] == Phase.CANCELLED]
+            if (
+                phases[index] == Phase.CANCELLED
+                and index not in self._races
+                and cut
+                and all(one in self for one in cut)
+            ):
+                self._leads_to[index] = cut
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._races or index in self._leads_to
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((*self._races, *self._leads_to))
+
+    def runs_again(self, index: int, again: Callable[[int], bool]) -> bool:
+        """A loser stays cancelled as long as one of the races that it lost stays decided. What led to losers runs for
+        any of them."""
+        races = self._races.get(index)
+        return any(again(child) for child in self._leads_to[index]) if races is None else all(map(again, races))
 
 
 def _changed_inputs(old: Plan, before: Value, new: Plan, after: Value) -> dict[str, None]:
@@ -137,11 +156,12 @@ def _parents_first(plan: Plan) -> list[int]:
     return order
 
 
-def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
+def left_out(plan: Plan, phases: bytes | bytearray, lost: GivenUp) -> dict[int, list[int]]:
     """The nodes that branches which succeeded did not lead to, each with those branches.
 
     The record of a run does not say which side a branch took, but nothing of another side was taken. Where the nodes of
-    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to.
+    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to. What lost
+    a race may have done so before the branch, so it says nothing of the sides.
     """
     untaken: dict[int, list[int]] = {}
     for step in plan.steps:
@@ -149,9 +169,9 @@ def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
             continue
         sides = [*(to for _, to in step.cases), step.default]
         targets = dict.fromkeys(target for side in sides for target in side)
-        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN]
+        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN and target not in lost]
         chosen = [side for side in sides if all(target in side for target in taken)]
         for target in targets:
-            if not all(target in side for side in chosen):
+            if phases[target] == Phase.NOT_TAKEN and not all(target in side for side in chosen):
                 untaken.setdefault(target, []).append(step.index)
     return untaken

@@ -5,6 +5,7 @@ import re
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.decide.commands.versions import pinned
+from tickwork.core.decide.runs.chosen_values import is_served
 from tickwork.core.decide.tick_context import (
     TickContext,
     answer,
@@ -16,7 +17,10 @@ from tickwork.core.decide.tick_context import (
 )
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
+from tickwork.core.definition.node_validation import NodeValidator, check_retry
 from tickwork.core.definition.plan import Plan
+from tickwork.core.definition.problems import Problems
+from tickwork.core.definition.validation import plain_condition
 from tickwork.core.evolve.run_creation import submitted
 from tickwork.core.state import inputs
 from tickwork.core.state.events import (
@@ -91,7 +95,22 @@ def check_start(state: State, submit: inputs.Submit, terms: inputs.SubmitOptions
     check_submission(state, tenant, plan, submit)
     if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
         raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
+    _check_own(state, terms)
     return None, _start_tick(state, terms)
+
+
+def _check_own(state: State, terms: inputs.SubmitOptions) -> None:
+    """What the submission says instead of its workflow is checked like that."""
+    if terms.queue and not is_served(state, terms.queue):
+        message = f"no worker serves the queue {shortened(terms.queue, 128)!r}, and it is not declared"
+        raise Refused("unknown_queue", f"{message}; start a worker with it", path="queue")
+    if terms.own is None:
+        return
+    rules = NodeValidator(Problems(), plain_condition)
+    rules.problems.duration("timeout_ms", terms.own.timeout_ms)
+    check_retry(terms.own.retry, "retry", rules)
+    for problem in rules.problems.listed()[:1]:
+        raise Refused(problem.code, problem.message, path=problem.path)
 
 
 def _plan(tenant: Tenant, submit: inputs.Submit) -> Plan:

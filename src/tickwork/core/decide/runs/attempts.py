@@ -10,7 +10,7 @@ from tickwork.core.state.events import (
 )
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
-from tickwork.core.state.state import State, Task, tries_of
+from tickwork.core.state.state import State, Task, retry_of, tries_of
 
 
 def fail_or_retry(
@@ -26,7 +26,7 @@ def fail_or_retry(
     elif permanent:
         delay = None
     else:
-        delay = backoff_ms(task.step.retry, tries_of(task), seed=seed, error=error, bases=bases)
+        delay = backoff_ms(retry_of(task), tries_of(task), seed=seed, error=error, bases=bases)
     if delay is None:
         calls = called_runs(state, task)
         turn.emit(TaskFailed(task.number, error, message if place < 0 else "", place, True))

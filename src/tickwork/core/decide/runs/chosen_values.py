@@ -50,7 +50,7 @@ def chosen_queue(state: State, run: Run, step: Step) -> tuple[str, Labels]:
     queue = ""
     if node.queue_from is not None:
         queue = _name(resolve_anywhere(run, node.queue_from), step, "queue", node.queue_from)
-        if queue and not _is_served(state, queue):
+        if queue and not is_served(state, queue):
             message = f"no worker serves the queue {queue!r}, and it is not declared; start a worker with it"
             raise Refused("unknown_queue", message, path=f"{step.id}.queue")
     labels = [
@@ -61,7 +61,7 @@ def chosen_queue(state: State, run: Run, step: Step) -> tuple[str, Labels]:
     return queue, tuple(labels)
 
 
-def _is_served(state: State, queue: str) -> bool:
+def is_served(state: State, queue: str) -> bool:
     """Only these: a queue lives for ever, and values must not make one for each customer."""
     return queue in state.queues or any(queue in worker.queues for worker in state.workers.values())
 

@@ -34,6 +34,8 @@ VERSIONS_MAX = 1_000
 NAMES_MAX = 100  # of messages that one call receives
 REPLIES_MAX = 1_000  # in one report
 PUBLISHED_MAX = 100  # values of one run
+APPROVERS_MAX = 1_000
+POSITION_MAX = 1 << 53
 DELAY_MS_MAX = 100 * 366 * 86_400_000
 STEP_RETRIES_MAX = 1_000
 NESTING_MAX = 32  # workflows inside workflows
@@ -45,7 +47,13 @@ NESTING_MAX = 32  # workflows inside workflows
 def check_steps(task: Task, steps: Iterable[StepEntry], versions: Iterable[tuple[str, int]]) -> None:
     """Raises `Refused` if these steps cannot be recorded."""
     history, size, count = task.history, 0, 0
+    awaits = history.awaits if history is not None else {}
     for step in steps:
+        _check_position(step.position)
+        pending = awaits.get(step.position)
+        if pending is not None and pending.request.kind != "retry":
+            message = f"the function awaits something at position {step.position}, so no step can be there"
+            raise Refused("bad_position", message, path="steps")
         if too_large(step.value):
             raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="steps")
         _check_text(step.name, step.message)
@@ -63,9 +71,15 @@ def check_steps(task: Task, steps: Iterable[StepEntry], versions: Iterable[tuple
             "let the function continue as new from time to time, and keep large values elsewhere"
         )
         raise Refused("history_too_long", message, path="steps")
+    _check_text(*(name for name, _ in versions))
     known = len(history.versions) if history is not None else 0
     if known + len(tuple(versions)) > VERSIONS_MAX:
         raise Refused("too_many_versions", f"a function has at most {VERSIONS_MAX} versions", path="versions")
+
+
+def _check_position(position: int) -> None:
+    if not 0 <= position <= POSITION_MAX:
+        raise Refused("bad_position", f"positions are 0 to {POSITION_MAX}", path="position")
 
 
 def _check_text(*texts: str) -> None:
@@ -103,14 +117,18 @@ def check_said(task: Task, report: StepsRecorded | Suspended) -> None:
             raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="published")
 
 
-def check_awaits(task: Task, awaits: tuple[Await, ...]) -> None:
+def check_awaits(task: Task, awaits: tuple[Await, ...], steps: tuple[StepEntry, ...]) -> None:
     """Raises `Refused` if the function cannot wait for these."""
     held = len(task.history.awaits) if task.history is not None else 0
     if held + len(awaits) > AWAITS_MAX:
         message = f"a function waits for at most {AWAITS_MAX} outcomes at once; map over large lists in a workflow"
         raise Refused("too_many_awaits", message, path="awaits")
+    taken = frozenset(step.position for step in steps)
     for request in awaits:
         _check_await(request)
+        if request.position in taken:
+            message = f"there is a step at position {request.position}, so nothing can be awaited there"
+            raise Refused("bad_position", message, path="awaits")
 
 
 def check_awaited(task: Task, report: Suspended) -> None:
@@ -124,6 +142,7 @@ def check_awaited(task: Task, report: Suspended) -> None:
 
 
 def _check_await(request: Await) -> None:
+    _check_position(request.position)
     if request.kind not in AWAIT_KINDS:
         raise Refused("bad_await", f"a function awaits one of {', '.join(AWAIT_KINDS)}", path="awaits")
     if request.delay_ms > DELAY_MS_MAX or request.until_ms < 0:
@@ -140,7 +159,9 @@ def _check_await(request: Await) -> None:
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="awaits")
     if len(request.key) > KEY_CHARACTERS_MAX:
         raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path="awaits")
-    _check_text(request.name, request.message)
+    if len(request.approvers) > APPROVERS_MAX:
+        raise Refused("too_many_approvers", f"an approval has at most {APPROVERS_MAX} approvers", path="awaits")
+    _check_text(request.name, request.message, *request.approvers)
 
 
 def decide_retries(turn: TickContext, task: Task, position: int, steps: tuple[StepEntry, ...]) -> None:

@@ -20,7 +20,7 @@ from tickwork.core.state.events import (
     RunOverdue,
 )
 from tickwork.core.state.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
-from tickwork.core.state.state import Run, State, Task
+from tickwork.core.state.state import Run, State, Task, run_timeout_ms
 
 PAUSED = int(RunState.PAUSED)
 CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-up of a run that timed out
@@ -222,7 +222,7 @@ def time_out(turn: TickContext, run: Run) -> None:
     if run.overdue or not left:
         end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
         return
-    timeout_ms = run.plan.definition.timeout_ms
+    timeout_ms = run_timeout_ms(run)
     assert timeout_ms is not None, "only a limit sets the timer"
     going_on = [child for task in kept for child in child_runs(state, task)]
     why = f"its parent ended: {TOOK_TOO_LONG}"
