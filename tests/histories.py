@@ -863,6 +863,23 @@ class History:
         driver.send(inp.Failed(*attempt_of("function-1"), "Cancelled"))
         driver.quiet()
 
+    def of_tasks(self) -> None:
+        """Likewise a task that is cancelled with its children, and one that is tried again at once."""
+        driver, tenant = self.driver, "gold"
+        driver.send(*(inp.PutDefinition(BY, tenant, DOCUMENTS[name]) for name in ("wide", "retry")))
+        driver.send(inp.PutQueue(BY, "gpu"), inp.Offer("w8", 9, ("gpu",)))
+        driver.send(inp.Submit(BY, tenant, "wide-1", "wide", pack({"items": [1]})))
+        driver.send(inp.Submit(BY, tenant, "retry-1", "retry"))
+        driver.quiet()
+        runs = driver.state.tenants[tenant].runs
+        wide, again = runs.get("wide-1"), runs.get("retry-1")
+        assert wide is not None and again is not None
+        driver.send(inp.CancelTask(BY, tenant, wide.number, "enough"))
+        driver.send(inp.Failed(again.number, driver.running.pop(again.number).attempt, "Timeout"))
+        driver.send(inp.RetryTask(BY, tenant, again.number, "at once"))
+        driver.quiet()
+        driver.finish_all()
+
     def of_teardowns(self) -> None:
         """Likewise a run that is cancelled while a child run of it has something to tear down."""
         driver, tenant = self.driver, "gold"

@@ -221,7 +221,7 @@ class Ledger:
         match event:
             case ev.RunDue() if run is not None:
                 return (run.start_at, Timer.RUN_START, run.number)
-            case ev.TaskDue() if task is not None:
+            case ev.TaskDue(input=-1) if task is not None:
                 return (task.due, Timer.RETRY, task.number)
             case ev.WaitElapsed() if task is not None:
                 return (task.due, Timer.WAIT, task.number)
@@ -943,6 +943,7 @@ _HANDLERS: dict[type, Any] = {
     ev.FanOutEnded: Ledger._ended,
     ev.IterationDelayed: Ledger._delayed,
     ev.RepeatTimedOut: Ledger._repeat_timed_out,
+    ev.TaskStopped: Ledger._repeat_timed_out,
     ev.StepsAppended: Ledger._heard,
     ev.FunctionSuspended: Ledger._suspended,
     ev.StepRetrying: Ledger._step_retrying,

@@ -66,6 +66,7 @@ def history() -> Any:
         found.of_schedules()
         found.of_functions()
         found.of_teardowns()
+        found.of_tasks()
         if everything_happens(found.driver):
             return found
     raise SystemExit("no history covers every input and event: give tests/histories.py a way to the new ones")

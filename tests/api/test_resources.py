@@ -229,7 +229,7 @@ async def test_the_log_of_a_task_that_never_was_is_not_found(http, number):
 
 
 @pytest.mark.proves("S001-116", "S001-117", "S001-30")
-async def test_a_task_is_retried_and_cancelled_with_its_run(http):
+async def test_a_task_is_retried_and_cancelled(http):
     await publish(http, flow("greet", task("hello", retry=1)))
     run_id = await submit(http)
     worker = Worker(http)
@@ -240,7 +240,8 @@ async def test_a_task_is_retried_and_cancelled_with_its_run(http):
     assert (await http.post(f"/v1/tasks/{work.task}/retry")).status_code == 204
     [again] = await worker.work()
     assert (await http.post(f"/v1/tasks/{again.task}/cancel")).status_code == 204
-    assert (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "cancelled"
+    assert (await http.get(f"/v1/runs/{run_id}")).json()["error"] == "hello: cancelled: by api"
+    assert (await http.post(f"/v1/tasks/{again.task}/cancel")).json()["code"] == "illegal_move"
     assert (await http.post("/v1/tasks/999999999/cancel")).json()["code"] == "unknown_task"
 
 

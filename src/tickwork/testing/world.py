@@ -374,8 +374,14 @@ class World:
             if not before:
                 return [Run(self, run.id) for run in reversed(runs)]
 
-    def cancel(self, run: Run, *, reason: str = "") -> None:
-        self._tell(run, self._engine.runs.cancel(run.id, by=BY, reason=reason))
+    def cancel(self, run: Run, *, node: str = "", reason: str = "") -> None:
+        """Cancel a run, or with `node` just this node, which fails."""
+        runs = self._engine.runs
+        if node:
+            number = int(run.tasks[node].view.id)
+            self._tell(run, runs.cancel_task(number, by=BY, reason=reason))
+        else:
+            self._tell(run, runs.cancel(run.id, by=BY, reason=reason))
 
     def pause(self, run: Run, *, reason: str = "") -> None:
         self._tell(run, self._engine.admin.pause("run", run.id, by=BY, reason=reason))
@@ -383,9 +389,15 @@ class World:
     def resume(self, run: Run) -> None:
         self._tell(run, self._engine.admin.resume("run", run.id, by=BY))
 
-    def retry(self, run: Run) -> None:
-        """Retry everything that failed in a failed run."""
-        self._tell(run, self._engine.runs.resolve(run.id, by=BY))
+    def retry(self, run: Run, *, node: str = "") -> None:
+        """Retry everything that failed in a failed run, or with `node` just this node; or begin its waiting retry."""
+        runs = self._engine.runs
+        if not node:
+            self._tell(run, runs.resolve(run.id, by=BY))
+        elif runs.is_live(number := int(run.tasks[node].view.id)):
+            self._tell(run, runs.retry_task(number, by=BY))
+        else:
+            self._tell(run, runs.resolve(run.id, by=BY, decisions={node: "retry"}, others_stay=True))
 
     def approve(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
         self._tell(run, self._engine.runs.decide(run.id, node, approve=True, by=by, comment=comment))

@@ -1,4 +1,4 @@
-"""Tasks by their number. A task moves with its run, so these are decisions about the run it belongs to."""
+"""Tasks by their number: one of them is cancelled or tried again, and the rest of its run is left alone."""
 
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, nothing
@@ -9,23 +9,32 @@ from tickwork.protocol import http_models as wire
 
 
 async def retry(request: Request) -> Response:
-    """Retry everything that failed in the run: one failed task without the others would fail the run again."""
-    number, reason = request.number("task"), await request.body(wire.Reason)
-    run = await request.engine.queries.run_of_task(number)
-    task = next(task for task in run.tasks if task.id == str(number))
+    number, reason = request.number("task"), checked_text((await request.body(wire.Reason)).reason)
+    runs = request.engine.runs
+    if runs.is_live(number):
+        await runs.retry_task(number, by=request.by, reason=reason)
+        return nothing()
+    run, task = await _ended(request, number)
     if task.state != "failed":
         raise Refused("illegal_move", f"task {number} ({task.node}) is {task.state}: it has not failed", path="task")
-    await request.engine.runs.resolve(run.id, by=request.by, reason=checked_text(reason.reason))
+    await runs.resolve(run.id, by=request.by, reason=reason, decisions={task.node: "retry"}, others_stay=True)
     return nothing()
 
 
 async def cancel(request: Request) -> Response:
-    number, reason = request.number("task"), await request.body(wire.Reason)
+    number, reason = request.number("task"), checked_text((await request.body(wire.Reason)).reason)
+    runs = request.engine.runs
+    if runs.is_live(number):
+        await runs.cancel_task(number, by=request.by, reason=reason)
+        return nothing()
+    _, task = await _ended(request, number)
+    raise Refused("illegal_move", f"task {number} ({task.node}) is {task.state}: it does not go on", path="task")
+
+
+async def _ended(request: Request, number: int) -> tuple[wire.RunDetail, wire.Task]:
+    """A task that has not begun, or that has ended, with its run."""
     run = await request.engine.queries.run_of_task(number)
-    await request.engine.runs.cancel(
-        run.id, by=request.by, reason=checked_text(reason.reason) or f"task {number} was cancelled"
-    )
-    return nothing()
+    return run, next(task for task in run.tasks if task.id == str(number))
 
 
 ROUTES = (
@@ -34,7 +43,7 @@ ROUTES = (
         path="/v1/tasks/{task}/retry",
         routed_to="task",
         handler=retry,
-        summary="Retry a failed task, and everything else that failed in its run.",
+        summary="Retry a failed task of a failed run; what else failed stays so. Or start a waiting retry now.",
         tag="tasks",
         body=REASON,
         responses=DONE,
@@ -45,7 +54,7 @@ ROUTES = (
         path="/v1/tasks/{task}/cancel",
         routed_to="task",
         handler=cancel,
-        summary="Cancel the run that this task belongs to.",
+        summary="Cancel one task: it fails, and its run goes on by its rules. A durable function is its run.",
         tag="tasks",
         body=REASON,
         responses=DONE,

@@ -12,19 +12,21 @@ if TYPE_CHECKING:
     from tickwork.sdk.client.client import Client
 
 
-def cancel(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
+def cancel(run: str, /, *, node: str = "", reason: str = "", to: ClientOptions = TO) -> int:
     """Cancel a run and stop its running tasks.
 
     Parameters
     ----------
     run
         Its id.
+    node
+        Cancel only this node: it fails, and the run goes on by its rules.
     reason
         The reason; it is recorded.
     """
-    with to.client() as client, _in_words(client, run, "cancelled"):
-        client.cancel(run, reason=reason)
-        return _print_result(client, run, "cancelled", to)
+    with to.client() as client, _in_words(client, run, "" if node else "cancelled"):
+        client.cancel(run, node=node, reason=reason)
+        return _print_result(client, run, f"{node} is cancelled" if node else "cancelled", to)
 
 
 def pause(run: str, /, *, reason: str = "", until: str | None = None, to: ClientOptions = TO) -> int:
@@ -59,19 +61,21 @@ def resume(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
         return _print_result(client, run, "resumed", to)
 
 
-def retry(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
+def retry(run: str, /, *, node: str = "", reason: str = "", to: ClientOptions = TO) -> int:
     """Retry the failed nodes of a failed run.
 
     Parameters
     ----------
     run
         Its id.
+    node
+        Retry only this node, and leave the others failed; in a run that goes on, start its waiting retry now.
     reason
         The reason; it is recorded.
     """
-    with to.client() as client, _in_words(client, run, "tried again; only a failed run can"):
-        client.retry(run, reason=reason)
-        return _print_result(client, run, "tried again", to)
+    with to.client() as client, _in_words(client, run, "" if node else "tried again; only a failed run can"):
+        client.retry(run, node=node, reason=reason)
+        return _print_result(client, run, f"{node} is tried again" if node else "tried again", to)
 
 
 def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: ClientOptions = TO) -> int:
@@ -181,13 +185,13 @@ def signal(
 
 @contextmanager
 def _in_words(client: "Client", run: str, participle: str) -> "Iterator[None]":
-    """A refusal that has to do with how the run stands says how it stands."""
+    """A refusal that has to do with how the run stands says how it stands. "": the refusal is about one node."""
     from tickwork.core.base.errors import Conflict, Refused
 
     try:
         yield
     except (Conflict, Refused) as refused:
-        if refused.code not in ("illegal_move", "not_waiting"):
+        if refused.code not in ("illegal_move", "not_waiting") or not participle:
             raise
         detail = client.get(run)
         if refused.code == "illegal_move":

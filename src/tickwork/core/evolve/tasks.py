@@ -413,8 +413,8 @@ def _clear_deadline(state: State, task: Task, fan: FanOut) -> None:
         fan.deadline = 0
 
 
-def _on_repeat_timed_out(state: State, event: ev.RepeatTimedOut) -> None:
-    """The turn is cancelled here where it is a task; a child run is cancelled by its own event."""
+def _on_children_cancelled(state: State, event: ev.RepeatTimedOut | ev.TaskStopped) -> None:
+    """Children are cancelled here where they are tasks; child runs are cancelled by their own events."""
     task = state.tasks[event.task]
     fan = task.fan
     assert fan is not None
@@ -743,7 +743,8 @@ TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.TaskAnswered: _on_answered,
     ev.IterationStarted: _on_child_begun,
     ev.IterationDelayed: _on_turn_delayed,
-    ev.RepeatTimedOut: _on_repeat_timed_out,
+    ev.RepeatTimedOut: _on_children_cancelled,
+    ev.TaskStopped: _on_children_cancelled,
     ev.FanOutEnded: _on_fan_ended,
     ev.StepEnded: _on_step_ended,
     ev.FirstEnded: _on_first_ended,

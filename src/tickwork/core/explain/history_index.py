@@ -219,7 +219,7 @@ _RULES: dict[type[Any], Callable[[HistoryIndex, Any, list[Input]], None]] = {
             ev.TaskFailed, ev.TaskSkipped,
             ev.TaskRetrying, ev.TaskDue, ev.CacheMissed, ev.TaskSucceeded, ev.WaitElapsed,
             ev.TaskAnswered, ev.IterationDelayed, ev.FanOutEnded, ev.AttemptCheckpointed, ev.RunSpawned,
-            ev.RepeatTimedOut,
+            ev.RepeatTimedOut, ev.TaskStopped,
             ev.StepsAppended, ev.FunctionSuspended, ev.StepRetrying, ev.AwaitMet, ev.FunctionWoken,
             ev.FunctionContinued, ev.FunctionCancelled,
         ),

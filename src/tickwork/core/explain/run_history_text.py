@@ -273,7 +273,7 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             again = f"; again in {ms} ms at {state.at(event.due)}{held}"
             return "retrying", on_first_line(f"{event.cause}{_message(state, event.input)}", again)
         case ev.TaskDue():
-            return "ready", "its backoff is over"
+            return "ready", "its backoff is over" if event.input < 0 else f"it is tried again now{_why(state, event)}"
         case ev.TaskRequeued():
             lost = event.cause == "lost"
             return ("lost", "its worker was lost") if lost else ("handed_back", "its worker handed it back")
@@ -293,6 +293,8 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             return "rests", f"until {state.at(event.due)}"
         case ev.RepeatTimedOut():
             return "timed_out", "its time is over: the turn that goes on is cancelled"
+        case ev.TaskStopped():
+            return "stopped", "its children are cancelled"
         case ev.FanOutEnded():
             assert task.fan is not None
             return "succeeded", f"{task.fan.succeeded} children succeeded, {task.fan.failed} failed"
@@ -352,6 +354,11 @@ def _command_words(request: inp.Submit | inp.Ingest) -> str:
 
 def _given_to(worker: str) -> str:
     return f"on lane {worker.removeprefix(BROKER_WORKER_PREFIX)}" if is_broker_worker(worker) else f"to worker {worker}"
+
+
+def _why(state: State, event: Any) -> str:
+    request = _request_of(state, event)
+    return f", by {request.by}" + (f": {request.reason}" if request.reason else "")
 
 
 def _message(state: State, position: int) -> str:

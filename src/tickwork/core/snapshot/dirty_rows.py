@@ -274,6 +274,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.AttemptCheckpointed: _task_alone,
     ev.IterationDelayed: _task_alone,
     ev.RepeatTimedOut: _task,  # the turn that it cancels has ended, and is found there
+    ev.TaskStopped: _task,  # its children as well
     ev.TaskRetrying: _retrying,
     ev.TaskDue: _task,
     ev.TaskRequeued: _task,

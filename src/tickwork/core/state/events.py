@@ -454,6 +454,7 @@ class TaskRetrying(_Event, frozen=True, tag=45):
 
 class TaskDue(_Event, frozen=True, tag=47):
     task: int
+    input: int = -1  # somebody did not want to wait for its time
 
 
 class TaskRequeued(_Event, frozen=True, tag=48):
@@ -548,6 +549,12 @@ class IterationDelayed(_Event, frozen=True, tag=62):
 
     task: int
     due: int
+
+
+class TaskStopped(_Event, frozen=True, tag=272):
+    """A map, repeat or child workflow is cancelled by a person: so are its children. How it ends follows."""
+
+    task: int
 
 
 class RepeatTimedOut(_Event, frozen=True, tag=222):
@@ -796,6 +803,7 @@ Event = (
     | IterationStarted
     | IterationDelayed
     | RepeatTimedOut
+    | TaskStopped
     | FanOutEnded
     | StepEnded
     | FirstEnded

@@ -335,6 +335,25 @@ class Resolve(_Input, frozen=True, tag=12):
     decisions: dict[str, str] = {}
     values: dict[str, Value] = {}
     record: RunRecord | None = None
+    others_stay: bool = False  # nodes without a decision stay failed, and so the run fails again
+
+
+class CancelTask(_Input, frozen=True, tag=272):
+    """This task fails, whatever it is doing. Its run goes on by its rules."""
+
+    by: str
+    tenant: str
+    task: int
+    reason: str = ""
+
+
+class RetryTask(_Input, frozen=True, tag=273):
+    """The next attempt of a task that waits for it begins now."""
+
+    by: str
+    tenant: str
+    task: int
+    reason: str = ""
 
 
 class Redrive(_Input, frozen=True, tag=13):
@@ -595,6 +614,8 @@ Input = (
     | Submit
     | Cancel
     | Resolve
+    | CancelTask
+    | RetryTask
     | Redrive
     | Rerun
     | Decide

@@ -460,7 +460,7 @@ class WriteBehind:
             if task.run.number == event.run and task.phase == Phase.CANCELLED:
                 self._end(task.number, CANCELLED, now_ms)
 
-    def _on_turn_cancelled(self, event: ev.RepeatTimedOut, _: list[Input], now_ms: int) -> None:
+    def _on_turn_cancelled(self, event: ev.RepeatTimedOut | ev.TaskStopped, _: list[Input], now_ms: int) -> None:
         for task in self.state.ended:
             if task.parent == event.task and task.phase == Phase.CANCELLED:
                 self._end(task.number, CANCELLED, now_ms)
@@ -499,6 +499,7 @@ _HANDLERS: dict[type[Any], Callable[[WriteBehind, Any, list[Input], int], None]]
     ev.RunEnding: WriteBehind._on_some_cancelled,
     ev.FirstEnded: WriteBehind._on_some_cancelled,
     ev.RepeatTimedOut: WriteBehind._on_turn_cancelled,
+    ev.TaskStopped: WriteBehind._on_turn_cancelled,
     ev.FunctionSuspended: WriteBehind._on_suspended,
     ev.FunctionContinued: WriteBehind._on_continued,
     ev.DefinitionPut: WriteBehind._on_definition,

@@ -224,6 +224,23 @@ class RunService:
     async def cancel(self, run_id: str, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
         await self._context.command(inp.Cancel(by, tenant, run_id, reason), facts=True)
 
+    def is_live(self, task: int, *, tenant: str = TENANT) -> bool:
+        """Whether this task has begun and not ended."""
+        live = self._context.state.tasks.get(task)
+        return live is not None and live.run.tenant.id == tenant
+
+    async def cancel_task(self, task: int, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
+        """Fail one task that goes on. A durable function is the whole of its run, so its run is cancelled."""
+        live = self._context.state.tasks.get(task)
+        if live is not None and live.step.durable:
+            await self.cancel(live.run.id, by=by, reason=reason, tenant=tenant)
+        else:
+            await self._context.command(inp.CancelTask(by, tenant, task, reason))
+
+    async def retry_task(self, task: int, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
+        """Begin the next attempt of a task that waits for it."""
+        await self._context.command(inp.RetryTask(by, tenant, task, reason))
+
     async def resolve(
         self,
         run_id: str,
@@ -232,6 +249,7 @@ class RunService:
         reason: str = "",
         decisions: dict[str, str] | None = None,
         values: dict[str, Any] | None = None,
+        others_stay: bool = False,
         tenant: str = TENANT,
     ) -> None:
         if self._context.tenant(tenant).runs.get(run_id) is not None:
@@ -245,7 +263,7 @@ class RunService:
         given = {
             node: await self.stored_value(value, f"values.{node}", payloads) for node, value in (values or {}).items()
         }
-        command = inp.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
+        command = inp.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given, None, others_stay)
         await self._context.command(command, payloads, facts=True)
 
     async def stored_value(self, value: Any, path: str, payloads: list[Payload]) -> Value:

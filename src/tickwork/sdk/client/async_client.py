@@ -220,9 +220,13 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
                 return
             cursor = page.next
 
-    async def cancel(self, run: RunLike, *, reason: str = "") -> None:
-        """Cancel a run and stop its running tasks."""
-        await self._send(calls.cancel(run, reason))
+    async def cancel(self, run: RunLike, *, node: str = "", reason: str = "") -> None:
+        """Cancel a run and stop its running tasks. With `node`, fail just this node; the run goes on by its rules."""
+        if node:
+            task = calls.task_of(await self.get(run), node)
+            await self._send(calls.task_action(task, "cancel", reason))
+        else:
+            await self._send(calls.cancel(run, reason))
 
     async def partition(self, partition: int) -> wire.PartitionHead:
         """Return the head of a partition: its last row, its epoch, and whether it is paused."""
@@ -244,9 +248,13 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         """Resume a paused run."""
         await self._send(calls.resume(run, reason))
 
-    async def retry(self, run: RunLike, *, reason: str = "") -> None:
-        """Retry everything that failed in a failed run."""
-        await self._send(calls.retry(run, reason))
+    async def retry(self, run: RunLike, *, node: str = "", reason: str = "") -> None:
+        """Retry everything that failed in a failed run. With `node`, just this node, or its waiting retry now."""
+        if node:
+            task = calls.task_of(await self.get(run), node)
+            await self._send(calls.task_action(task, "retry", reason))
+        else:
+            await self._send(calls.retry(run, reason))
 
     async def resolve(
         self, run: RunLike, decisions: Mapping[str, str], *, values: Mapping[str, Any] | None = None, reason: str = ""

@@ -16,6 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from tickwork.core.base.errors import OutcomeUnknown, Refused, TickworkError, Unavailable
+from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import duration_text, instant_ms
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Catalog
@@ -288,6 +289,21 @@ def resume(run: RunLike, reason: str) -> ApiCall[None]:
 
 def retry(run: RunLike, reason: str) -> ApiCall[None]:
     return ApiCall("POST", _run(run, "retry"), None, body=_encode(wire.Reason(reason=reason)))
+
+
+def task_action(task: wire.Task, action: str, reason: str) -> ApiCall[None]:
+    return ApiCall(
+        "POST", f"/v1/tasks/{quote(task.id, safe='')}/{action}", None, body=_encode(wire.Reason(reason=reason))
+    )
+
+
+def task_of(detail: wire.RunDetail, node: str) -> wire.Task:
+    """Raises `Refused` for a node that the run does not have."""
+    for task in detail.tasks:
+        if task.node == node:
+            return task
+    names = shortened(", ".join(task.node for task in detail.tasks), 400)
+    raise Refused("unknown_node", f"the run {detail.id} has no node {node!r}; it has {names}", path="node")
 
 
 def resolve(run: RunLike, decisions: Mapping[str, str], values: Mapping[str, Any], reason: str) -> ApiCall[None]:

@@ -220,9 +220,13 @@ class Client(SchedulesClient, EndpointsClient):
                 return
             cursor = page.next
 
-    def cancel(self, run: RunLike, *, reason: str = "") -> None:
-        """Cancel a run and stop its running tasks."""
-        self._send(calls.cancel(run, reason))
+    def cancel(self, run: RunLike, *, node: str = "", reason: str = "") -> None:
+        """Cancel a run and stop its running tasks. With `node`, fail just this node; the run goes on by its rules."""
+        if node:
+            task = calls.task_of(self.get(run), node)
+            self._send(calls.task_action(task, "cancel", reason))
+        else:
+            self._send(calls.cancel(run, reason))
 
     def partition(self, partition: int) -> wire.PartitionHead:
         """Return the head of a partition: its last row, its epoch, and whether it is paused."""
@@ -244,9 +248,13 @@ class Client(SchedulesClient, EndpointsClient):
         """Resume a paused run."""
         self._send(calls.resume(run, reason))
 
-    def retry(self, run: RunLike, *, reason: str = "") -> None:
-        """Retry everything that failed in a failed run."""
-        self._send(calls.retry(run, reason))
+    def retry(self, run: RunLike, *, node: str = "", reason: str = "") -> None:
+        """Retry everything that failed in a failed run. With `node`, just this node, or its waiting retry now."""
+        if node:
+            task = calls.task_of(self.get(run), node)
+            self._send(calls.task_action(task, "retry", reason))
+        else:
+            self._send(calls.retry(run, reason))
 
     def resolve(
         self, run: RunLike, decisions: Mapping[str, str], *, values: Mapping[str, Any] | None = None, reason: str = ""

@@ -94,7 +94,7 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: 
         if decision != "retry":  # to bypass an approval takes the right to approve
             check_entitled(plan.steps[index].node, by=resolve.by, requester=record.by)
         chosen[index] = decision
-    if any(index not in chosen for index in failed):
+    if not resolve.others_stay and any(index not in chosen for index in failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
     _check_reads(plan, _decided_again(plan, record.phases, chosen), chosen)
     return chosen

@@ -14,6 +14,7 @@ from tickwork.core.decide.commands.rerun import kept_steps
 from tickwork.core.decide.commands.setup_commands import SETUP_COMMANDS
 from tickwork.core.decide.commands.signals import SIGNAL_COMMANDS
 from tickwork.core.decide.commands.submissions import check_submission, submit
+from tickwork.core.decide.commands.task_actions import TASK_ACTIONS
 from tickwork.core.decide.commands.versions import VERSION_COMMANDS
 from tickwork.core.decide.runs.functions import called_runs, to_unwind
 from tickwork.core.decide.runs.run_end import CLEAN_UP_MS_MAX, end_calls, pause_run, resume_run, stop_run
@@ -152,6 +153,7 @@ COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     **SETUP_COMMANDS,
     **SIGNAL_COMMANDS,
     **DEAD_LETTER_COMMANDS,
+    **TASK_ACTIONS,
     inputs.Submit: submit,
     inputs.Cancel: _cancel,
     inputs.Pause: _pause,
