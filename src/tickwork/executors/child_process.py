@@ -229,3 +229,18 @@ def _pidfd(pid: int) -> int | None:
     with contextlib.suppress(OSError):
         return opener(pid) if opener is not None else None
     return None
+
+
+def end_of(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "the process was killed (signal SIGKILL); often that is the system, out of memory"
+    if code < 0:
+        return f"the process was ended by signal {_signal_name(-code)}"
+    return f"the process ended with exit code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

@@ -7,11 +7,11 @@ with an attempt that turns out slow is taken from the child again, and so is wha
 
 import asyncio
 import logging
-import signal
 from collections.abc import Iterable
 from typing import Protocol
 
-from tickwork.executors.child_process import ChildProcess, ChildSettings, Key
+from tickwork.executors.child_output import ChildOutput
+from tickwork.executors.child_process import ChildProcess, ChildSettings, Key, end_of
 from tickwork.executors.packet_queue import PacketQueue, QueuedAttempt
 from tickwork.protocol.child_messages import (
     AppLoaded,
@@ -48,7 +48,6 @@ SURE_NS = 1_000_000  # what one processor writes, all others see long before
 CALLED_OFF = "Cancelled"  # how an attempt ends in which the host raised an error
 BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 UNFIT_MAX = 3  # children in a row that did not come up: the application is at fault
-PRINT_BYTES, PRINT_S = 16 * 1024 * 1024, 0.05  # read of one child at most, before others have a turn
 
 log = logging.getLogger("tickwork.worker")
 
@@ -93,6 +92,7 @@ class ProcessPool:
         self.mode, self._owner, self._settings = mode, owner, settings
         self.processes, self.width, self._mark = processes, width, mark
         self._mono_ns, self._wall_ns = settings.mono_ns, settings.wall_ns
+        self._output = ChildOutput(owner.printed, settings.wall_ns)
         self._box = self._outbox()
         self.children: list[ChildProcess] = []
         self._begun: dict[Key, None] = {}  # reported as begun
@@ -246,8 +246,7 @@ class ProcessPool:
 
     def _readable(self, child: ChildProcess) -> None:
         if child.noisy:
-            for fd in list(child.prints):
-                self._on_print(child, fd)
+            self._output.read_all(child)
         self._hear(child, child.sayings())
         if self._box.queue:
             self._top_up()
@@ -259,7 +258,7 @@ class ProcessPool:
             if type(saying) is Succeeded:
                 key = child.last = (saying.task, saying.attempt)
                 if child.noisy:
-                    self._end_lines(child, key)
+                    self._output.end_lines(child, key)
                 if self._ending or self._heard or self._begun:
                     self._settle(child, key, saying)
                     continue
@@ -285,7 +284,7 @@ class ProcessPool:
         match message:
             case Failed():
                 child.last = (message.task, message.attempt)
-                self._end_lines(child, child.last)
+                self._output.end_lines(child, child.last)
                 self._settle(child, child.last, message)
             case Progressed():
                 self._heard[message.task, message.attempt] = self._mono_ns()
@@ -298,7 +297,7 @@ class ProcessPool:
                 self._owner.spilled(message)
             case SpilledResult() | Suspended() | Continued():
                 child.last = (message.task, message.attempt)
-                self._end_lines(child, child.last)
+                self._output.end_lines(child, child.last)
                 self._settle(child, child.last, message)
             case OutputLines():
                 for line in message.lines:
@@ -344,51 +343,6 @@ class ProcessPool:
         if reason is not None:
             self._owner.ended(Failed(*key, reason[0], reason[1], exit_code=exit_code))
 
-    def _on_print(self, child: ChildProcess, fd: int) -> None:
-        marked = child.marked()  # first: a child waits until what an attempt printed is read, and then goes on
-        data = child.printed(fd)
-        if data is None:
-            return
-        cutter = child.prints[fd]
-        self._hold_flood(child, fd, len(data))
-        child.noisy = True
-        key = marked[0][0] if len(marked) == 1 else child.last if not marked else None
-        before = child.printers.get(fd)
-        if before is not None and before != key:
-            self._end_line(child, fd, before)
-        child.printers[fd] = key
-        for text in cutter.feed(data) if data else cutter.rest():
-            if key is None:
-                log.info("%s of child %d: %s", cutter.stream, child.pid, text)
-            else:
-                self._owner.printed(key, cutter.stream, text, self._wall_ns() // 1_000_000)
-
-    def _end_lines(self, child: ChildProcess, key: Key) -> None:
-        for fd, printer in child.printers.items():
-            if printer == key:
-                self._end_line(child, fd, key)
-
-    def _end_line(self, child: ChildProcess, fd: int, key: Key) -> None:
-        """A line without an end is the attempt's last, and no beginning of another's."""
-        cutter = child.prints[fd]
-        for text in cutter.rest():
-            self._owner.printed(key, cutter.stream, text, self._wall_ns() // 1_000_000)
-
-    def _hold_flood(self, child: ChildProcess, fd: int, size: int) -> None:
-        """A child that prints faster than we care to read waits: its own code does, and nobody else's."""
-        loop = asyncio.get_running_loop()
-        child.printed_bytes += size
-        if not size:
-            loop.remove_reader(fd)
-        elif child.printed_bytes > PRINT_BYTES:
-            loop.remove_reader(fd)
-            loop.call_later(PRINT_S, self._listen_again, child, fd)
-
-    def _listen_again(self, child: ChildProcess, fd: int) -> None:
-        if child in self.children and fd in child.prints:
-            child.printed_bytes = 0
-            asyncio.get_running_loop().add_reader(fd, self._on_print, child, fd)
-
     # ---- children
 
     def start(self) -> None:
@@ -418,8 +372,7 @@ class ProcessPool:
     def _listen(self, child: ChildProcess) -> None:
         loop = asyncio.get_running_loop()
         loop.add_reader(child.sock.fileno(), self._readable, child)
-        for fd in child.prints:
-            loop.add_reader(fd, self._on_print, child, fd)
+        self._output.listen(child)
         if child.pidfd is not None:
             loop.add_reader(child.pidfd, self._on_exit, child)
 
@@ -444,9 +397,7 @@ class ProcessPool:
         loop.remove_reader(child.sock.fileno())
         if child.pidfd is not None:
             loop.remove_reader(child.pidfd)
-        for fd in child.prints:
-            self._on_print(child, fd)
-            loop.remove_reader(fd)
+        self._output.stop(child)
 
     def _hear_out(self, child: ChildProcess) -> None:
         """Everything it said before it died, then nothing more."""
@@ -467,7 +418,7 @@ class ProcessPool:
             self._hand_back(key, begun=True)  # it was not meant, but in the same process
         else:
             self._forget(key)
-            self._owner.ended(Failed(*key, "ProcessDied", _obituary(code), exit_code=code))
+            self._owner.ended(Failed(*key, "ProcessDied", end_of(code), exit_code=code))
 
     def _suspect(self) -> None:
         """A packet may have died between being taken and being marked: which one shows by elimination."""
@@ -509,7 +460,7 @@ class ProcessPool:
             return
         if not child.ready and not child.doomed:
             self._failures += 1
-            error, message = child.unfit or ("ProcessDied", f"before the application was loaded; {_obituary(code)}")
+            error, message = child.unfit or ("ProcessDied", f"before the application was loaded; {end_of(code)}")
             if self._failures in (1, UNFIT_MAX):
                 log.error("a child process did not start: %s: %s", error, message)
             if self._failures >= UNFIT_MAX or child.unfit:
@@ -665,18 +616,3 @@ class ProcessPool:
                     child.insist(self._mono_ns())
             if self.children:
                 await asyncio.sleep(0.01)
-
-
-def _obituary(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "the process was killed (signal SIGKILL); often that is the system, out of memory"
-    if code < 0:
-        return f"the process was ended by signal {_signal_name(-code)}"
-    return f"the process ended with exit code {code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
