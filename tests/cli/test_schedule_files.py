@@ -51,8 +51,8 @@ def test_a_set_is_a_mapping_with_or_without_a_frame_and_dates_stay_texts(tmp_pat
     [
         ("a.yaml", "daily: {workflow: w, corn: x}", "schedules.daily: Object contains unknown field `corn`"),
         ("a.yaml", "ok: {workflow: w, cron: x}\ndaily: {workflow: w, jitter: 5}", "schedules.daily.jitter"),
-        ("a.yaml", "daily: {workflow: w}\ndaily: {workflow: v}", "'daily' stands twice"),
-        ("a.json", '{"daily": {"workflow": "w"}, "daily": {"workflow": "v"}}', "'daily' stands twice"),
+        ("a.yaml", "daily: {workflow: w}\ndaily: {workflow: v}", "'daily' appears twice"),
+        ("a.json", '{"daily": {"workflow": "w"}, "daily": {"workflow": "v"}}', "'daily' appears twice"),
         ("a.yaml", "daily: [", "line"),
         ("a.yaml", "- daily", "mapping"),
         ("a.yaml", "", "mapping"),

@@ -177,7 +177,7 @@ def test_a_debounced_run_takes_the_inputs_of_the_next(house):
     first, again = [house.run("run", "greet", "--input", f"name={name}", *wait) for name in ("ada", "eve")]
 
     assert first.stdout == again.stdout
-    assert "waits anew" in again.stderr
+    assert "its delay starts over" in again.stderr
     detail = house.json("show", first.stdout.strip())
     assert (detail["state"], detail["inputs"]) == ("pending", {"name": "eve"})
 

@@ -79,7 +79,7 @@ class _Reading(Collector):
 
     def collect(self) -> Iterator[Metric]:
         status, live = self._status, self._engine.context.partition
-        assert live is not None, "whoever has a status has started"
+        assert live is not None, "an engine with a status has started"
         yield _labelled(
             GaugeMetricFamily(
                 "tickwork_runs", "Runs by state; `live` are those that have not ended.", labels=["state"]

@@ -52,7 +52,7 @@ class HostedEngines:
     async def read_ahead(self, partition: int) -> None:
         """Its owner is about to hand it over to this node."""
         if partition in self.running:
-            raise Refused("not_another", f"partition {partition} is nobody else's to hand over")
+            raise Refused("not_another", f"partition {partition} is not another node's to hand over")
         engine = self._make_engine(partition)
         await engine.read_ahead()
         self._ahead[partition] = engine

@@ -252,7 +252,7 @@ class Node:
         if self.draining or not self.member.engine or partition in self.member.unable:
             raise Refused(NOT_WANTED, f"node {self.member.node} takes over no partition now")
         if partition >= self.partitions:
-            raise Refused("not_another", f"partition {partition} is nobody else's to hand over")
+            raise Refused("not_another", f"partition {partition} is not another node's to hand over")
         await self._hosted.read_ahead(partition)
 
     def _owner_moved(self, partition: int) -> None:

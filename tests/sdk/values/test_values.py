@@ -191,7 +191,7 @@ def score(path: str, *, weight: float = 1.0, tags: list[str] | None = None) -> f
     ("raw", "words"),
     [
         ({}, "score: no value for path"),
-        ({"path": 5}, r"score: path is declared as str, but an int is no str; it came as 5"),
+        ({"path": 5}, r"score: path is declared as str, but an int is not a str; it came as 5"),
         ({"path": "a", "wieght": 1}, "score has no parameter 'wieght'; it has: path, weight, tags"),
         ({"path": "a", "weight": "1"}, "weight is declared as float"),
         ({"path": "a", "tags": ["a", 1]}, r"tags is declared as .*expected str, got int at \[1\]"),

@@ -81,7 +81,7 @@ async def owners(request: Request) -> Response:
 
 async def announce(request: Request) -> Response:
     """Another node is about to hand this partition over to this node."""
-    assert request.by, "whoever calls itself by no name is refused"
+    assert request.by, "a caller without a name is refused"
     if request.node is not None:
         await request.node.read_ahead(request.query["partition"])
     return nothing()
@@ -89,7 +89,7 @@ async def announce(request: Request) -> Response:
 
 async def give(request: Request) -> Response:
     """The other node has let the partition go. Respond when it ticks here."""
-    assert request.by, "whoever calls itself by no name is refused"
+    assert request.by, "a caller without a name is refused"
     if request.node is not None:
         await request.node.ownership.take_up(request.query["partition"])
     return nothing()

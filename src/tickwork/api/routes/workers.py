@@ -47,7 +47,7 @@ async def _reply(request: Request, call: Call) -> Reply:
         if is_cancelled():
             raise
         # The engine ended while the call waited; this request itself was not cancelled.
-        raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000) from None
+        raise Unavailable("the server is shutting down; try again in a moment", retry_after_ms=1_000) from None
 
 
 async def list_workers(request: Request) -> Response:

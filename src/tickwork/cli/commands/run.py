@@ -66,7 +66,7 @@ def run(
     delay
         Start after this time: 5m, PT5M.
     debounce
-        With --delay: a run that still waits under this key takes the new inputs and waits anew.
+        With --delay: a run that still waits under this key takes the new inputs, and its delay starts over.
     at_most
         Start a debounced run no later than this after its first submission: 30m.
     timeout
@@ -155,7 +155,7 @@ class SubmitCommand:
                 Exit.INTERRUPTED, f"interrupted while submitting; tickwork show {self.id} tells whether the run exists"
             ) from None
         if handle.duplicate and self.options["debounce"]:
-            tell(f"run {handle.id} had not started: it waits anew, with these inputs")
+            tell(f"run {handle.id} had not started: its inputs are replaced, and its delay starts over")
         elif handle.duplicate:
             tell(f"the key was used before: this is the earlier run, {handle.id}")
         for warning in handle.warnings:

@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package ships no ty
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = sorted({str(name) for name in names if names.count(name) > 1})
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} stands twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} appears twice", node.start_mark)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
 
@@ -89,7 +89,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"{twice[0]!r} stands twice")
+        raise ValueError(f"{twice[0]!r} appears twice")
     return dict(pairs)
 
 

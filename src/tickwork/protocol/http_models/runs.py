@@ -198,7 +198,7 @@ class Submission(RequestModel, frozen=True, kw_only=True):
     key: str = ""  # the same key gives the same run for 24 h
     start_at: str = ""  # RFC 3339
     delay_ms: int | None = None
-    debounce: str = ""  # a later submission under this key replaces the inputs and waits anew, until the run starts
+    debounce: str = ""  # until the run starts, a submission under this key replaces its inputs and restarts its delay
     priority: int | None = None
     definition: str = ""  # hash of another version than the latest
     version: str = ""  # of its application, as `version` or `application@version`: only workers of it run it

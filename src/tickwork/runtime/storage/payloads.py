@@ -125,7 +125,7 @@ class PayloadStore:
         else:
             data = (await self._store.read_payloads([value.digest])).get(value.digest)
         if data is None:
-            raise Corrupt(f"the {value.place} {value.digest} is not there any more")
+            raise Corrupt(f"the {value.place} {value.digest} is no longer stored")
         if len(data) <= VALUE_BYTES_MAX:
             self._keep(value.digest, data)
         return data

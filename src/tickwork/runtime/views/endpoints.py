@@ -205,5 +205,5 @@ def _says(schedule: Schedule, rhythm: str) -> str:
 
 def node_of(plan: Plan) -> HttpNode:
     node = plan.steps[0].node
-    assert isinstance(node, HttpNode), "nobody else publishes under this name"
+    assert isinstance(node, HttpNode), "only endpoints publish under this name"
     return node

@@ -531,7 +531,7 @@ def name_in_use(call: Call, idle_ms: int) -> Reply:
 
 def shutting_down() -> Unavailable:
     """A call that waits for work does not get an empty reply, because the worker would repeat it at once."""
-    return Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
+    return Unavailable("the server is shutting down; try again in a moment", retry_after_ms=1_000)
 
 
 def _has_commands(call: Call) -> bool:

@@ -14,7 +14,7 @@ from tickwork.runtime.workers.session_attempts import AttemptKey
 
 REPLY_BYTES_MAX = 16 * 1024 * 1024  # of attempts in one reply; a worker reads at most 64 MiB
 RETRY_MS = 50
-GIVEN_UP = "the call that this one repeats was given up; ask again"
+GIVEN_UP = "the call that this one repeats was cancelled; send it again"
 
 ReplyFuture = asyncio.Future[Reply]
 Handler = Callable[[Call, ReplyFuture | None], Awaitable[Reply]]

@@ -239,7 +239,7 @@ def _from_file(where: str) -> ModuleType:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None:
-        raise Refused("no_app", f"{where} is no Python file")
+        raise Refused("no_app", f"{where} is not a Python file")
     return _run(spec, where)
 
 

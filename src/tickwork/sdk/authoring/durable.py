@@ -155,7 +155,7 @@ def as_workflow(thing: Any) -> Workflow[..., Any]:
     if isinstance(thing, Task):
         return TaskWorkflow(thing)
     what = getattr(thing, "__qualname__", "") or repr(thing)
-    raise Refused("wrong_type", f"{what} is no workflow, durable function or task; decorate it, or give its name")
+    raise Refused("wrong_type", f"{what} is not a workflow, durable function or task; decorate it, or give its name")
 
 
 @overload

@@ -102,7 +102,7 @@ class NodeRecord:
     def trigger_on(self, trigger: str) -> None:
         choices = [choice.value for choice in Trigger]
         if trigger not in choices:
-            raise placed("bad_trigger", f"{trigger!r} is no trigger rule; use one of {', '.join(choices)}")
+            raise placed("bad_trigger", f"{trigger!r} is not a trigger rule; use one of {', '.join(choices)}")
         self.trigger = trigger
 
     def values(self) -> Iterator[Value]:
@@ -430,7 +430,7 @@ class Builder:
     def whole(self, value: Any) -> Value:
         """A value that one reference can name; where there is none, a node that makes it."""
         if isinstance(value, Condition):
-            message = "a condition is asked by the server and is no value; compute it in a task"
+            message = "a condition is evaluated by the server and is not a value; compute it in a task"
             raise placed("bad_value", message, self.place)
         if isinstance(value, Value):
             value._tw_root  # noqa: B018 - the result of a branch gets its node here

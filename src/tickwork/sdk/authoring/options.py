@@ -134,7 +134,8 @@ def resource(name: str, value: Any, where: str) -> int:
             return int(digits) * _UNITS[unit]
     elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return round(value * 1000) if name == "cpu" else int(value)
-    raise Refused("bad_option", f"{where}: {name}={value!r} is no amount; use a number, or '512MB', '2GB' for memory")
+    message = f"{where}: {name}={value!r} is not an amount; use a number, or '512MB', '2GB' for memory"
+    raise Refused("bad_option", message)
 
 
 def _rules(given: dict[str, Any], where: str) -> tuple[RetryRule, ...]:

@@ -24,7 +24,7 @@ from tickwork.sdk.authoring.source_location import SourceLocation, placed
 _ONCE = "runs once, when the workflow is built, and the definition keeps what it gave"
 _ERRORS: dict[Any, str] = {
     time.sleep: 'stops the program that builds the workflow, and no run; write tw.wait("5m")',
-    builtins.input: "asks whoever builds the workflow; make it an input of the workflow, or use tw.approval(...)",
+    builtins.input: "asks the person who builds the workflow; make it an input of the workflow or use tw.approval(...)",
 }
 _ASYNC_SLEEP = 'does nothing here; write tw.wait("5m")'
 _WARNINGS: dict[Any, str] = {

@@ -104,7 +104,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         """Start a run; it is durable when this returns. Inputs are given by name or as one mapping, and checked first.
 
         The same `key` returns the same run for 24 hours. A task runs as a workflow of its own. With `debounce`, a run
-        that still waits for its `delay` takes the new inputs and waits anew, but at most `at_most` in all.
+        that still waits for its `delay` takes the new inputs, and its delay starts over, up to `at_most` in total.
         """
         known = None if isinstance(workflow, str) else as_workflow(workflow)
         submission = calls.submission(

@@ -348,7 +348,7 @@ def read(run: RunLike, name: str) -> ApiCall[Any]:
 def update_request(payload: Any, values: Mapping[str, Any], key: str) -> wire.UpdateRequest:
     """Raises `Refused` where the payload cannot be sent."""
     if values and payload is not None and not isinstance(payload, Mapping):
-        raise Refused("bad_payload", "a payload that is no mapping has no further fields", path="payload")
+        raise Refused("bad_payload", "a payload that is not a mapping has no further fields", path="payload")
     whole = {**(payload or {}), **values} if values else payload
     return wire.UpdateRequest(payload=plain(whole, what="payload"), key=key or str(_ids.new()))
 

@@ -47,12 +47,12 @@ def _same(value: Any) -> Any:
 
 
 def _exactly(kind: type) -> Converter:
-    name = "None" if kind is type(None) else kind.__name__
+    name = "None" if kind is type(None) else _with_article(kind)
 
     def convert(value: Any) -> Any:
         if type(value) is kind:
             return value
-        raise Mismatch(f"{_a(value)} is no {name}")
+        raise Mismatch(f"{_a(value)} is not {name}")
 
     return convert
 
@@ -62,7 +62,7 @@ def _float(value: Any) -> float:
         return value
     if type(value) is int:
         return float(value)
-    raise Mismatch(f"{_a(value)} is no float")
+    raise Mismatch(f"{_a(value)} is not a float")
 
 
 def _by_msgspec(kind: Any) -> Converter:
@@ -134,7 +134,7 @@ def _takes_any_text(member: Any) -> bool:
 def _items(kind: Any, item: Converter) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) not in (list, tuple):
-            raise Mismatch(f"{_a(value)} is no list")
+            raise Mismatch(f"{_a(value)} is not a list")
         return kind(map(item, value))
 
     return convert
@@ -143,7 +143,7 @@ def _items(kind: Any, item: Converter) -> Converter:
 def _entries(item: Converter) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) is not dict:
-            raise Mismatch(f"{_a(value)} is no dict")
+            raise Mismatch(f"{_a(value)} is not a dict")
         return {key: item(entry) for key, entry in value.items()}
 
     return convert
@@ -204,8 +204,11 @@ def _words(message: str) -> str:
 
 
 def _a(value: Any) -> str:
-    name = "None" if value is None else type(value).__name__
-    return name if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return "None" if value is None else _with_article(type(value))
+
+
+def _with_article(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"
 
 
 _SIMPLE: dict[Any, Converter] = {
