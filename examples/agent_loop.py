@@ -1,7 +1,8 @@
 """A language model that calls tools, as a durable function: each answer and each tool result is recorded.
 
 The model here is a stand-in that needs no account. Each tool is a task, with its own retries, limits and log. A tool
-with an effect needs an approval, and a budget of tokens ends the loop.
+with an effect needs an approval. When the answers have cost the budget of tokens, the run is paused before its next
+step; `tickwork resume` lets it spend as much again.
 
     tickwork run examples/agent_loop.py:assist --input 'question="What does a night in Oslo cost?"'
 """
@@ -55,13 +56,11 @@ async def use(ctx: tw.Durable, call: ToolCall) -> str:
     return await ctx.call(TOOLS[call.tool], call.argument)
 
 
-@tw.durable
-async def assist(ctx: tw.Durable, question: str, budget: int = 1_000) -> str:
+@tw.durable(budget=100)
+async def assist(ctx: tw.Durable, question: str) -> str:
     messages = [question]
-    while budget > 0:
-        answer = await ctx.step(ask_model, messages, retries=5, timeout="2m")
-        budget -= answer.tokens
+    while True:
+        answer = await ctx.step(ask_model, messages, retries=5, timeout="2m", cost="tokens")
         if not answer.calls:
             return answer.text
         messages += await ctx.gather(*[use(ctx, call) for call in answer.calls])
-    return "the budget is used up"

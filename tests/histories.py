@@ -278,7 +278,7 @@ DOCUMENTS = {
     "gated": document("gated", task("a", policy=["hours"]), task("b", needs=["a"], policy=["never", "hours"])),
     "function": document(
         "function",
-        task("function", durable=True, timeout={"running_ms": 4_000, "queued_ms": 60_000}),
+        task("function", durable=True, budget=200, timeout={"running_ms": 4_000, "queued_ms": 60_000}),
         inputs={"n": {"type": "integer", "default": 0}},
     ),
     "cached": document(
@@ -509,7 +509,10 @@ class History:
         """What the worker of a durable function says, whatever its code may be."""
         rng, history = self.rng, self.driver.state.tasks[number].history
         position = history.next_position() if history is not None else 0
-        steps = tuple(StepEntry(position + index, "book", "d", pack(index)) for index in range(rng.randrange(3)))
+        steps = tuple(
+            StepEntry(position + index, "book", "d", pack(index), cost=rng.choice([0, 0, 0, 60]))
+            for index in range(rng.randrange(3))
+        )
         position += len(steps)
         versions = (("split", 2),) if rng.random() < 0.1 else ()
         draw = rng.random()

@@ -21,7 +21,7 @@ async def suspended(http, *awaits):
     run_id = await submit(http, "order")
     worker = Worker(http)
     [work] = await worker.work()
-    step = StepEntry(0, "reserve", "d", msgspec.msgpack.encode({"seat": 7}), at_ms=1, took_ms=3)
+    step = StepEntry(0, "reserve", "d", msgspec.msgpack.encode({"seat": 7}), at_ms=1, took_ms=3, cost=5)
     await worker.call(Suspended(work.task, work.attempt, (step,), awaits, started_ms=1, ended_ms=2))
     return run_id, worker
 
@@ -70,6 +70,9 @@ async def test_the_history_of_a_run_is_found_while_it_lives_and_afterwards(http)
         ("step", {"seat": 7}),
         ("event", {"sum": 3}),
     ]
+    first = ended["steps"][0]
+    assert (first["attempt"], first["took_ms"], first["cost"], first["value_size"]) == (1, 3, 5, 7)
+    assert ended["cost"] == 5
     raw = await http.get(f"/v1/runs/{run_id}/history", headers={"accept": "application/msgpack"})
     assert len(history_decoder.decode(recorded_decoder.decode(raw.content).history).entries) == 2
 

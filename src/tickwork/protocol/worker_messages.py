@@ -106,6 +106,7 @@ class StepEntry(_Message, frozen=True):
     tries: int = 1
     # Where it may be tried again: retries, delay_ms, delay_max_ms, factor in percent.
     retry: tuple[int, int, int, int] | None = None
+    cost: int = 0  # that it reports
 
 
 class Await(_Message, frozen=True):
@@ -260,6 +261,7 @@ class NodeSpec(msgspec.Struct, frozen=True, array_like=True):
     running_ms: int = 0  # 0: no limit
     silent_ms: int = 0
     document: bytes = b""  # the node as JSON, for http, shell and send
+    budget: int = 0  # of a durable function: what its steps may cost until its run is paused
 
 
 class ArtifactArgument(_Message, frozen=True):
@@ -319,6 +321,7 @@ class FunctionHistory(_Message, frozen=True):
     checkpoint: bytes | None = None  # of a plain task that recorded steps: its own checkpoint beside them
     open: tuple[str, ...] = ()  # keys of updates that it received and has not replied to
     published: tuple[tuple[str, str], ...] = ()  # name and digest
+    cost: int = 0  # of its steps so far
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):

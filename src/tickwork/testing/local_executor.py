@@ -251,7 +251,8 @@ class LocalExecutor:
         work = msgspec.structs.replace(work, args=args, fetch=())
         with running(here):
             host = _LocalHost(self, self._clock)
-            ended = await FunctionAttempt(work, handler, here, host, history, perform_step=self._step).run()
+            attempt = FunctionAttempt(work, handler, here, host, history, perform_step=self._step, budget=spec.budget)
+            ended = await attempt.run()
         if not isinstance(ended, FunctionResult):
             return ended
         data = encode(ended.value, what=f"result of {spec.handler}")

@@ -696,3 +696,52 @@ def test_a_recorded_failure_that_leaves_a_function_is_not_tried_again():
     other = driver.submit("retried")
     driver.fail(other, "f", "KeyError")
     assert driver.state_of(other) == "ACTIVE", "an error of the code itself may pass"
+
+
+def costly(**settings: Any) -> tuple[Functions, str]:
+    driver = Functions(**settings)
+    driver.define("costly", task("f", durable=True, budget=100))
+    return driver, driver.submit("costly")
+
+
+def test_a_run_is_paused_before_the_step_that_comes_after_its_budget_and_spends_as_much_again_when_it_is_resumed():
+    driver, run = costly()
+    driver.record(run, step(0, cost=60))
+    assert driver.state_of(run) == "ACTIVE"
+    for position, cost, words in ((1, 50, "have cost 110, and its budget is 100"), (2, 95, "have cost 205")):
+        attempt = driver.attempt_of(run, "f")
+        del driver.running[attempt.task]
+        driver.send(inp.StepsRecorded(attempt.task, attempt.attempt, (step(position, cost=cost),)))
+        driver.quiet()
+        live = driver.run(run)
+        assert live is not None and driver.state_of(run) == "PAUSED" and words in live.pause_reason
+        stopped = driver.stopped[-1]
+        assert (stopped.task, stopped.attempt, driver.alerts[-1].kind) == (attempt.task, attempt.attempt, "budget")
+        assert_recovers(driver)
+        driver.expect(inp.Resume(BY, "run", T, run))
+        driver.quiet()
+        assert driver.is_running(run, "f")
+    history = driver.function(run).history
+    assert history is not None and (history.cost, history.entries[-1].cost) == (205, 95)
+    attempt = driver.attempt_of(run, "f")
+    del driver.running[attempt.task]
+    driver.expect(inp.Continued(attempt.task, attempt.attempt, pack({})))
+    driver.quiet()
+    history = driver.function(run).history
+    assert history is not None and history.cost == 205, "its cost goes on when it continues as new"
+    driver.finish(run, "f")
+    driver.assert_empty()
+
+
+def test_what_a_cancelled_function_undoes_is_not_held_up_by_its_budget():
+    driver, run = costly()
+    driver.record(run, step(0, cost=60))
+    driver.expect(inp.Cancel(BY, T, run))
+    attempt = driver.attempt_of(run, "f")
+    del driver.running[attempt.task]
+    driver.send(inp.StepsRecorded(attempt.task, attempt.attempt, (step(1, cost=60),)))
+    driver.quiet()
+    assert driver.is_running(run, "f"), "the next attempt learns of the cancellation"
+    assert [entry.kind for entry in driver.entries(run)] == ["step", "step", "cancel"]
+    driver.fail(run, "f", "Cancelled")
+    assert driver.state_of(run) == "CANCELLED"

@@ -244,14 +244,17 @@ def _add_function(tree: "Tree", detail: "wire.RunDetail") -> None:
     for step in detail.steps:
         time = f" {step.took_ms} ms" if step.took_ms else ""
         tries = f" try {step.tries}" if step.tries > 1 else ""
+        tries += f" attempt {step.attempt}" if step.attempt > 1 else ""
+        size = f" {step.value_size} bytes" if step.value_size else ""
+        cost = f" cost {step.cost}" if step.cost else ""
         name = f" {safe(step.name)}" if step.name else ""
-        line = branch.add(f"{step.position} {step.kind}{name}  {tinted(step.state)}{time}{tries}")
+        line = branch.add(f"{step.position} {step.kind}{name}  {tinted(step.state)}{time}{tries}{size}{cost}")
         if step.error and step.state != "timed_out":
             line.add(f"[red]{safe(step.error)}[/]: {safe(step.message)}")
         elif step.value is not None:
             line.add(value(step.value))
         elif step.value_size:
-            line.add(f"{step.value_size} bytes, too large to show")
+            line.add("too large to show")
     for pending in detail.awaits:
         name = f" {safe(pending.name)}" if pending.name else ""
         key = f" key {safe(pending.key)}" if pending.key else ""

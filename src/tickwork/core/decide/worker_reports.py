@@ -20,9 +20,10 @@ from tickwork.core.decide.runs.functions import (
     check_said,
     check_steps,
     decide_retries,
+    over_budget,
     withdrawn_children,
 )
-from tickwork.core.decide.runs.run_end import alert_dead_letter, end_calls, end_run
+from tickwork.core.decide.runs.run_end import alert, alert_dead_letter, end_calls, end_run, pause_run
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.node_validation import QUANTITY_MAX
@@ -49,7 +50,7 @@ from tickwork.core.state.events import (
     WorkerOffered,
 )
 from tickwork.core.state.history import FUNCTION_CANCELLED
-from tickwork.core.state.lifecycle import Phase, RunTrigger
+from tickwork.core.state.lifecycle import Phase, RunTrigger, may_move
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, ReadyQueue, announced, is_broker_worker
 from tickwork.core.state.state import BLOCK_BITS, Task, Worker
 
@@ -174,7 +175,22 @@ def _steps_recorded(turn: TickContext, position: int, report: inputs.StepsRecord
     except Refused as refused:
         _fail_report(turn, task, refused)
         return
+    before = task.history.cost if task.history is not None else 0
     turn.emit(StepsAppended(report.task, position))
+    reason = over_budget(task, before)
+    if reason:
+        _pause_for_budget(turn, task, reason)
+
+
+def _pause_for_budget(turn: TickContext, task: Task, reason: str) -> None:
+    """The attempt begins no further step and waits for its end. What a cancelled function undoes has no limit."""
+    run, worker, history = task.run, task.worker, task.history
+    assert worker is not None and history is not None
+    if not history.cancelled and may_move(run.state, RunTrigger.PAUSE):
+        pause_run(turn, run, reason)
+        alert(turn, "budget", run, reason)
+    turn.effects.append(CancelAttempt(worker.number, task.number, task.attempt))
+    turn.emit(TaskRequeued(task.number, "handed_back"))
 
 
 def _fail_report(turn: TickContext, task: Task, refused: Refused) -> None:

@@ -186,6 +186,7 @@ class TaskNode(WorkNode, frozen=True, kw_only=True, tag="task"):
     handler: str  # the name under which workers know the function
     handler_version: str = ""
     durable: bool = False  # the only node of its workflow: a function that records its steps and may suspend
+    budget: int = 0  # what its steps may cost until the run is paused; 0: no limit
 
 
 class HttpNode(WorkNode, frozen=True, kw_only=True, tag="http"):

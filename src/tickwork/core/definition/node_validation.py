@@ -109,6 +109,7 @@ POLICIES_MAX = 64
 CONDITION_CHARACTERS_MAX = 4_096
 TEXT_CHARACTERS_MAX = 10_000
 ARGUMENTS_MAX = 1_000
+COST_MAX = 10**15  # of one step, and of a budget
 QUANTITY_MAX = 2**31 - 1  # of slots, memory and the like: fits every store
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
@@ -267,6 +268,10 @@ def _check_task(node: TaskNode, path: str, rules: NodeValidator) -> None:
     if node.durable and node.cache is not None:
         message = "the steps of a durable function are recorded; leave the cache out"
         rules.problems.add(f"{path}.cache", "durable", message)
+    if node.budget and not node.durable:
+        rules.problems.add(f"{path}.budget", "not_durable", "only the steps of a durable function have a cost")
+    if not 0 <= node.budget <= COST_MAX:
+        rules.problems.add(f"{path}.budget", "out_of_range", f"a budget is 1 to {COST_MAX}")
 
 
 def _check_http(node: HttpNode, path: str, rules: NodeValidator) -> None:

@@ -42,6 +42,7 @@ def _record(state: State, task: Task, steps: tuple[StepEntry, ...], versions: tu
     for step in steps:
         if not (step.error and step.retry is not None):
             append(history, _entry(step, task.attempt))
+            history.cost += step.cost
     for name, number in versions:
         history.versions.setdefault(name, number)
 
@@ -49,7 +50,7 @@ def _record(state: State, task: Task, steps: tuple[StepEntry, ...], versions: tu
 def _entry(step: StepEntry, attempt: int) -> HistoryEntry:
     return HistoryEntry(
         step.position, "step", step.name, step.digest, step.value, step.error, step.message, step.at_ms, step.tries,
-        step.took_ms, attempt,
+        step.took_ms, attempt, cost=step.cost,
     )  # fmt: skip
 
 
@@ -187,7 +188,7 @@ def _on_continued(state: State, event: ev.FunctionContinued) -> None:
     base = old.next_position()
     give_back(state, task, (*report.withdrawn, *(entry.position for entry in old.arrived)))
     forget_awaits(task)
-    task.history = History(state.now_ms, base, past=task.attempt)
+    task.history = History(state.now_ms, base, past=task.attempt, cost=old.cost)
     task.losses = task.returns = 0
     run.inputs = report.value
     refuse_open(state, run, CONTINUED)

@@ -699,9 +699,9 @@ def resumable(history: History) -> History:
         left = entries[:-1]
         return History(
             history.started_ms, history.base, left, versions=history.versions, size=sum(map(entry_bytes, left)),
-            reported=reported_steps(left, 0),
+            cost=history.cost, reported=reported_steps(left, 0),
         )  # fmt: skip
-    return History(history.started_ms, history.next_position())
+    return History(history.started_ms, history.next_position(), cost=history.cost)
 
 
 def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:

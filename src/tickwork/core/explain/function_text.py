@@ -48,8 +48,12 @@ def function_words(state: State, task: Task, event: FunctionEvent) -> tuple[str,
 
 
 def _steps(steps: Iterable[StepEntry]) -> str:
-    words = [f"{step.name} failed: {step.error}" if step.error else step.name for step in steps]
+    words = [f"{step.name} failed: {step.error}" if step.error else _with_cost(step) for step in steps]
     return f"recorded {_joined(words)}" if words else "recorded"
+
+
+def _with_cost(step: StepEntry) -> str:
+    return f"{step.name} at a cost of {step.cost}" if step.cost else step.name
 
 
 def _suspension(report: inp.Suspended) -> str:

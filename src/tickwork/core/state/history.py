@@ -30,6 +30,7 @@ class StepEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     took_ms: int = 0
     tries: int = 1
     retry: tuple[int, int, int, int] | None = None
+    cost: int = 0  # as the step reports it
 
 
 class Await(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -66,6 +67,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     took_ms: int = 0
     attempt: int = 0  # that reported it
     key: str = ""  # of an event
+    cost: int = 0  # of a step
 
 
 class PendingAwait(msgspec.Struct, array_like=True, gc=False):
@@ -94,6 +96,7 @@ class History(msgspec.Struct, gc=False, eq=False):
     failed: int = -1  # position of the recorded failure that ended the function
     size: int = 0  # bytes of its entries, about
     cancelled: str = ""  # why; from then on the function only undoes what it did
+    cost: int = 0  # of its steps, also of those before it continued as new
     reported: dict[int, None] = {}  # positions of the steps since the last suspension; follows from the entries
 
     def next_due(self) -> int:
@@ -163,6 +166,7 @@ class HistoryRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
     failed: int
     size: int
     cancelled: str = ""
+    cost: int = 0
 
 
 def record_of_history(history: History | None) -> HistoryRecord | None:
@@ -171,7 +175,7 @@ def record_of_history(history: History | None) -> HistoryRecord | None:
     awaits = [history.awaits[position] for position in sorted(history.awaits)]
     return HistoryRecord(
         history.started_ms, history.base, history.entries, awaits, history.arrived, history.groups, history.versions,
-        history.woken, history.past, history.failed, history.size, history.cancelled,
+        history.woken, history.past, history.failed, history.size, history.cancelled, history.cost,
     )  # fmt: skip
 
 
@@ -183,5 +187,5 @@ def history_of_record(record: HistoryRecord | None) -> History | None:
     return History(
         record.started_ms, record.base, list(record.entries), awaits, list(record.arrived), list(record.groups),
         dict(record.versions), record.woken, record.past, record.failed, record.size, record.cancelled,
-        reported_steps(record.entries, record.past),
+        record.cost, reported_steps(record.entries, record.past),
     )  # fmt: skip

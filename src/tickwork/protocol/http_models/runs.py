@@ -75,6 +75,7 @@ class RecordedStep(Model, frozen=True, kw_only=True):
     message: str = ""
     value: Any = None  # where it is small enough to show; see `value_size`
     value_size: int = 0
+    cost: int = 0  # as the step reported it
 
 
 class FunctionAwait(Model, frozen=True, kw_only=True):
@@ -102,6 +103,7 @@ class FunctionHistory(Model, frozen=True, kw_only=True):
     steps: tuple[RecordedStep, ...] = ()
     awaits: tuple[FunctionAwait, ...] = ()
     versions: dict[str, int] = {}
+    cost: int = 0  # of its steps since the run began
 
 
 class RunDetail(Run, frozen=True, kw_only=True):

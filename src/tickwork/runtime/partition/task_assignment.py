@@ -103,6 +103,7 @@ class FunctionRecord(msgspec.Struct):
     versions: dict[str, int]
     open: tuple[str, ...] = ()
     published: tuple[tuple[str, str], ...] = ()
+    cost: int = 0
 
 
 ReadyAssignment = tuple[str, AttemptJob, NodeSpec]
@@ -231,7 +232,7 @@ class AssignmentBuilder:
                 room -= len(value)
         history = FunctionHistory(
             record.started_ms, record.base, tuple(entries), record.awaits, record.versions, checkpoint,
-            record.open, record.published,
+            record.open, record.published, record.cost,
         )  # fmt: skip
         return msgspec.msgpack.encode(history)
 
@@ -379,6 +380,7 @@ def _record(history: History, messages: RunMessages | None) -> FunctionRecord:
         dict(history.versions),
         tuple(update.update for update in messages.open),
         tuple((name, value.digest) for name, value in sorted(messages.published.items())),
+        history.cost,
     )
 
 
@@ -522,4 +524,5 @@ def _spec(plan: Plan, outer: Step, step: Step, node: WorkNode) -> NodeSpec:
         running_ms=step.timeout.running_ms or 0,
         silent_ms=step.timeout.silent_ms or 0,
         document=b"" if handler else msgspec.json.encode(node),
+        budget=node.budget if isinstance(node, TaskNode) else 0,
     )

@@ -87,6 +87,7 @@ class QueryService:
             steps=await self._steps(draft),
             awaits=draft.awaits,
             versions=draft.function[1].versions,
+            cost=draft.function[1].cost,
         )
 
     async def history_bytes(self, run_id: str, *, tenant: str = TENANT) -> bytes:

@@ -38,6 +38,7 @@ def step_view(node: str, entry: HistoryEntry, value: Any, size: int) -> wire.Rec
         message=entry.message,
         value=value,
         value_size=size,
+        cost=entry.cost,
     )
 
 

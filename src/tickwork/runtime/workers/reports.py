@@ -157,6 +157,7 @@ class ReportTranslator:
             step.took_ms,
             step.tries,
             step.retry,
+            step.cost,
         )
 
     async def _awaits(self, awaits: tuple[messages.Await, ...], payloads: list[Payload]) -> tuple[history.Await, ...]:

@@ -73,6 +73,8 @@ class DurableFunction(Workflow[P, R]):
         check_durable(self.function, self.codec.context_name)
         args = {name: Value(f"inputs.{name}") for name in self.codec.parameters}
         fields = {"handler": self.name, "handler_version": "", "durable": True}
+        if "budget" in self.settings:
+            fields["budget"] = self.settings["budget"]
         record = builder.add("task", id_base(self.function, self.name), location=self.where, fields=fields, args=args)
         builder.output = Node(record)
 
@@ -178,19 +180,28 @@ def durable(
     sla: Duration | tuple[Duration, Duration] | None = None,
     overlap: str = "allow",
     description: str = "",
+    budget: int | None = None,
 ) -> "_Decorator": ...
 def durable(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     """Makes an asynchronous function durable: `@durable`, or `@durable(schedule=tw.every("5m"))`.
 
     Its calls on `tw.Durable` are recorded, so that it goes on after a crash, on any worker, and holds nothing while it
     waits. The options are those of `@workflow`, without policies; `task_timeout` limits one attempt, that is the time
-    from one wait to the next, and `retries` is for errors that leave the function.
+    from one wait to the next, and `retries` is for errors that leave the function. `budget` is what its steps may cost
+    (`ctx.step(..., cost="tokens")`): then the run is paused before its next step, and each time that somebody resumes
+    it, it may spend as much again.
     """
     place = here()
     where = name or getattr(function, "__name__", "durable")
     if "policy" in options:
         raise placed("bad_option", f"{where}: a durable function has no policy; check in a step", place)
-    settings = at_place(settings_of, options, where=where, place=place)
+    budget = options.pop("budget", None)
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+        message = (
+            f"{where}: a budget is what the steps may cost until the run is paused, a whole number, not {budget!r}"
+        )
+        raise placed("bad_option", message, place)
+    settings = at_place(settings_of, options, where=where, place=place) | ({"budget": budget} if budget else {})
 
     def decorate(target: Any) -> Any:
         return DurableFunction(target, name=name, settings=settings, place=written(target) or place)

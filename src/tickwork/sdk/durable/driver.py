@@ -113,7 +113,7 @@ class Driver:
         self._tries: dict[int, int] = {}  # of a local step whose turn has come
         self._withdrawn: list[int] = []
         self._unseen: list[int] = []  # events and messages that came for awaits which the function had given up
-        self._cancelled = False
+        self.cancelled = False
         self._fed: list[int] = []  # positions of the entries that the function has got
         self._open_updates: dict[str, None] = {}  # received, and without a reply
         self._replies: list[Reply] = []  # that nobody has reported yet
@@ -414,7 +414,7 @@ class Driver:
             if not self._left.get(entry.position) and entry.position not in self._awaits:
                 self._tries[entry.position] = entry.tries + 1
         elif entry.kind == "withdrawn":
-            if self._cancelled:  # a step that was to be run again, and that nobody waited for
+            if self.cancelled:  # a step that was to be run again, and that nobody waited for
                 self._withdraw_operation(operation)
         else:
             del self._operations[entry.position]
@@ -428,7 +428,7 @@ class Driver:
     def _cancel(self) -> None:
         """The server has given up all awaits; whatever the function calls from here on is carried out."""
         assert self._main is not None
-        self._cancelled = True
+        self.cancelled = True
         pending = [operation for operation in self._operations.values() if operation.kind != "step"]
         self.interrupt(self._main)
         for operation in pending:

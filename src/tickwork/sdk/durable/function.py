@@ -6,7 +6,7 @@ carried out by the worker (a step) or by the server (everything else).
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, TypeVar, overload
@@ -58,6 +58,16 @@ class StepCall(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any]
     timeout_ms: int | None
     retry: tuple[int, int, int, int] | None  # retries, delay_ms, delay_max_ms, factor in percent
+    cost: str = ""  # the field of its result that says what it cost
+
+    def cost_of(self, result: Any) -> int:
+        if not self.cost:
+            return 0
+        value = result.get(self.cost) if isinstance(result, Mapping) else getattr(result, self.cost, None)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            message = f"the result of a step with cost={self.cost!r} has a field {self.cost}, a whole number from 0"
+            raise Refused("bad_cost", f"{message}; here it is {value!r}")
+        return value
 
     def outcome(self, entry: HistoryEntry) -> Any:
         if entry.error:
@@ -200,6 +210,7 @@ class Durable:
         retry_factor: float = 2,
         retry_max: Duration = "5m",
         timeout: Duration | None = None,
+        cost: str = "",
         **kwargs: Any,
     ) -> Pending[T]: ...
     @overload
@@ -214,6 +225,7 @@ class Durable:
         retry_factor: float = 2,
         retry_max: Duration = "5m",
         timeout: Duration | None = None,
+        cost: str = "",
         **kwargs: Any,
     ) -> Pending[T]: ...
     @overload
@@ -228,6 +240,7 @@ class Durable:
         retry_factor: float = 2,
         retry_max: Duration = "5m",
         timeout: Duration | None = None,
+        cost: str = "",
         **kwargs: Any,
     ) -> Pending[T]: ...
     @overload
@@ -242,6 +255,7 @@ class Durable:
         retry_factor: float = 2,
         retry_max: Duration = "5m",
         timeout: Duration | None = None,
+        cost: str = "",
         **kwargs: Any,
     ) -> Pending[T]: ...
     def step(
@@ -255,12 +269,15 @@ class Durable:
         retry_factor: float = 2,
         retry_max: Duration = "5m",
         timeout: Duration | None = None,
+        cost: str = "",
         **kwargs: Any,
     ) -> Pending[Any]:
         """`fn(*args, **kwargs)`, run by this worker. Its outcome is recorded before the function goes on.
 
         A function runs in a thread, a coroutine function in an event loop. An error is recorded too, after `retries`
-        further tries with growing delays, and raised as `tw.StepFailed`. `timeout` is for each try.
+        further tries with growing delays, and raised as `tw.StepFailed`. `timeout` is for each try. `cost` names the
+        field of the result that says what the step cost: a whole number, of tokens or cents, which counts for the
+        `budget` of the function.
         """
         location = _here()
         if isinstance(fn, str):
@@ -271,7 +288,7 @@ class Durable:
             what = "the coroutine is running code already; " if inspect.iscoroutine(fn) else ""
             raise Refused("bad_step", f"{what}a step takes a function and its arguments, not {fn!r}\n    {location}")
         retry = _retry(retries, retry_delay, retry_factor, retry_max)
-        detail = StepCall(fn, args, kwargs, None if timeout is None else _ms(timeout, "timeout"), retry)
+        detail = StepCall(fn, args, kwargs, None if timeout is None else _ms(timeout, "timeout"), retry, cost)
         return self._driver.call("step", step_name(fn, name), _digest([args, kwargs]), detail, location)
 
     def sleep(self, delay: Duration) -> Pending[None]:

@@ -484,7 +484,7 @@ class _Loop:
             self._contexts[key] = here
             with running(here):
                 if handler.durable:
-                    outcome = await self._function(work, job, handler, here)
+                    outcome = await self._function(work, job, spec, handler, here)
                     value = outcome.value if isinstance(outcome, FunctionResult) else None
                 else:
                     outcome, value = None, await handler.call(arguments(work, job), here)
@@ -504,7 +504,7 @@ class _Loop:
             self._listen()
 
     async def _function(
-        self, work: AttemptJob, job: LargeAttemptJob | None, handler: Handler, here: AttemptContext
+        self, work: AttemptJob, job: LargeAttemptJob | None, spec: NodeSpec, handler: Handler, here: AttemptContext
     ) -> FunctionOutcome:
         files = dict(job.fetched) if job is not None else {}
 
@@ -513,7 +513,8 @@ class _Loop:
 
         history = await history_of(checkpoint_of(work, job), fetched)
         whole = msgspec.structs.replace(work, args=arguments(work, job))
-        return await FunctionAttempt(whole, handler, here, self._host.channel((work.task, work.attempt)), history).run()
+        channel = self._host.channel((work.task, work.attempt))
+        return await FunctionAttempt(whole, handler, here, channel, history, budget=spec.budget).run()
 
     def _cancel(self, key: Key) -> None:
         task, here = self._tasks.get(key), self._contexts.get(key)

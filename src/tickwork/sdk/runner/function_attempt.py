@@ -105,13 +105,17 @@ class FunctionAttempt:
         history: FunctionHistory | None,
         *,
         perform_step: Callable[[str, StepCall], Awaitable[Any]] = perform,
+        budget: int = 0,
     ) -> None:
-        """`perform_step` takes the name of a step and its call; tests replace steps by it."""
+        """`perform_step` takes the name of a step and its call; tests replace steps by it. `budget`: what steps may
+        cost until the server pauses the run, and again that much each time."""
         self._key = (work.task, work.attempt)
         self._perform_step = perform_step
         self._handler, self._context, self._host = handler, context, host
         self._driver = Driver(history, submitted_ms=work.submitted_ms, seed=seed_of(work))
         self._args = work.args
+        self._cost = history.cost if history is not None else 0
+        self._cost_max = (self._cost // budget + 1) * budget if budget else 0
         self._running: dict[asyncio.Task[StepEntry], LocalStep] = {}
         self._waiting: list[LocalStep] = []  # for a free place
         self._retries: dict[int, StepEntry] = {}  # failed steps that the server may have run again
@@ -137,6 +141,8 @@ class FunctionAttempt:
         while not driver.advance():
             self._drop_abandoned()
             self._begin_steps()
+            if not self._running and self._waiting:
+                await asyncio.get_running_loop().create_future()  # the server pauses the run and ends this attempt
             if not self._running:
                 return await self._suspended()
             await self._take_ended()
@@ -173,9 +179,15 @@ class FunctionAttempt:
 
     # ---- steps
 
+    @property
+    def _is_spent(self) -> bool:
+        return 0 < self._cost_max <= self._cost and not self._driver.cancelled
+
     def _begin_steps(self) -> None:
         self._waiting += self._driver.start
         self._driver.start.clear()
+        if self._is_spent:
+            return
         while self._waiting and len(self._running) < PARALLEL_MAX:
             step = self._waiting.pop(0)
             self._running[asyncio.create_task(self._perform(step))] = step
@@ -210,6 +222,7 @@ class FunctionAttempt:
         await self._host.record(StepsRecorded(*self._key, sent, self._new_versions(), replies, published))
         for entry in recorded:
             assert not isinstance(entry.value, Ref)
+            self._cost += entry.cost
             self._driver.feed(
                 HistoryEntry(
                     entry.position,
@@ -230,11 +243,11 @@ class FunctionAttempt:
         operation, host = step.operation, self._host
         detail: StepCall = operation.detail
         started_ms = host.wall_ms()
-        value, error, message, retry = b"", "", "", None
+        value, error, message, retry, cost = b"", "", "", None, 0
         try:
             async with asyncio.timeout(None if detail.timeout_ms is None else detail.timeout_ms / 1000):
                 result = await self._perform_step(operation.name, detail)
-            value = encode(result, what=f"result of step {operation.name!r}")
+            value, cost = encode(result, what=f"result of step {operation.name!r}"), detail.cost_of(result)
         except asyncio.CancelledError as cancelled:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # this is a task
                 raise
@@ -251,7 +264,7 @@ class FunctionAttempt:
         took_ms = max(0, ended_ms - started_ms)
         return StepEntry(
             operation.position, operation.name, operation.digest, None if error or value == NULL else value, error,
-            message, ended_ms, took_ms, step.tries, retry,
+            message, ended_ms, took_ms, step.tries, retry, 0 if error else cost,
         )  # fmt: skip
 
     # ---- reports

@@ -251,7 +251,8 @@ class InlineExecutor:
     async def _function(self, key: Key, work: AttemptJob, handler: Handler, context: AttemptContext) -> FunctionOutcome:
         host = _Channel(self, key)
         history = await history_of(work.checkpoint, lambda digest: self.on_agent(self._sink.fetch(digest)))
-        return await FunctionAttempt(work, handler, context, host, history).run()
+        budget = self._turns[key].spec.budget
+        return await FunctionAttempt(work, handler, context, host, history, budget=budget).run()
 
     async def on_agent(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await it on the agent's loop, from whichever loop an attempt has."""

@@ -12,7 +12,8 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
-from tickwork.core.definition.model import Retry
+from tickwork.core.definition.model import Retry, TaskNode
+from tickwork.core.definition.node_validation import COST_MAX
 from tickwork.core.evolve import child_id
 from tickwork.core.evolve.awaits import entry_bytes
 from tickwork.core.state.events import AwaitMet, FunctionWoken, RunSpawned, StepRetrying
@@ -57,6 +58,8 @@ def check_steps(task: Task, steps: Iterable[StepEntry], versions: Iterable[tuple
         if too_large(step.value):
             raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="steps")
         _check_text(step.name, step.message)
+        if not 0 <= step.cost <= COST_MAX:
+            raise Refused("bad_cost", f"the cost of a step is 0 to {COST_MAX}", path="steps")
         if step.retry is not None:
             _check_retry(step.retry, step.tries)
         size += entry_bytes(HistoryEntry(step.position, "step", step.name, step.digest, step.value, "", step.message))
@@ -186,6 +189,17 @@ def to_unwind(state: State, run: Run) -> Task | None:
     if task is None or task.history is None or task.history.cancelled or not task.history.entries:
         return None
     return task
+
+
+def over_budget(task: Task, before: int) -> str:
+    """Why the run is paused where its steps cost `before` and now cost more; "" where it goes on. Each time it is
+    resumed, it may spend as much again."""
+    node, history = task.step.node, task.history
+    if not isinstance(node, TaskNode) or not node.budget or history is None:
+        return ""
+    if before // node.budget == history.cost // node.budget:
+        return ""
+    return f"its steps have cost {history.cost}, and its budget is {node.budget}; resumed, it may spend as much again"
 
 
 def withdrawn_children(task: Task, positions: tuple[int, ...]) -> list[int]:
