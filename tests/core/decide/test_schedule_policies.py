@@ -7,6 +7,7 @@ from tickwork.core.base.values import unpack
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.evolve.schedules import occurrence_id
 from tickwork.core.machine import Machine
+from tickwork.core.snapshot.invariants import violations
 from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import RunScheduled
@@ -265,6 +266,45 @@ def test_failures_in_a_row_pause_it():
     driver.expect(inp.Resume(BY, "schedule", T, "s"))
     driver.advance(5 * MINUTE)
     assert begun(driver)[-1] == 35 and schedule.failures == 0
+
+
+@pytest.mark.parametrize("way", ["retry", "reset"])
+def test_occurrences_that_depend_on_the_past_wait_until_a_failed_run_is_mended(way):
+    driver = scheduled(overlap="buffer_all", depends_on_past=True)
+    driver.advance(5 * MINUTE)
+    [failed] = [run.id for run in driver.state.runs.values()]
+    fail_all(driver)
+    driver.advance(11 * MINUTE)
+    assert begun(driver) == [5] and len(schedule_of(driver).buffer) == 2
+    assert violations(driver.state) == []
+
+    if way == "retry":
+        driver.expect(inp.Resolve(BY, T, failed, "mended", {}, {}, driver.records.pop(failed)))
+    else:
+        driver.expect(inp.SteerSchedule(BY, T, "s", "reset_failures"))
+    driver.quiet()
+    driver.finish_all()
+    driver.quiet()
+    driver.finish_all()
+    assert begun(driver, "buffered") == [10, 15] and schedule_of(driver).buffer == ()
+
+
+def test_occurrences_that_depend_on_the_past_are_skipped_where_none_may_wait():
+    driver = scheduled(overlap="forbid", depends_on_past=True)
+    driver.advance(5 * MINUTE)
+    fail_all(driver)
+    driver.advance(6 * MINUTE)
+    assert begun(driver) == [5] and (SKIPPED, "the run before it failed", 10, 10, 1) in fates(driver)
+    assert driver.refusal(put("t", depends_on_past=True)) == "bad_overlap"
+
+
+def test_a_run_that_was_cancelled_lets_the_next_one_run():
+    driver = scheduled(overlap="buffer_all", depends_on_past=True)
+    driver.advance(5 * MINUTE)
+    [run] = [run.id for run in driver.state.runs.values()]
+    driver.expect(inp.Cancel(BY, T, run))
+    driver.advance(5 * MINUTE)
+    assert begun(driver) == [5, 10]
 
 
 def test_an_archived_schedule_rests_until_it_is_restored():

@@ -251,6 +251,8 @@ def _state(schedule: "wire.Schedule") -> str:
         words.append(f"[red]{schedule.failures} failed in a row[/]")
     if schedule.active:
         words.append(f"[cyan]{schedule.active} running[/]")
+    if schedule.held:
+        words.append(f"[yellow]{safe(schedule.held)}[/]")
     if schedule.buffered:
         words.append(f"{schedule.buffered} waiting")
     return ", ".join(words) or "[green]active[/]"
@@ -301,6 +303,7 @@ def _add_terms(tree: "Tree", schedule: "wire.Schedule") -> None:
         terms.append(f"at most {request.catch_up_cap} late ones" if not schedule.automatic_backfill else "")
         terms.append(f"grace {request.grace}" if request.grace else "no grace")
         terms.append(f"pause after {request.pause_after} failures" if request.pause_after else "")
+        terms.append("depends on past" if request.depends_on_past else "")
         terms.append(f"priority {request.priority}" if request.priority is not None else "")
         terms.append(f"at most {request.max_runs} runs" if request.max_runs else "")
     terms += ["jitter" if schedule.jitter else "", f"queue {safe(schedule.queue)}" if schedule.queue else ""]

@@ -81,6 +81,8 @@ class ScheduleOptions:
     "Delay the start a little, by a different amount for each occurrence, to spread load."
     pause_after: int | None = None
     "Pause after this many failures in a row."
+    depends_on_past: Annotated[bool, Parameter(negative="")] = False
+    "With --overlap buffer_all, buffer_one or forbid: start nothing after a failed run until it is mended."
     group: str | None = None
     "A group of schedules that are paused and resumed together."
     description: str | None = None

@@ -105,7 +105,12 @@ def must_pause(schedule: Schedule) -> bool:
 
 
 def may_unbuffer(schedule: Schedule) -> bool:
-    return bool(schedule.buffer) and not schedule.active
+    return bool(schedule.buffer) and not schedule.active and not waits_for_past(schedule)
+
+
+def waits_for_past(schedule: Schedule) -> bool:
+    """The latest run failed, and nothing may run before it is mended, or somebody resets the failures."""
+    return schedule.terms.depends_on_past and schedule.failures > 0
 
 
 def in_its_run(state: State, schedule: Schedule) -> bool:

@@ -11,7 +11,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.schedules.schedule_firing import catch_up, own_policy
-from tickwork.core.evolve.schedules import held_until_ms, is_held
+from tickwork.core.evolve.schedules import held_until_ms, is_held, waits_for_past
 from tickwork.core.explain.upcoming import runs_left
 from tickwork.core.state.events import CatchUpDecided
 from tickwork.core.state.schedule import CATCH_UPS, SPAN_MS_MAX
@@ -96,7 +96,8 @@ def _count(rhythm: Recurrence, from_ms: int, to_ms: int) -> int:
 
 def _room(schedule: Schedule) -> int:
     """How many can run to their end when all of them come at once, as late ones do."""
-    terms, busy, waiting = schedule.terms, bool(schedule.active), len(schedule.buffer)
+    terms, waiting = schedule.terms, len(schedule.buffer)
+    busy = bool(schedule.active) or waits_for_past(schedule)
     match terms.overlap:
         case "forbid":
             return 0 if busy else 1

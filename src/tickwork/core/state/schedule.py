@@ -49,6 +49,7 @@ class SchedulePolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: str = ""
     time_input: str = "scheduled_time"  # which input gets the nominal time, where the workflow has it
     context_input: str = "context"
+    depends_on_past: bool = False  # an occurrence waits until the run before it has not failed
 
 
 class GovernorLimits(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -115,6 +116,9 @@ def check_terms(terms: SchedulePolicy) -> None:
         raise Refused("bad_overlap", f"overlap is one of {', '.join(OVERLAPS)}", path="overlap")
     if terms.catch_up not in CATCH_UPS:
         raise Refused("bad_catch_up", f"catch_up is one of {', '.join(CATCH_UPS)}", path="catch_up")
+    if terms.depends_on_past and terms.overlap not in ("buffer_all", "buffer_one", "forbid"):
+        message = "depends_on_past needs an overlap by which occurrences wait (buffer_all, buffer_one) or are left out"
+        raise Refused("bad_overlap", f"{message} (forbid), not {terms.overlap}", path="overlap")
     if terms.group:
         check_name(terms.group, path="group", kind="group")
     needs_length = terms.catch_up in ("window", "spread")

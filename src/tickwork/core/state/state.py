@@ -499,7 +499,7 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
         """Nothing but its next time says when it wants to be looked at; so it is with most."""
         return not (
             self.paused or self.archived or self.buffer or self.late is not None or self.governing is not None
-            or self.terms.group or self.terms.pause_after
+            or self.terms.group or self.terms.pause_after or self.terms.depends_on_past
         )  # fmt: skip
 
 

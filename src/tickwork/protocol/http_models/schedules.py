@@ -67,6 +67,7 @@ class Schedule(Model, frozen=True, kw_only=True):
     governed: Governed | None = None
     broken: str = ""
     request: "ScheduleRequest | None" = None  # what was asked for; of one that is shown alone
+    held: str = ""  # why nothing of it may start now, though it is not paused
 
 
 class Schedules(Model, frozen=True, kw_only=True):
@@ -229,6 +230,7 @@ class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
     group: str = ""
     description: str = ""
     governor: GovernorRequest | None = None
+    depends_on_past: bool = False  # an occurrence waits until the run before it has not failed
 
 
 class PreviewRequest(ScheduleRequest, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import msgspec
 from tickwork.core.base.values import Value, unpack
 from tickwork.core.calendar.durations import duration_text
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.evolve.schedules import is_held
+from tickwork.core.evolve.schedules import is_held, waits_for_past
 from tickwork.core.explain.catch_up_preview import late_ones
 from tickwork.core.explain.schedule_preview import describe
 from tickwork.core.snapshot.schedule_rows import LiveBackfill, backfill_row
@@ -56,7 +56,15 @@ def schedule(schedule: Schedule) -> wire.Schedule:
         fates=wire.Fates(**dict(zip((FATES[fate] for fate in sorted(FATES)), schedule.fates, strict=True))),
         governed=_governed(schedule),
         broken=schedule.broken,
+        held=_held(schedule),
     )
+
+
+def _held(schedule: Schedule) -> str:
+    if not waits_for_past(schedule):
+        return ""
+    advice = f"retry it, or let the next one run: tickwork schedules reset-failures {schedule.name}"
+    return f"the run before failed, and this schedule depends on its past: {advice}"
 
 
 def whole_schedule(source: Schedule) -> wire.Schedule:

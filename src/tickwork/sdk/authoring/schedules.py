@@ -45,6 +45,7 @@ class Policies(TypedDict, total=False):
     automatic_backfill: bool
     jitter: bool
     pause_after: int  # failures in a row
+    depends_on_past: bool  # with an overlap that waits or forbids: nothing starts after a run that failed
     start: Instant  # a datetime without a zone is in the schedule's
     end: Instant
     max_runs: int

@@ -12,7 +12,7 @@ from tickwork.core.decide.runs.run_end import replace_run
 from tickwork.core.decide.schedules.governor_input import next_decision
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.run_creation import begun_on_time, on_scheduled
-from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id
+from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id, waits_for_past
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
     CatchUpDecided,
@@ -228,7 +228,7 @@ def _run(turn: TickContext, schedule: Schedule, after_ms: int, start_at: int) ->
         return
     if terms.runs_max and schedule.fired + len(schedule.buffer) + 1 >= terms.runs_max:
         after_ms = wait = 0  # this is the last one
-    if schedule.active and terms.overlap in ("buffer_one", "buffer_all"):
+    if (schedule.active or waits_for_past(schedule)) and terms.overlap in ("buffer_one", "buffer_all"):
         turn.emit(OccurrenceBuffered(number, due_ms, after_ms, wait))
         return
     if schedule.active and terms.overlap == "replace":
@@ -246,9 +246,10 @@ def _obstacle(state: State, schedule: Schedule) -> tuple[int, str]:
     run_id = occurrence_id(schedule.name, schedule.next_ms)
     if run_id in tenant.runs.of(run_id):
         return Fate.RAN, "begun by a backfill"
-    if schedule.active:
+    held = waits_for_past(schedule)
+    if schedule.active or held:
         if terms.overlap == "forbid":
-            return Fate.SKIPPED, "overlap forbid"
+            return Fate.SKIPPED, "the run before it failed" if held else "overlap forbid"
         if terms.overlap == "buffer_one" and schedule.buffer:
             return Fate.SKIPPED, "overlap buffer_one"
         if terms.overlap == "buffer_all" and len(schedule.buffer) >= terms.buffer_max:
