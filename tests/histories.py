@@ -16,7 +16,7 @@ from tickwork.core.base.values import Ref, pack
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.decide.runs.functions import approval_of
-from tickwork.core.definition.model import ApprovalNode
+from tickwork.core.definition.model import ApprovalNode, InputField
 from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.versions import declared_puts
 from tickwork.core.explain.occurrence_ledger import Ledger
@@ -90,7 +90,15 @@ DOCUMENTS = {
         "waits",
         {"kind": "wait", "id": "w", "duration": "700ms"},
         {"kind": "event", "id": "e", "event": "opened", "timeout": "3s", "on_timeout": "continue"},
-        {"kind": "approval", "id": "p", "needs": ["w"], "timeout": "5s", "approvers": ["bob"], "four_eyes": True},
+        {
+            "kind": "approval",
+            "id": "p",
+            "needs": ["w"],
+            "timeout": "5s",
+            "approvers": ["bob"],
+            "four_eyes": True,
+            "fields": {"how": {"type": "string", "enum": ["all", "some"]}, "most": {"type": "integer", "default": 3}},
+        },
         task("t", needs=["w", "e"]),
         timeout="20s",
         sla={"breach": "4s", "warn": "2s"},
@@ -554,7 +562,15 @@ class History:
                 Await(position, "sleep", "", "d", until_ms=self.driver.now_ms + rng.choice([-5, 900])),
                 Await(position, "event", rng.choice(["opened", "leave"]), "d", rng.choice([-1, 700])),
                 Await(position, "call", rng.choice(["one", "one", "function", "nobody"]), "d"),
-                Await(position, "approval", "agree", "d", rng.choice([-1, 3_000]), approvers=("bob",)),
+                Await(
+                    position,
+                    "approval",
+                    "agree",
+                    "d",
+                    rng.choice([-1, 3_000]),
+                    approvers=("bob",),
+                    fields=rng.choice([(), (("how", InputField(type="string", required=False)),)]),
+                ),
                 Await(position, "receive", "any", "d", rng.choice([-1, 700]), names=("assign", "opened")),
             ]
         )
@@ -690,12 +706,16 @@ class History:
         functions = [item for item in self.driver.state.tasks.values() if approval_of(item, "agree") is not None]
         if functions and (not waiting or self.rng.random() < 0.5):
             run = self.rng.choice(functions).run
-            return [inp.Decide("bob", run.tenant.id, run.id, "agree", self.rng.random() < 0.5)]
+            values = self.rng.choice([None, None, None, pack({"how": "all"})])
+            return [inp.Decide("bob", run.tenant.id, run.id, "agree", self.rng.random() < 0.5, values=values)]
         if not waiting:
             return []
         item = self.rng.choice(waiting)
         by = self.rng.choice(["bob", "bob", BY])
-        return [inp.Decide(by, item.run.tenant.id, item.run.id, item.step.id, self.rng.random() < 0.7, "ok")]
+        values = pack({"how": "all"} if self.rng.random() < 0.9 else {"how": "none"})
+        return [
+            inp.Decide(by, item.run.tenant.id, item.run.id, item.step.id, self.rng.random() < 0.7, "ok", values=values)
+        ]
 
     def limit(self) -> list[inp.Input]:
         rng = self.rng

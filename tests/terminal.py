@@ -17,6 +17,7 @@ SECONDS = 40.0  # bound of every wait; a machine under load is slow
 
 APP = """
 import time
+from typing import Literal as tw_literal
 import tickwork as tw
 
 @tw.task
@@ -57,6 +58,11 @@ def lasts(seconds: float = 60.0) -> float:
 def asks() -> str:
     tw.approval("boss")
     return shout("granted")
+
+@tw.workflow
+def chooses() -> str:
+    form = tw.form("menu", text="What is for lunch?", fields={"dish": tw_literal["soup", "rice"], "extra": "5", "n": 1})
+    return shout(form.dish)
 
 @tw.task
 def read_variable(name: str) -> str:

@@ -194,6 +194,29 @@ async def test_a_cursor_by_name_belongs_to_its_list_too(http):
         assert (answer.status_code, answer.json()["code"]) == (422, "bad_cursor"), path
 
 
+async def test_a_form_shows_its_fields_and_checks_the_answer(http):
+    fields = {"how": {"type": "string", "enum": ["all", "some"]}, "n": {"type": "integer", "default": 2}}
+    await publish(http, flow("ask", {"kind": "approval", "id": "form", "message": "How?", "fields": fields}))
+    run_id = await submit(http, "ask")
+    [task] = (await http.get(f"/v1/runs/{run_id}")).json()["tasks"]
+    assert (task["fields"], task["message"]) == (fields, "How?")
+
+    path = f"/v1/runs/{run_id}/approvals/form"
+    for values, code, at in (
+        ({}, "missing_field", "values.how"),
+        ({"how": "none"}, "wrong_value", "values.how"),
+        ({"how": "all", "n": 1.5}, "wrong_type", "values.n"),
+        ({"how": "x" * 2_000}, "value_too_large", "values"),
+    ):
+        answer = await http.post(path, json={"approve": True, "values": values})
+        assert (answer.status_code, answer.json()["code"], answer.json()["path"]) == (422, code, at)
+    assert (await http.post(path, json={"approve": True, "values": {"how": "all"}})).status_code == 204
+    run = (await http.get(f"/v1/runs/{run_id}")).json()
+    assert run["tasks"][0]["result"] == {"how": "all", "n": 2, "by": "api", "comment": ""}
+    why = (await http.get(f"/v1/runs/{run_id}/why")).json()
+    assert any("filled in by api" in step["text"] for step in why["steps"])
+
+
 async def test_a_failed_run_is_retried_and_cancelled(http):
     await publish(http, flow("greet", task("hello", retry=1)))
     run_id = await submit(http)

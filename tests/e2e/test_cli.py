@@ -596,6 +596,25 @@ def test_an_approval_is_given(house):
     assert until_state(house, run, "completed")["output"] == "GRANTED"
 
 
+def test_a_form_is_shown_filled_in_and_checked(house):
+    run = house.run("run", "chooses", "--detach").stdout.strip()
+    until_state(house, run, "waiting")
+    shown = house.run("show", run).stdout
+    for text in ("What is for lunch?", "dish (string: soup, rice)", "n (integer, otherwise 1)"):
+        assert text in shown
+    assert "to fill in: dish (one of soup, rice)" in house.run("why", run).stdout
+    for wrong, text in (("dish=fish", "not one of"), ("dishes=soup", "no such field"), ("dish", "is not name=value")):
+        assert text in house.run("approve", run, "menu", "--set", wrong).stderr
+
+    filled = house.run("approve", run, "menu", "--set", "dish=soup", "--set", "extra=7", "--comment", "hungry")
+    assert filled.returncode == 0
+    done = until_state(house, run, "completed")
+    assert done["output"] == "SOUP"
+    [menu] = [task for task in done["tasks"] if task["node"] == "menu"]
+    result = menu["result"]
+    assert (result["dish"], result["extra"], result["n"], result["comment"]) == ("soup", "7", 1, "hungry")
+
+
 def test_whoever_tells_an_event_learns_whether_anybody_waited(house):
     nobody = house.run("signal", "paid", "--key", "x")
     run = house.run("run", "paid", "--input", "number=A-1", "--detach").stdout.strip()

@@ -90,3 +90,58 @@ def test_a_false_condition_skips_what_follows(world, program):
     skipped = world.run(short_circuit.daily, rows=0).assert_completed(output="nothing to do")
 
     assert skipped.tasks["load"].state == skipped.tasks["publish"].state == "not_taken"
+
+
+@pytest.fixture
+def editors(program, world):
+    run = world.run(program("editors").publish, topic="ticks")
+    run.assert_waiting("draft")
+    world.fill(run, "draft", title="Ticks", urgent=True, by="ada")
+    return run
+
+
+def test_what_people_choose_decides_where_it_goes(world, editors):
+    assert editors.tasks["channel"].message == "Where does Ticks go?"
+    world.fill(editors, "channel", where="mail")
+    assert editors.tasks["check"].message == "Ticks, 300 words, goes to the mail"
+    world.fill(editors, "check", approve=True, by="eve")
+
+    editors.assert_completed(output="Ticks was mailed at once")
+
+
+def test_without_answers_the_defaults_decide(world, editors):
+    world.advance(hours=2)
+    assert editors.tasks["channel"].result == {"where": "blog", "by": "", "comment": ""}
+    world.advance(days=1)
+
+    editors.assert_completed(output="Ticks is kept back: no reason (nobody answered)")
+
+
+def test_an_approver_may_say_no_with_a_reason(world, editors):
+    world.fill(editors, "channel", where="blog")
+    world.fill(editors, "check", approve=False, reason="too short", by="bob")
+
+    editors.assert_completed(output="Ticks is kept back: too short (bob)")
+
+
+@pytest.mark.parametrize(
+    ("values", "by", "code"),
+    [
+        ({"where": "radio"}, "eve", "wrong_value"),
+        ({"wher": "blog"}, "eve", "unknown_field"),
+        ({}, "eve", "missing_field"),
+    ],
+)
+def test_an_answer_is_checked_when_it_is_given(world, editors, values, by, code):
+    with pytest.raises(tw.Refused) as refused:
+        world.fill(editors, "channel", by=by, **values)
+
+    assert refused.value.code == code
+    editors.assert_waiting("channel")
+
+
+def test_only_an_approver_fills_in_the_check(world, editors):
+    world.fill(editors, "channel", where="blog")
+
+    with pytest.raises(tw.Refused, match="not among the approvers"):
+        world.fill(editors, "check", approve=True, by="ada")

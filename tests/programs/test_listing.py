@@ -17,7 +17,7 @@ PROGRAMS = {
     "A3": ("programs/nested_setup.py", "direct"),
     "A4": ("programs/typed_inputs.py", "direct"),
     "A5": ("programs/short_circuit.py", "direct"),
-    "A6": ("", "not yet"),
+    "A6": ("programs/editors.py", "direct"),
     "T1": ("programs/cluster_manager.py", "direct"),
     "T2": ("batch_sliding_window.py", "direct"),
     "T3": ("programs/sleep_for_days.py", "direct"),

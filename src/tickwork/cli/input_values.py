@@ -6,7 +6,7 @@ declares as text gets the text as it stands.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,20 @@ def read_inputs(pairs: Sequence[str], document: str | None, workflow: "Workflow[
             raise CommandExit(Exit.USAGE, f"--input {name} is given twice")
         inputs[name] = text if _wants_text(workflow, name) else _json_or_text(text)
     return inputs
+
+
+def read_fields(pairs: Sequence[str], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a form. A field that is declared as text gets the text as it stands."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, mark, text = pair.partition("=")
+        if not mark or not name:
+            raise CommandExit(Exit.USAGE, f"--set {pair!r} is not name=value")
+        if name in values:
+            raise CommandExit(Exit.USAGE, f"--set {name} is given twice")
+        is_text = fields.get(name, {}).get("type") in ("string", "datetime")
+        values[name] = text if is_text else _json_or_text(text)
+    return values
 
 
 def read_value(text: str) -> Any:

@@ -12,6 +12,7 @@ from tickwork.sdk.authoring.nodes import (
     branch,
     event,
     first,
+    form,
     http,
     repeat,
     shell,
@@ -26,7 +27,7 @@ from tickwork.sdk.authoring.tasks import Task, task
 from tickwork.sdk.authoring.workflows import Workflow, workflow
 from tickwork.sdk.context import Context, Permanent, Skip, StepsChanged, context
 from tickwork.sdk.durable.function import Durable
-from tickwork.sdk.durable.outcomes import CallFailed, Cancelled, Decision, First, Message, StepFailed
+from tickwork.sdk.durable.outcomes import CallFailed, Cancelled, Decision, First, FormResult, Message, StepFailed
 from tickwork.sdk.values.encode import Unsendable
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "FailedNode",
     "Failure",
     "First",
+    "FormResult",
     "InvalidDefinition",
     "Mailbox",
     "Message",
@@ -68,6 +70,7 @@ __all__ = [
     "event",
     "every",
     "first",
+    "form",
     "http",
     "index",
     "instance",

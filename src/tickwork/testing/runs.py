@@ -41,6 +41,16 @@ class TaskView:
         return next((attempt.error for attempt in reversed(self.view.attempts) if attempt.error), "")
 
     @property
+    def message(self) -> str:
+        """What an approval or a form asks, with the values of the run."""
+        return self.view.message
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Of a form, as its document declares them."""
+        return self.view.fields
+
+    @property
     def children(self) -> dict[str, int]:
         """For a map: the number of items by state."""
         return self.view.children

@@ -402,6 +402,11 @@ class World:
     def approve(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
         self._tell(run, self._engine.runs.decide(run.id, node, approve=True, by=by, comment=comment))
 
+    def fill(self, run: Run, node: str, /, *, by: str = BY, comment: str = "", **fields: Any) -> None:
+        """Fill in a form: `world.fill(run, "review", how="all")`."""
+        values = {name: plain(value, what=name) for name, value in fields.items()}
+        self._tell(run, self._engine.runs.decide(run.id, node, approve=True, by=by, comment=comment, values=values))
+
     def reject(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
         self._tell(run, self._engine.runs.decide(run.id, node, approve=False, by=by, comment=comment))
 

@@ -300,6 +300,85 @@ def test_an_answer_to_a_run_that_has_ended_is_told_from_one_to_a_run_that_never_
     assert driver.refusal(inp.Decide("eve", T, "never", "ok", True)) == "unknown_run"
 
 
+FIELDS = {"go": {"type": "boolean"}, "how": {"type": "string", "enum": ["all", "some"]},
+          "limit": {"type": "integer", "maximum": 9, "required": False, "default": 5},
+          "note": {"type": "string", "required": False}}  # fmt: skip
+
+
+def form(**fields):
+    return flow(
+        {"kind": "approval", "id": "ok", "fields": FIELDS, **fields},
+        task("a", needs=["ok"], when="results.ok.go == true && results.ok.how == 'all'"),
+        task("b", needs=["ok"], when="results.ok.go == false"),
+        task("c", needs=["ok"]),
+    )
+
+
+def fill(run, values, by="bob", comment=""):
+    return inp.Decide(by, T, run, "ok", True, comment, values=None if values is None else pack(values))
+
+
+def test_what_a_person_fills_in_is_the_result_and_decides_what_follows():
+    driver = form()
+    run = driver.submit("flow")
+    driver.expect(fill(run, {"go": True, "how": "all", "limit": 2}, comment="fine"))
+    driver.quiet()
+
+    assert driver.run(run).results[0] == pack(
+        {"go": True, "how": "all", "limit": 2, "note": None, "by": "bob", "comment": "fine"}
+    )
+    assert driver.is_running(run, "a") and not driver.is_running(run, "b")
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "path"),
+    [
+        (None, "missing_field", "values.go"),
+        ({"go": True}, "missing_field", "values.how"),
+        ({"go": "yes", "how": "all"}, "wrong_type", "values.go"),
+        ({"go": True, "how": "none"}, "wrong_value", "values.how"),
+        ({"go": True, "how": "all", "limit": 10}, "out_of_range", "values.limit"),
+        ({"go": True, "how": "all", "x": 1}, "unknown_field", "values.x"),
+        ({"go": True, "how": "all", "note": "x" * 990}, "value_too_large", "values"),
+        ([1], "bad_values", "values"),
+    ],
+)
+def test_an_answer_that_does_not_fit_its_form_is_refused_and_changes_nothing(values, code, path):
+    driver = form()
+    run = driver.submit("flow")
+    before = driver.state_of(run), driver.phases(run)
+
+    assert driver.refusal(fill(run, values)) == code
+    assert driver.answers[-1].message.startswith(path)
+    assert (driver.state_of(run), driver.phases(run)) == before
+
+
+def test_a_plain_approval_has_no_fields_to_fill_in():
+    driver = approving()
+    run = driver.submit("flow")
+
+    assert driver.refusal(fill(run, {"go": True})) == "unknown_field"
+
+
+@pytest.mark.parametrize("default", [{}, {"go": False}, {"go": False, "how": "some", "note": "late"}])
+def test_where_the_time_of_a_form_runs_out_it_has_the_default(default):
+    driver = form(default=default, timeout_ms=HOUR_MS, on_timeout="continue")
+    run = driver.submit("flow")
+    driver.advance(HOUR_MS + 1)
+
+    empty = {"go": None, "how": None, "limit": 5, "note": None, "by": "", "comment": ""}
+    assert driver.run(run).results[0] == pack(empty | default)
+
+
+def test_a_form_can_be_rejected_like_an_approval():
+    driver = form(approvers=["bob"])
+    run = driver.submit("flow")
+    assert driver.refusal(fill(run, {"go": True, "how": "all"}, by="eve")) == "not_entitled"
+    driver.expect(inp.Decide("bob", T, run, "ok", False, "not mine"))
+
+    assert driver.phases(run)["ok"] == "FAILED"
+
+
 @pytest.mark.proves("I42")
 def test_whoever_changed_a_debounced_run_cannot_approve_it():
     driver = approving(four_eyes=True)

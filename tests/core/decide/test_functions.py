@@ -8,6 +8,7 @@ from driver import BY, Driver, T, document, task
 from tickwork.core.base.errors import InvalidDefinition
 from tickwork.core.base.values import pack, unpack
 from tickwork.core.calendar.zones import UTC_ONLY
+from tickwork.core.definition.model import InputField
 from tickwork.core.definition.plan import plan_of
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.invariants import violations
@@ -301,6 +302,20 @@ def test_approval_and_rejection_are_both_outcomes():
         driver.expect(inp.Decide("carol", T, run, "ok", approve, "fine"))
         driver.quiet()
         assert driver.outcomes(run) == [(0, "approval", {"approved": approve, "by": "carol", "comment": "fine"}, "")]
+
+
+def test_the_answer_to_a_form_is_checked_and_recorded_with_what_is_filled_in_by_default():
+    driver, run = begun()
+    how, limit = InputField(type="string", enum=("all", "some")), InputField(type="integer", default=5)
+    fields = (("how", how), ("limit", limit))
+    driver.suspend(run, approval(0, fields=fields))
+    wrong = inp.Decide("carol", T, run, "ok", True, values=pack({"how": "none"}))
+    assert driver.refusal(wrong) == "wrong_value"
+    driver.expect(inp.Decide("carol", T, run, "ok", True, "fine", values=pack({"how": "all"})))
+    driver.quiet()
+
+    decision = {"approved": True, "by": "carol", "comment": "fine", "values": {"how": "all", "limit": 5}}
+    assert driver.outcomes(run) == [(0, "approval", decision, "")]
 
 
 def test_four_eyes_hold_for_a_function_too():

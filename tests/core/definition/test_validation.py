@@ -158,6 +158,17 @@ def test_a_reference_names_something_that_is_known_by_then(source, code):
         ({"kind": "event", "event": "e", "on_timeout": "explode"}, (".on_timeout", "wrong_value")),
         ({"kind": "event", "event": "e", "timeout": "0s"}, (".timeout_ms", "out_of_range")),
         ({"kind": "approval", "on_timeout": ""}, (".on_timeout", "wrong_value")),
+        ({"kind": "approval", "fields": {"by": {}}}, (".fields.by", "wrong_value")),
+        (
+            {"kind": "approval", "fields": {"x": {"type": "texts"}}, "default": {"x": 1}},
+            (".fields.x.type", "wrong_value"),
+        ),
+        (
+            {"kind": "approval", "fields": {"x": {"type": "integer", "enum": ["1"]}}},
+            (".fields.x.enum[0]", "wrong_type"),
+        ),
+        ({"kind": "approval", "fields": {"x": {}}, "default": {"y": 1}}, (".default.y", "unknown_field")),
+        ({"kind": "approval", "fields": {"x": {"type": "string"}}, "default": {"x": 1}}, (".default.x", "wrong_type")),
         ({"kind": "approval", "approvers": ["a\nb"]}, (".approvers[0]", "text_characters")),
         ({"kind": "http", "url": "http://h", "method": "get"}, (".method", "wrong_value")),
         ({"kind": "http", "url": "ftp://h"}, (".url", "url")),

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import httpx2
 import pytest
@@ -295,6 +295,8 @@ def test_logs_are_read_and_followed_over_a_break_without_a_gap(ask, server):
         ("resolve", ("r", {"n": "accept"}), {"values": {"n": 1}}, "/v1/runs/r/resolve", {"decisions": {"n": "accept"}, "values": {"n": 1}}),
         ("approve", ("r", "n"), {"comment": "ok"}, "/v1/runs/r/approvals/n", {"approve": True, "comment": "ok"}),
         ("reject", ("r", "n"), {}, "/v1/runs/r/approvals/n", {"approve": False}),
+        ("fill", ("r", "n", {"a": 1}), {"day": date(2026, 1, 2), "comment": "ok"}, "/v1/runs/r/approvals/n",
+         {"approve": True, "comment": "ok", "values": {"a": 1, "day": "2026-01-02"}}),
         ("signal", ("paid", {"a": 1}), {"key": "o1"}, "/v1/events", {"event": "paid", "key": "o1", "payload": {"a": 1}}),
         ("delete_schedule", ("s",), {}, "/v1/schedules/s", None),
         ("pause_schedule", ("s",), {"reason": "rest"}, "/v1/schedules/s/pause", {"reason": "rest"}),

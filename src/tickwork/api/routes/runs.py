@@ -188,6 +188,7 @@ async def decide(request: Request) -> Response:
         approve=decision.approve,
         by=request.by,
         comment=checked_text(decision.comment, path="comment"),
+        values=decision.values,
     )
     return nothing()
 
@@ -320,7 +321,7 @@ ROUTES = (
         path="/v1/runs/{run}/approvals/{node}",
         routed_to="run",
         handler=decide,
-        summary="Approve or reject an approval that a run waits for.",
+        summary="Approve or reject an approval that a run waits for, or fill in a form with `values`.",
         tag="runs",
         body=BodySpec(wire.Decision, bytes_max=64 * 1024),
         responses=DONE,

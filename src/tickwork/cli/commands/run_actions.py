@@ -1,7 +1,9 @@
 """Actions on runs. Each is durable when the command returns, and the journal names its author."""
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import CommandExit, Exit
 from tickwork.cli.options import TO, ClientOptions
@@ -98,21 +100,44 @@ def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: Cli
         return _print_result(client, again.id, f"runs {run} again", to)
 
 
-def approve(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:
-    """Approve an approval node of a run.
+def approve(
+    run: str,
+    node: str,
+    /,
+    *,
+    set: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the flag's name
+    comment: str = "",
+    to: ClientOptions = TO,
+) -> int:
+    """Approve an approval node of a run, or fill in a form.
 
     Parameters
     ----------
     run
         Its id.
     node
-        The approval node.
+        The approval node, or the form.
+    set
+        A field of a form as name=value; repeat for each field. The value is JSON, or text if it is not valid JSON.
     comment
         A comment to record.
     """
+    from tickwork.cli.input_values import read_fields
+
     with to.client() as client, _in_words(client, run, "approved"):
-        client.approve(run, node, comment=comment)
-        return _print_result(client, run, f"{node} approved", to)
+        if not set:
+            client.approve(run, node, comment=comment)
+            return _print_result(client, run, f"{node} approved", to)
+        client.fill(run, node, read_fields(set, _fields_of(client, run, node)), comment=comment)
+        return _print_result(client, run, f"{node} filled in", to)
+
+
+def _fields_of(client: "Client", run: str, node: str) -> "dict[str, Any]":
+    """Of the form that a run waits for."""
+    detail = client.get(run)
+    forms = [task.fields for task in detail.tasks if task.node == node]
+    forms += [pending.fields for pending in detail.awaits if pending.name == node]
+    return next((fields for fields in forms if fields), {})
 
 
 def reject(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -260,9 +260,25 @@ def _add_function(tree: "Tree", detail: "wire.RunDetail") -> None:
         key = f" key {safe(pending.key)}" if pending.key else ""
         due = f", until {when(pending.due_at)}" if pending.due_at else ""
         line = branch.add(f"{pending.position} {pending.kind}{name}{key}  {tinted('waiting')}{due}")
+        _add_fields(line, pending.fields)
         for words in (pending.message, pending.run, f"[dim]{safe(pending.line)}[/]" if pending.line else ""):
             if words:
                 line.add(words if words.startswith("[dim]") else safe(words))
+
+
+def _add_fields(branch: "Tree", fields: "dict[str, Any]") -> None:
+    """What a form asks for: how (string: all, failed only), limit (integer, otherwise 5)."""
+    from tickwork.cli.output import safe
+
+    for name, field in fields.items():
+        words = [field.get("type", "any")]
+        if field.get("enum"):
+            words[0] += f": {', '.join(map(str, field['enum']))}"
+        if "default" in field:
+            words.append(f"otherwise {field['default']!r}")
+        elif field.get("required") is False:
+            words.append("optional")
+        branch.add(safe(f"{name} ({', '.join(words)})"))
 
 
 def _add_task(tree: "Tree", task: "wire.Task") -> None:
@@ -284,6 +300,7 @@ def _add_task(tree: "Tree", task: "wire.Task") -> None:
             line.add(f"[red]{safe(attempt.error)}{code}[/]: {safe(attempt.message)}")
     if task.message:
         branch.add(safe(task.message))
+    _add_fields(branch, task.fields if task.state == "waiting" else {})
     if task.due_at:
         branch.add(f"due {when(task.due_at)}")
     if task.reason:

@@ -151,9 +151,8 @@ def check_value(value: Any, field: InputField, path: str, problems: Problems) ->
     _check_bounds(value, field, path, problems)
 
 
-def check_declaration(name: str, field: InputField, problems: Problems) -> None:
-    path = join("inputs", name)
-    problems.attempt(check_name, name, path=path, kind="input")
+def check_declaration(name: str, field: InputField, problems: Problems, *, path: str, kind: str = "input") -> None:
+    problems.attempt(check_name, name, path=path, kind=kind)
     problems.length(f"{path}.description", field.description, high=10_000)
     if field.type not in TYPES:
         problems.one_of(f"{path}.type", field.type, TYPES)

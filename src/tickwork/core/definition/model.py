@@ -244,6 +244,8 @@ class ApprovalNode(Node, frozen=True, kw_only=True, tag="approval"):
     on_timeout: str = "fail"  # or "continue"
     message: str = ""  # for people; `${inputs.NAME}` and `${nodes.ID}` stand for values
     timeout_from: str | None = None  # a reference; instead of `timeout_ms`
+    fields: dict[str, InputField] = {}  # makes it a form: what the person fills in, and its result
+    default: dict[str, Any] = {}  # its values where the time runs out and it continues
 
 
 class WorkflowNode(Node, frozen=True, kw_only=True, tag="workflow"):

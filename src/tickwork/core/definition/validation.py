@@ -11,9 +11,11 @@ from tickwork.core.base.errors import Problem, Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.definition import graph
+from tickwork.core.definition.forms import check_form
 from tickwork.core.definition.input_fields import check_declaration
 from tickwork.core.definition.model import (
     FORMAT,
+    ApprovalNode,
     BranchNode,
     Definition,
     FirstNode,
@@ -33,7 +35,7 @@ from tickwork.core.definition.node_validation import (
     check_policy,
     check_sla,
 )
-from tickwork.core.definition.problems import Problems
+from tickwork.core.definition.problems import Problems, join
 from tickwork.core.definition.references import ReferenceScope, output_place, places_of, resolve
 
 CYCLE_NAMES_MAX = 20
@@ -67,6 +69,8 @@ def validate(
         index = _index(definition, rules.problems)
         for position, node in enumerate(definition.nodes):
             check_node(node, f"nodes[{position}]", rules)
+            if isinstance(node, ApprovalNode):
+                check_form(node.fields, node.default, f"nodes[{position}]", rules.problems)
         _check_durable(definition, rules.problems)
         _check_graph(definition, index, rules.problems)
     return rules.problems.listed()
@@ -95,7 +99,7 @@ def _check_whole(definition: Definition, rules: NodeValidator) -> None:
     check_policy(definition.policy, "", rules)
     check_defaults(definition.defaults, rules)
     for name, field in definition.inputs.items():
-        check_declaration(name, field, problems)
+        check_declaration(name, field, problems, path=join("inputs", name))
     for position, way in enumerate(definition.exits):
         rules.condition(f"exits[{position}].when", way.when)
         problems.one_of(f"exits[{position}].outcome", way.outcome, ("completed", "cancelled"))

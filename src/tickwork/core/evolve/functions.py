@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core.base.values import Value, pack
+from tickwork.core.definition.forms import filled, values_of
 from tickwork.core.evolve.awaits import (
     append,
     arm,
@@ -147,7 +148,8 @@ def _on_await_met(state: State, event: ev.AwaitMet) -> None:
         settle(state, task, event.position, value=value, message=received)
         return
     request = request_in(state.inputs[event.input], event.command) if event.input >= 0 else None
-    settle(state, task, event.position, value=_outcome(request), error=event.error, message=event.message)
+    outcome = _outcome(task, event.position, request)
+    settle(state, task, event.position, value=outcome, error=event.error, message=event.message)
 
 
 def _receives(task: Task, position: int) -> bool:
@@ -155,12 +157,17 @@ def _receives(task: Task, position: int) -> bool:
     return task.history.awaits[position].request.kind == "receive"
 
 
-def _outcome(request: object) -> Value:
+def _outcome(task: Task, position: int, request: object) -> Value:
     match request:
         case Ingest():
             return request.payload if request.payload is not None else NO_PAYLOAD
         case Decide():
-            return pack({"approved": request.approve, "by": request.by, "comment": request.comment})
+            decision = {"approved": request.approve, "by": request.by, "comment": request.comment}
+            assert task.history is not None
+            fields = dict(task.history.awaits[position].request.fields)
+            if fields and request.approve:
+                return pack(decision | {"values": filled(fields, values_of(request.values))})
+            return pack(decision)
     return None
 
 

@@ -5,6 +5,8 @@ from itertools import islice
 from typing import Any
 
 from tickwork.core.base.values import Ref, Value, pack
+from tickwork.core.definition.forms import result_of, values_of
+from tickwork.core.definition.model import ApprovalNode
 from tickwork.core.definition.plan import Kind, Step
 from tickwork.core.evolve.awaits import entry_bytes, forget_awaits, take_arrived
 from tickwork.core.evolve.follow_ups import OF_CHILDREN, drop_error, note_error
@@ -432,7 +434,18 @@ def _on_wait_elapsed(state: State, event: ev.WaitElapsed) -> None:
         clear_due(state, task)
         want(state, task.run)  # the rest between two turns is over
         return
-    _end_task(state, task, Cause.SUCCEED, None)
+    node, value = task.step.node, None
+    if isinstance(node, ApprovalNode) and node.fields:
+        value = result_of(node.fields, node.default)
+    _end_task(state, task, Cause.SUCCEED, value)
+
+
+def _approved(task: Task, decide: Decide) -> Value:
+    node = task.step.node
+    assert isinstance(node, ApprovalNode)
+    if not node.fields:
+        return APPROVED
+    return result_of(node.fields, values_of(decide.values), by=decide.by, comment=decide.comment)
 
 
 def _on_answered(state: State, event: ev.TaskAnswered) -> None:
@@ -461,7 +474,7 @@ def _on_answered(state: State, event: ev.TaskAnswered) -> None:
                 ReceivedEvent(request.event, request.key, request.payload, state.tick, True),
             ]
         elif isinstance(request, Decide):
-            value = APPROVED
+            value = _approved(task, request)
     _end_task(state, task, Cause.SUCCEED, value)
 
 

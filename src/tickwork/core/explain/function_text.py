@@ -112,7 +112,8 @@ def _outcome(task: Task, event: ev.AwaitMet, report: object) -> str:
         return f"{what} had come before"
     match report:
         case inp.Decide():
-            return f"{what}: {'approved' if report.approve else 'rejected'} by {report.by}"
+            done = "rejected" if not report.approve else "approved" if report.values is None else "filled in"
+            return f"{what}: {done} by {report.by}"
         case inp.Ingest():
             return f"{what} came"
     return f"{what} is over"

@@ -375,7 +375,7 @@ def _answer(state: State, task: Task, event: ev.TaskAnswered) -> str:
         return f"event {task.wait_key[0]} had come before"
     request, item = _request_of(state, event), state.inputs[event.input]
     if not isinstance(request, inp.Ingest):
-        return f"approved by {request.by}"
+        return f"{'approved' if request.values is None else 'filled in'} by {request.by}"
     sent = isinstance(item, inp.Succeeded | inp.Delivered)
     return f"event {request.event} came" + (" with the result of a task" if sent else "")
 

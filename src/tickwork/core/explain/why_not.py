@@ -14,7 +14,8 @@ from itertools import chain
 import msgspec
 
 from tickwork.core.definition.approval_text import message_of
-from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode, RepeatNode, WaitNode
+from tickwork.core.definition.forms import field_words
+from tickwork.core.definition.model import ApprovalNode, EventNode, InputField, MapNode, RepeatNode, WaitNode
 from tickwork.core.definition.plan import Kind, Step
 from tickwork.core.evolve import has_children_to_give
 from tickwork.core.explain.blockers import BlockKind, BlockReason, Remedy, in_line, obstacle
@@ -334,14 +335,20 @@ def _approval(state: State, task: Task, node: ApprovalNode) -> BlockReason:
     run = task.run
     message = message_of(node.message, run.plan, run.inputs, run.results or {})
     asks = f": {message}" if message else ""
+    what, verb = ("form to be filled in by", "fill in") if node.fields else ("approval of", "approve")
     return obstacle(
         state, BlockKind.APPROVAL, f"node:{node.id}",
-        f"it waits for the approval of {who}{but}{_patience(state, task, node.on_timeout)}{asks}",
-        f"Ask {who} to approve {node.id}.", Remedy("approval", node.id),
+        f"it waits for the {what} {who}{but}{_patience(state, task, node.on_timeout)}{asks}{_to_fill_in(node.fields)}",
+        f"Ask {who} to {verb} {node.id}.", Remedy("approval", node.id),
         since=_since(state, task, node.timeout_ms), until=task.due,
         approvers=list(node.approvers), not_by=task.run.by if node.four_eyes else "", on_timeout=node.on_timeout,
         message=message,
     )  # fmt: skip
+
+
+def _to_fill_in(fields: dict[str, InputField]) -> str:
+    words = [f"{name} ({field_words(field)})" for name, field in fields.items()]
+    return f"; to fill in: {', '.join(words)}" if words else ""
 
 
 def _function(state: State, task: Task, history: History) -> tuple[BlockReason, ...]:
@@ -357,6 +364,7 @@ def _await(state: State, task: Task, pending: PendingAwait) -> BlockReason:
     child = state.runs[pending.child].id if pending.child else ""
     who = f" from {' or '.join(request.approvers)}" if request.approvers else ""
     asks = f": {request.message}" if request.message and request.kind == "approval" else ""
+    asks += _to_fill_in(dict(request.fields))
     return obstacle(
         state, kind, f"node:{task.step.id}", f"it awaits {what}{who}{until}{asks}",
         remedy.format(what=what, name=request.name, child=child, at=state.at(pending.due) if pending.due else ""),

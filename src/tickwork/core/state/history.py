@@ -8,6 +8,7 @@ steps that it still reports (`arrived`). A plain task records its steps the same
 import msgspec
 
 from tickwork.core.base.values import Value
+from tickwork.core.definition.model import InputField
 from tickwork.core.state.messages import ReceivedEvent
 
 CANCELLATION = -1  # position of the entry that cancels the function
@@ -49,6 +50,7 @@ class Await(msgspec.Struct, frozen=True, array_like=True, gc=False):
     four_eyes: bool = False
     line: str = ""  # of the user's code
     names: tuple[str, ...] = ()  # of the messages that it receives
+    fields: tuple[tuple[str, InputField], ...] = ()  # of a form, in their order
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):

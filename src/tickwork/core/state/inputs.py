@@ -388,6 +388,7 @@ class Decide(_Input, frozen=True, tag=15):
     approve: bool
     comment: str = ""
     left_as: int | None = None  # as in `Pause`
+    values: Value = None  # of the fields of a form
 
 
 class Ingest(_Input, frozen=True, tag=16):

@@ -35,6 +35,7 @@ class Task(Model, frozen=True, kw_only=True):
     result: Any = None  # where it is small enough to show; see `result_size`
     result_size: int = 0
     message: str = ""  # of an approval: what it asks, with the values of the run
+    fields: dict[str, Any] = {}  # of a form, as its document declares them: type, enum, default …
 
 
 class Run(Model, frozen=True, kw_only=True):
@@ -91,6 +92,7 @@ class FunctionAwait(Model, frozen=True, kw_only=True):
     run: str = ""  # id of the run that a call started
     message: str = ""  # of an approval
     approvers: tuple[str, ...] = ()
+    fields: dict[str, Any] = {}  # of a form
     line: str = ""  # file and line of the code that waits
 
 
@@ -233,6 +235,7 @@ class RerunRequest(RequestModel, frozen=True, kw_only=True):
 class Decision(RequestModel, frozen=True, kw_only=True):
     approve: bool
     comment: str = ""
+    values: dict[str, Any] = {}  # of the fields of a form
 
 
 class Signal(RequestModel, frozen=True, kw_only=True):

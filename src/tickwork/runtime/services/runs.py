@@ -356,9 +356,21 @@ class RunService:
         return new
 
     async def decide(
-        self, run_id: str, node: str, *, approve: bool, by: str, comment: str = "", tenant: str = TENANT
+        self,
+        run_id: str,
+        node: str,
+        *,
+        approve: bool,
+        by: str,
+        comment: str = "",
+        values: dict[str, Any] | None = None,
+        tenant: str = TENANT,
     ) -> None:
-        await self._context.command(inp.Decide(by, tenant, run_id, node, approve, comment), facts=True)
+        packed_values = packed(values, "values") if values else None
+        if packed_values is not None and len(packed_values) > INLINE_BYTES_MAX:
+            raise Refused("value_too_large", f"an answer has at most {INLINE_BYTES_MAX} bytes", path="values")
+        decide = inp.Decide(by, tenant, run_id, node, approve, comment, values=packed_values)
+        await self._context.command(decide, facts=True)
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payloads: list[Payload] = []

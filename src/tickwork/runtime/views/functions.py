@@ -1,7 +1,11 @@
 """What a durable function, or a task that records steps, has done so far and what it awaits."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from tickwork.core.definition.model import InputField
 from tickwork.core.definition.plan import Plan
 from tickwork.core.state.history import History, HistoryEntry, PendingAwait
 from tickwork.core.state.state import Run, State
@@ -64,8 +68,14 @@ def await_view(state: State, node: str, pending: PendingAwait) -> wire.FunctionA
         run=child.id if child is not None else "",
         message=request.message,
         approvers=request.approvers,
+        fields=fields_view(dict(request.fields)),
         line=request.line,
     )
+
+
+def fields_view(fields: Mapping[str, InputField]) -> dict[str, Any]:
+    """In the words of a document."""
+    return {name: msgspec.to_builtins(field) for name, field in fields.items()}
 
 
 def awaits_of(state: State, node: str, history: History) -> tuple[wire.FunctionAwait, ...]:

@@ -26,7 +26,7 @@ from tickwork.ports.store import RunFilter, RunRow
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.partition.write_behind import AttemptRecord, WriteBehind
 from tickwork.runtime.storage.run_records import record_of
-from tickwork.runtime.views.functions import awaits_of, ended_history, history_of_run
+from tickwork.runtime.views.functions import awaits_of, ended_history, fields_view, history_of_run
 from tickwork.runtime.views.text import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
@@ -195,6 +195,7 @@ def _add_live(view: dict[str, Any], state: State, task: Task) -> None:
 def _add_message(view: dict[str, Any], step: Step, plan: Plan, inputs: Value, results: Mapping[int, Value]) -> None:
     assert isinstance(step.node, ApprovalNode)
     view["message"] = message_of(step.node.message, plan, inputs, results)
+    view["fields"] = fields_view(step.node.fields)
 
 
 def _children(

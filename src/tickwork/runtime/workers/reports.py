@@ -13,6 +13,9 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
+from tickwork.core.definition.forms import check_form
+from tickwork.core.definition.model import InputField
+from tickwork.core.definition.problems import Problems
 from tickwork.core.state import history
 from tickwork.core.state import inputs as core
 from tickwork.core.state import messages as core_messages
@@ -179,6 +182,7 @@ class ReportTranslator:
             terms.four_eyes,
             _line(request.line, NAME_CHARACTERS_MAX),
             tuple(_line(name, NAME_CHARACTERS_MAX) for name in request.names),
+            terms.fields,
         )
 
     async def _replies(
@@ -253,6 +257,7 @@ class ApprovalTerms(msgspec.Struct, frozen=True):
     message: str = ""
     approvers: tuple[str, ...] = ()
     four_eyes: bool = False
+    fields: tuple[tuple[str, InputField], ...] = ()
 
 
 _decode_terms = msgspec.msgpack.Decoder(ApprovalTerms).decode
@@ -262,9 +267,14 @@ def _approval_terms(value: bytes | Ref | None) -> ApprovalTerms:
     if not isinstance(value, bytes):
         return ApprovalTerms()
     try:
-        return _decode_terms(value)
-    except msgspec.DecodeError as error:
+        terms = _decode_terms(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused("bad_await", f"the terms of an approval: {error}", path="reports") from None
+    problems = Problems()
+    check_form(dict(terms.fields), {}, "form", problems)
+    for problem in problems.listed()[:1]:
+        raise Refused("bad_await", f"{problem.path}: {problem.message}", path="reports")
+    return terms
 
 
 def _line(text: str, characters_max: int) -> str:

@@ -24,6 +24,7 @@ from tickwork.sdk.authoring.placeholders import Condition, Node, Value, as_condi
 from tickwork.sdk.authoring.race_order import RaceOrder
 from tickwork.sdk.authoring.source_location import at_place, placed
 from tickwork.sdk.values.encode import plain
+from tickwork.sdk.values.form_fields import declared_fields, default_values
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -99,6 +100,43 @@ def approval(
         **_timeout(builder, timeout, "approval"),
     }
     return _ordered(builder, builder.add("approval", _base(name, "approval"), fields=fields), barrier=barrier)
+
+
+def form(
+    name: str = "form",
+    /,
+    *,
+    fields: Mapping[str, Any],
+    text: Any = "",
+    approvers: Sequence[str] = (),
+    four_eyes: bool = False,
+    timeout: Any = None,
+    default: Mapping[str, Any] | None = None,
+    barrier: bool = True,
+) -> Any:
+    """Waits for a person to fill in fields, and gives what was filled in.
+
+        choice = tw.form("review", fields={"approve": bool, "how": Literal["all", "failed only"], "note": ""},
+                         timeout="1h", default={"approve": False})
+        tw.branch(choice.approve, lambda: delete(found), lambda: report(choice.how))
+
+    A field is a type, or a default value that says the type; `str | None` may be left out. The answer is checked when
+    it is given. The result has each field, and `by` and `comment`. Where the time runs out it has the values of
+    `default`, and None for other fields; without a default, the node fails. The other options are those of `approval`.
+    """
+    builder = building("form")
+    if isinstance(approvers, str):
+        raise placed("bad_approvers", f"approvers is a list: approvers=[{approvers!r}]")
+    declared = {
+        "approvers": tuple(approvers),
+        "four_eyes": four_eyes,
+        "on_timeout": "fail" if default is None else "continue",
+        "message": Message(tuple(part for given in _parts(text) for part in _message_parts(builder, given))),
+        "fields": at_place(declared_fields, fields),
+        "default": at_place(default_values, default),
+        **_timeout(builder, timeout, "form"),
+    }
+    return _ordered(builder, builder.add("approval", _base(name, "form"), fields=declared), barrier=barrier)
 
 
 def text(template: str, /, **values: Any) -> Any:

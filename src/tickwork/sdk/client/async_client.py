@@ -283,6 +283,12 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         """Approve an approval node."""
         await self._send(calls.decide(run, node, approve=True, comment=comment))
 
+    async def fill(
+        self, run: RunLike, node: str, values: Mapping[str, Any] | None = None, /, *, comment: str = "", **fields: Any
+    ) -> None:
+        """Fill in a form that a run waits for: `client.fill(run, "review", approve=True, how="all")`."""
+        await self._send(calls.decide(run, node, approve=True, comment=comment, values={**(values or {}), **fields}))
+
     async def reject(self, run: RunLike, node: str, *, comment: str = "") -> None:
         """Reject an approval node."""
         await self._send(calls.decide(run, node, approve=False, comment=comment))

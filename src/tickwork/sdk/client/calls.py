@@ -320,8 +320,11 @@ def rerun(
     return ApiCall("POST", _run(run, "rerun"), wire.Submitted, body=_encode(request))
 
 
-def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> ApiCall[None]:
-    request = wire.Decision(approve=approve, comment=comment)
+def decide(
+    run: RunLike, node: str, *, approve: bool, comment: str, values: Mapping[str, Any] | None = None
+) -> ApiCall[None]:
+    sent = {name: plain(value, what=f"values.{name}") for name, value in (values or {}).items()}
+    request = wire.Decision(approve=approve, comment=comment, values=sent)
     return ApiCall("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(request))
 
 

@@ -17,12 +17,15 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_ms
+from tickwork.core.definition.forms import filled
 from tickwork.protocol.worker_messages import HistoryEntry
 from tickwork.sdk.context import Context
 from tickwork.sdk.durable.driver import OURS, Driver, Reply
-from tickwork.sdk.durable.outcomes import CallFailed, ContinueAsNew, Decision, First, Message, StepFailed
+from tickwork.sdk.durable.outcomes import CallFailed, ContinueAsNew, Decision, First, FormResult, Message, StepFailed
 from tickwork.sdk.durable.pending import Location, Pending
+from tickwork.sdk.values.decode import Converter
 from tickwork.sdk.values.encode import EMPTY_MAP, Unsendable, encode, plain
+from tickwork.sdk.values.form_fields import declared_fields, default_values, field_converters, form_terms
 from tickwork.sdk.values.signature_codec import result_of
 
 if TYPE_CHECKING:
@@ -114,6 +117,25 @@ class ApprovalCall(msgspec.Struct, frozen=True):
             return Decision(approved=False, timed_out=True)
         value = _value(entry)
         return Decision(bool(value["approved"]), str(value.get("by", "")), str(value.get("comment", "")))
+
+
+class FormCall(msgspec.Struct, frozen=True):
+    terms: bytes
+    delay_ms: int
+    convert: dict[str, Converter]
+    default: dict[str, Any]
+
+    def outcome(self, entry: HistoryEntry) -> FormResult:
+        if entry.error == TIMED_OUT:
+            return FormResult(self._typed(self.default), timed_out=True)
+        value = _value(entry)
+        by, comment = str(value.get("by", "")), str(value.get("comment", ""))
+        if not value["approved"]:
+            return FormResult(self._typed(self.default), by, comment, rejected=True)
+        return FormResult(self._typed(value.get("values", {})), by, comment)
+
+    def _typed(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: convert(values.get(name)) for name, convert in self.convert.items()}
 
 
 class ReceiveCall(msgspec.Struct, frozen=True):
@@ -355,6 +377,28 @@ class Durable:
         """Wait until a person decides. The decision is true if it is approved."""
         terms = encode({"message": message, "approvers": list(approvers), "four_eyes": four_eyes}, what="approval")
         detail = ApprovalCall(terms, -1 if timeout is None else _ms(timeout, "timeout"))
+        return self._driver.call("approval", name, _digest(""), detail, _here())
+
+    def form(
+        self,
+        name: str,
+        text: str = "",
+        *,
+        fields: Mapping[str, Any],
+        approvers: "tuple[str, ...] | list[str]" = (),
+        four_eyes: bool = False,
+        timeout: Duration | None = None,
+        default: Mapping[str, Any] | None = None,
+    ) -> Pending[FormResult]:
+        """Wait until a person has filled in a form. A field is a type, or a default value that says the type; the
+        answer is checked when it is given. Where the time is over, the result has the values of `default`."""
+        declared, values = declared_fields(fields), default_values(default)
+        if unknown := [key for key in values if key not in declared]:
+            message = f"the form {name!r} has no field {unknown[0]!r}; known: {', '.join(declared)}"
+            raise Refused("bad_form", message, path="default")
+        given = {"message": text, "approvers": list(approvers), "four_eyes": four_eyes, "fields": form_terms(declared)}
+        delay_ms = -1 if timeout is None else _ms(timeout, "timeout")
+        detail = FormCall(encode(given, what="form"), delay_ms, field_converters(fields), filled(declared, values))
         return self._driver.call("approval", name, _digest(""), detail, _here())
 
     # ---- several at once

@@ -62,6 +62,29 @@ class Decision:
         return self.approved
 
 
+@dataclass(frozen=True, slots=True)
+class FormResult:
+    """What a person filled in, with the fields as attributes.
+
+    Where nobody did in time, or it was rejected, they have the form's default.
+    """
+
+    values: dict[str, Any]
+    by: str = ""
+    comment: str = ""
+    rejected: bool = False
+    timed_out: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        values = object.__getattribute__(self, "values")
+        if name in values:
+            return values[name]
+        raise AttributeError(f"the form has no field {name!r}; known: {', '.join(values) or 'none'}")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+
 class Message:
     """A message that a durable function received: an event that was sent to its run, or an update, whose sender waits
     for `reply` or `refuse`. Its payload can be read like a mapping."""

@@ -31,7 +31,16 @@ from tickwork.protocol.worker_messages import (
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import Context
 from tickwork.sdk.durable.driver import Driver, LocalStep, seed_of, value_digest
-from tickwork.sdk.durable.function import ApprovalCall, Durable, EventCall, ReceiveCall, RunCall, Sleep, StepCall
+from tickwork.sdk.durable.function import (
+    ApprovalCall,
+    Durable,
+    EventCall,
+    FormCall,
+    ReceiveCall,
+    RunCall,
+    Sleep,
+    StepCall,
+)
 from tickwork.sdk.durable.outcomes import ContinueAsNew
 from tickwork.sdk.durable.pending import Operation
 from tickwork.sdk.runner.attempt import error_text, is_permanent
@@ -296,7 +305,7 @@ class FunctionAttempt:
                 return Await(position, kind, name, digest, value=await self._sent(inputs), line=line)
             case ReceiveCall(names=names, delay_ms=delay_ms):
                 return Await(position, kind, name, digest, delay_ms, line=line, names=names)
-            case ApprovalCall(terms=terms, delay_ms=delay_ms):
+            case ApprovalCall(terms=terms, delay_ms=delay_ms) | FormCall(terms=terms, delay_ms=delay_ms):
                 return Await(position, kind, name, digest, delay_ms, value=terms, line=line)
         raise AssertionError(f"nobody awaits {operation!r} of the server")
 

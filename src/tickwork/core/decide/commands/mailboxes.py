@@ -45,9 +45,8 @@ def _check_fields(data: bytes) -> None:
     problems = Problems()
     problems.count("fields", len(fields), high=FIELDS_MAX, what="fields")
     for name, field in fields.items():
-        check_declaration(name, field, problems)
-    for problem in problems.listed()[:1]:
-        raise Refused(problem.code, problem.message, path=problem.path.replace("inputs", "fields", 1))
+        check_declaration(name, field, problems, path=join("fields", name), kind="field")
+    _raise_first(problems)
 
 
 def check_payload(mailbox: Mailbox, payload: Value) -> None:

@@ -12,7 +12,8 @@ from tickwork.core.decide.commands.mailboxes import check_payload, put_mailbox
 from tickwork.core.decide.runs.functions import approval_of, take_newest
 from tickwork.core.decide.runs.run_end import runs_below
 from tickwork.core.decide.tick_context import TickContext, answer, check_key, check_same, live_run, tenant_of
-from tickwork.core.definition.model import ApprovalNode, Node
+from tickwork.core.definition.forms import check_answer
+from tickwork.core.definition.model import ApprovalNode, InputField, Node
 from tickwork.core.definition.plan import Kind
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import CommandResult
@@ -52,6 +53,7 @@ def _decide(turn: TickContext, position: int, decide: inputs.Decide) -> None:
     task = _waiting_task(state, run, decide.node, Kind.APPROVAL)
     check_entitled(task.step.node, by=decide.by, requester=run.by)
     if decide.approve:
+        check_answer(_fields(task.step.node), decide.values, by=decide.by, comment=decide.comment)
         turn.emit(TaskAnswered(task.number, position))
     else:
         turn.emit(TaskFailed(task.number, "rejected", f"by {decide.by}: {decide.comment}"[:512], position))
@@ -65,7 +67,13 @@ def _decide_for_function(turn: TickContext, position: int, decide: inputs.Decide
         raise Refused("not_waiting", f"{shortened(decide.node, 128)!r} does not wait for an answer", path="node")
     request = pending.request
     _check_approver(request.name, request.approvers, four_eyes=request.four_eyes, by=decide.by, requester=run.by)
+    if decide.approve:
+        check_answer(dict(request.fields), decide.values, by=decide.by, comment=decide.comment)
     turn.emit(AwaitMet(task.number, request.position, position))
+
+
+def _fields(node: Node) -> dict[str, InputField]:
+    return node.fields if isinstance(node, ApprovalNode) else {}
 
 
 def check_entitled(node: Node, *, by: str, requester: str) -> None:
