@@ -34,3 +34,14 @@ async def stepper(ctx: tw.Durable, steps: int = 1_600) -> int:
 @tw.durable
 async def waiter(ctx: tw.Durable) -> None:
     await ctx.event("never", key=ctx.run_id)
+
+
+@tw.durable
+async def answers(ctx: tw.Durable, total: int = 0) -> int:
+    """Replies to each update; a negative number ends it."""
+    while True:
+        message = await ctx.receive("add")
+        total += message["n"]
+        message.reply(total)
+        if message["n"] < 0:
+            return total
