@@ -199,4 +199,24 @@ def make(version: int, outside: Outside) -> SimpleNamespace:
                 numbers.append(await ctx.step(weigh, first.value))
         return sum_before + sum(numbers)
 
-    return SimpleNamespace(rounds=rounds, program=program, graph=graph, telling=telling)
+    @tw.durable(name="counter", **limits)
+    async def counter(ctx: tw.Durable, updates: int, total: int = 0, served: int = 0) -> int:
+        """Adds what so many updates say. Each gets the total so far as its reply; every fifth number is refused."""
+        turns = 0
+        while served < updates:
+            if turns == 3:
+                ctx.continue_as_new(updates=updates, total=total, served=served)
+            turns += 1
+            message = await ctx.receive("add", timeout="20s")
+            if message is None:
+                continue
+            served += 1
+            if message["n"] % 5 == 0:
+                message.refuse(f"{message['n']} is not taken")
+                continue
+            total += await ctx.step(weigh, message["n"])
+            ctx.publish("total", total)
+            message.reply(total)
+        return total
+
+    return SimpleNamespace(rounds=rounds, program=program, graph=graph, telling=telling, counter=counter)

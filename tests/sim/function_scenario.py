@@ -44,6 +44,7 @@ from tickwork.worker.agent import Agent
 SHAPE = {"nodes": "2", "workers": "3", "safety_s": "200", "tasks": "6"}
 CHANGED_S = 80  # when the new code is deployed
 MESSAGES = 6
+UPDATES = 8  # of a counter
 PAUSE_MS = 9_000
 LOOK_S = 5.0
 WORK_MS_MAX = 400
@@ -138,6 +139,8 @@ class Client(workload.Client):
         options = self._seat.cluster.options
         await self._publish()
         self._given: dict[str, dict[str, Any]] = {}
+        if options.tasks > 2:  # a scenario for one defect has nothing beside it
+            self._more.append(self._loop.create_task(self._count(f"{self._host.name}-counter")))
         for number in range(options.tasks):
             random = Random(self._chance.below(1 << 30))
             given = function_programs.inputs(random, leaves=random.randint(1, 8), messages=MESSAGES, pause_ms=PAUSE_MS)
@@ -174,6 +177,48 @@ class Client(workload.Client):
             answer = await self._http.ask("POST", "/v1/events", body)
             if answer.status not in (200, 204, 404, 409):  # a message that came twice may come after the end
                 self._wrong(f"message {number} to {run} is answered with {answer.status} {answer.body.decode()}")
+
+    async def _count(self, name: str) -> None:
+        """Updates from several callers at once, each sent until it has its reply, and once more after the end."""
+        self._seat.asks()
+        body = {"workflow": "counter", "inputs": {"updates": UPDATES}, "key": name}
+        answer = await self._http.ask("POST", "/v1/runs", body)
+        if answer.status not in (200, 201):
+            self._wrong(f"submitting {name} is answered with {answer.status} {answer.body.decode()}")
+            return
+        run = answer.json()["id"]
+        self._seat.accepted(workload.TENANT, run)
+        numbers = [Random(f"{name} {index}").randint(1, 1_000) for index in range(UPDATES)]
+        replies = await asyncio.gather(*(self._ask(run, index, number) for index, number in enumerate(numbers)))
+        if None in replies:
+            return  # its run was given up, after one crash after the other
+        wanted = sum(number for number in numbers if number % 5)
+        await self._see_through(run, wanted)
+        totals = sorted(reply["value"] for reply in replies if reply["state"] == "replied")
+        refused = sum(reply["state"] == "refused" for reply in replies)
+        if (
+            totals != sorted(set(totals))
+            or (totals or [0])[-1] != wanted
+            or refused != sum(n % 5 == 0 for n in numbers)
+        ):
+            self._wrong(f"updates of {run} are {numbers}, and the replies {replies}")
+        again = [await self._ask(run, index, number) for index, number in enumerate(numbers)]
+        if again != list(replies):
+            self._wrong(f"repeated updates of {run} are answered with {again}, and were with {replies}")
+
+    async def _ask(self, run: str, index: int, number: int) -> dict[str, Any] | None:
+        """The reply; None where the run has failed."""
+        await asyncio.sleep(Random(f"{run} {index}").uniform(0, 60))
+        body = {"payload": {"n": number}, "key": f"update-{index}", "wait_ms": 5_000}
+        while True:
+            answer = await self._other().ask("POST", f"/v1/runs/{run}/updates/add", body)
+            if answer.status == 200:
+                return dict(answer.json())
+            if answer.status not in (202, 404):
+                if "is failed" not in answer.body.decode():
+                    self._wrong(f"update {index} of {run} is answered with {answer.status} {answer.body.decode()}")
+                return None
+            await asyncio.sleep(LOOK_S)
 
     async def _see_through(self, run: str, wanted: int) -> None:
         options = self._seat.cluster.options

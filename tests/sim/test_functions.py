@@ -8,7 +8,7 @@ from campaign import seeds
 from sim import function_scenario as scenario
 from sim.report import Violated
 from tickwork.core.decide import worker_reports
-from tickwork.core.evolve import functions
+from tickwork.core.evolve import functions, messages
 from tickwork.sdk.durable.function import Durable
 
 CALM = {"nodes": "1", "partitions": "1", "workers": "2", "tasks": "2", "safety_s": "90", "liveness_s": "60"}
@@ -59,6 +59,15 @@ def test_events_that_are_not_given_back_are_missed(monkeypatch, taken_away):
         monkeypatch.setattr(functions, "give_back", lambda *_: None)
 
     assert bool(violated(monkeypatch, do={"do": "sequence"}, rounds=0, messages=8)) is taken_away
+
+
+@pytest.mark.parametrize("taken_away", [False, True])
+def test_a_reply_that_is_forgotten_is_missed_when_its_update_is_repeated(monkeypatch, taken_away):
+    if taken_away:
+        monkeypatch.setattr(messages, "OUTCOMES_KEPT_MAX", 1)
+    report = scenario.run(1, CALM | {"tasks": "3", "safety_s": "70", "faults": ""})
+
+    assert any("is answered with 409" in str(found) for found in report.violations) is taken_away
 
 
 @pytest.mark.parametrize("taken_away", [False, True])

@@ -233,3 +233,20 @@ def test_what_cannot_be_taken_fails_the_function(fields):
     driver.send(inp.Suspended(attempt.task, attempt.attempt, (), **{"awaits": (sleep(0, 1),), **fields}))
     driver.quiet()
     assert driver.state_of("e") == "FAILED"
+
+
+def test_a_failed_run_that_is_retried_knows_its_replies_and_values():
+    driver = Entity()
+    driver.send_update("k", payload=1)
+    driver.suspend("e", receive(0, "assign"), sleep(1, 10))
+    driver.suspend("e", sleep(2, 10), withdrawn=(1,), replies=(reply("k", 5),), published=(published("n", 3),))
+    driver.advance(10)
+    driver.fail("e", "f", permanent=True)
+    assert driver.state_of("e") == "FAILED"
+    driver.expect(inp.Resolve(BY, T, "e", "again", record=driver.records["e"]))
+    driver.quiet()
+    driver.send_update("k", payload=1)
+    outcome = driver.outcome("k")
+    assert outcome is not None and unpack(outcome.value, what="it") == 5
+    assert driver.value("n") == 3
+    assert driver.run("e").signals is None  # type: ignore[union-attr]
