@@ -394,7 +394,7 @@ class Walk:
         if any(one not in ("30m", "PT30M") for one in time):
             raise NodeFailed("no duration")
         most = self.resolve(node["max_parallel_from"], {}) if "max_parallel_from" in node else None
-        if most is not None and (not isinstance(most, int) or most < 1):
+        if most is not None and (type(most) is not int or most < 1):
             raise NodeFailed("no number")
 
     def work(self, node: dict[str, Any], child: int, **more: Any) -> Any:
