@@ -612,7 +612,7 @@ def left_out(document: dict[str, Any], phases: dict[str, str]) -> dict[str, set[
             taken = {node for node in named if phases[node] != "not_taken"} - lost
             possible = [side for side in sides if taken <= set(side)]
             for node in named:
-                if phases[node] == "not_taken" and not all(node in side for side in possible):
+                if phases[node] == "not_taken" and not (possible and all(node in side for side in possible)):
                     out.setdefault(node, set()).add(branch["id"])
     return out
 

@@ -485,3 +485,26 @@ def test_a_retry_leaves_out_what_a_branch_left_out():
     assert driver.phases("r") == {"b": "SUCCEEDED", "work": "SUCCEEDED", "yes": "SUCCEEDED", "no": "NOT_TAKEN"}
     assert len(driver.started) == 4
     driver.assert_empty()
+
+
+@pytest.mark.parametrize("decision", ["accept", "skip"])
+def test_nothing_is_decided_about_a_node_whose_branch_may_lead_elsewhere_now(decision):
+    driver = Driver()
+    cases = [{"when": 'outcome.a == "failed"', "to": ["b"]}]
+    driver.define(
+        "flow",
+        task("a"),
+        {"kind": "branch", "id": "by", "needs": ["a"], "trigger": "all_done", "cases": cases, "default": ["c"]},
+        task("b", needs=["by"]),
+        task("c", needs=["by"]),
+    )
+    run = driver.submit("flow")
+    driver.fail(run, "a")
+    driver.fail(run, "b")
+    record = driver.records.pop(run)
+
+    assert driver.refusal(inp.Resolve(BY, T, run, "again", {"a": "retry", "b": decision}, {}, record)) == "bad_decision"
+    driver.expect(inp.Resolve(BY, T, run, "again", {"a": "retry", "b": "retry"}, {}, record))
+    driver.quiet()
+    driver.finish_all()
+    assert driver.phases(run) == {"a": "SUCCEEDED", "by": "SUCCEEDED", "b": "NOT_TAKEN", "c": "SUCCEEDED"}

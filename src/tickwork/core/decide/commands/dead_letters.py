@@ -96,8 +96,20 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, resolve: 
         chosen[index] = decision
     if not resolve.others_stay and any(index not in chosen for index in failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
-    _check_reads(plan, _decided_again(plan, record.phases, chosen), chosen)
+    again = _decided_again(plan, record.phases, chosen)
+    _check_sides(plan, again, chosen)
+    _check_reads(plan, again, chosen)
     return chosen
+
+
+def _check_sides(plan: Plan, again: Collection[int], decisions: dict[int, str]) -> None:
+    """A branch that is decided again may lead elsewhere. What is accepted or skipped would count on the other side."""
+    for index, decision in decisions.items():
+        for branch in plan.steps[index].branches if decision != "retry" else ():
+            if branch in again:
+                name, other = plan.steps[index].id, plan.steps[branch].id
+                message = f"{name} stands on a side of {other}, which is decided again: retry {name} as well"
+                raise Refused("bad_decision", message, path=f"decisions.{name}")
 
 
 def _check_reads(plan: Plan, again: Collection[int], decisions: dict[int, str]) -> None:

@@ -172,6 +172,6 @@ def left_out(plan: Plan, phases: bytes | bytearray, lost: GivenUp) -> dict[int, 
         taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN and target not in lost]
         chosen = [side for side in sides if all(target in side for target in taken)]
         for target in targets:
-            if phases[target] == Phase.NOT_TAKEN and not all(target in side for side in chosen):
+            if phases[target] == Phase.NOT_TAKEN and not (chosen and all(target in side for side in chosen)):
                 untaken.setdefault(target, []).append(step.index)
     return untaken
