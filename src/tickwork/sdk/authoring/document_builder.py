@@ -12,6 +12,7 @@ from tickwork.core.definition.model import (
     BranchNode,
     Definition,
     EventNode,
+    Exit,
     FirstNode,
     HttpNode,
     MapNode,
@@ -57,6 +58,7 @@ def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
     made = Definition(
         **workflow.head(),
         nodes=tuple(_node(record) for record in builder.records),
+        exits=tuple(Exit(when=way.text(), outcome=way.outcome, reason=way.reason) for way in builder.exits),
         output=NO_OUTPUT if builder.output is None else builder.output._tw_reference(),
     )
     try:

@@ -5,6 +5,7 @@ nothing: what stands after a wait, an event or an approval waits for it, and the
 before them.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -219,6 +220,21 @@ def ends_of(value: Any) -> list[NodeRecord]:
     raise placed("bad_after", f"after(...) takes results of nodes, not {value!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyExit:
+    """Ends a run before its nodes have ended."""
+
+    condition: Condition
+    outcome: str
+    reason: str
+
+    def text(self) -> str:
+        """As CEL. It holds only where what it reads is there: it is asked before every step."""
+        read = [root for value in self.condition.values() if isinstance(root := value._tw_root, NodeRecord)]
+        known = [f"outcome[{json.dumps(record.id)}] == 'succeeded' && " for record in dict.fromkeys(read)]
+        return f"{''.join(known)}({self.condition.text()})" if known else self.condition.text()
+
+
 class Builder:
     """Gathers the records of one workflow."""
 
@@ -229,6 +245,7 @@ class Builder:
         self.tasks: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.children: dict[str, Workflow[..., Any]] = {}
         self.output: Value | None = None
+        self.exits: list[EarlyExit] = []
         self.place: SourceLocation | None = None  # where there is no line of the user's to point at
 
     @contextmanager

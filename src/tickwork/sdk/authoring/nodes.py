@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from string import Formatter
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.model import HTTP_BODY_BYTES, ITERATIONS_MAX
@@ -13,6 +13,7 @@ from tickwork.sdk.authoring.graph_builder import (
     BranchSide,
     Builder,
     Constant,
+    EarlyExit,
     Message,
     NodeRecord,
     Scope,
@@ -301,6 +302,23 @@ def _branching(builder: Builder, base: str, questions: list[tuple[Condition, Any
     choice = BranchResult(record, builder, builder.scope, [side for _, side in sides])
     builder.scope.choices.append(choice)
     return choice
+
+
+def exit_when(condition: Any, /, *, outcome: Literal["completed", "cancelled"] = "completed", reason: str = "") -> None:
+    """Ends the run early when the condition holds: what runs is cancelled, what was set up is torn down.
+
+        found = look(day)
+        tw.exit_when(found["count"] == 0, reason="nothing to import")
+
+    It is asked before every step of the run, and holds only if all results that it reads are there. A run that ends
+    early has no output where the node that gives it has not ended.
+    """
+    builder = building("exit_when")
+    if builder.scope.outer is not None:
+        raise placed("bad_exit", "tw.exit_when stands in the function of a workflow, not in a side of a branch")
+    if outcome not in ("completed", "cancelled"):
+        raise placed("bad_exit", f"the outcome of an early end is 'completed' or 'cancelled', not {outcome!r}")
+    builder.exits.append(EarlyExit(_settled(as_condition(condition)), outcome, reason))
 
 
 def repeat(
