@@ -1,12 +1,30 @@
-"""Mailboxes and signals in a cluster: any node takes them to the partition that has them, which is one."""
+"""Mailboxes and updates in a cluster: any node takes them to the partition that has them, which is one."""
 
+import asyncio
 from collections import Counter
 
 import pytest_asyncio
 
-from cluster.cluster_fixture import TestCluster
+from cluster.cluster_fixture import Doing, TestCluster
+from tickwork.core.base.values import pack
+from tickwork.protocol.worker_messages import Await, PublishedValue, Suspended, UpdateReply, history_decoder
 
 WAITER = {"name": "waiter", "nodes": [{"kind": "event", "id": "e", "event": "reply"}], "output": "nodes.e"}
+
+ENTITY = {"name": "entity", "nodes": [{"kind": "task", "id": "f", "handler": "f", "durable": True}]}
+
+
+class Replying(Doing):
+    """An entity that publishes how many updates it has received, and replies with that number."""
+
+    def _done(self, work):
+        del self._running[work.task, work.attempt]
+        history = history_decoder.decode(work.checkpoint) if work.checkpoint is not None else None
+        served = len(history.entries) if history is not None else 0
+        replies = tuple(UpdateReply(key, pack(served)) for key in (history.open if history is not None else ()))
+        awaits = (Await(served, "receive", "count", "d", names=("count",)),)
+        published = (PublishedValue("served", f"d{served}", pack(served)),)
+        self._sink.report(Suspended(work.task, work.attempt, awaits=awaits, replies=replies, published=published))
 
 
 @pytest_asyncio.fixture
@@ -56,3 +74,27 @@ async def test_no_mailbox_is_declared_while_runs_are_spread(cluster, nodes):
     assert (answer.status_code, answer.json()["code"]) == (409, "mailbox_spread")
     answer = await cluster.client.put(f"{nodes[0].server.address}/v1/mailboxes/reply", json={})
     assert (answer.status_code, answer.json()["code"]) == (409, "mailbox_spread")
+
+
+async def test_updates_are_replied_to_through_each_node_wherever_the_run_is(cluster, nodes):
+    await cluster.work(nodes[0], "w1", Replying(documents=(ENTITY,)))
+    await cluster.spread(nodes[0], 4)
+    runs = [f"entity-{number}" for number in range(4)]
+    for run in runs:
+        body = {"workflow": "entity", "id": run}
+        assert (await cluster.client.post(f"{nodes[0].server.address}/v1/runs", json=body)).status_code == 201
+
+    async def ask(node, run, key):
+        path = f"{node.server.address}/v1/runs/{run}/updates/count"
+        while (answer := await cluster.client.post(path, json={"key": key})).status_code in (202, 503):
+            await asyncio.sleep(0.05)
+        return answer.json()
+
+    for run in runs:
+        replies = await asyncio.gather(*(ask(node, run, f"k{number}") for number, node in enumerate(nodes)))
+        assert sorted(reply["value"] for reply in replies) == [1, 2]
+        assert await ask(nodes[0], run, "k1") == replies[1]
+        values = [(await cluster.get(node, f"/v1/runs/{run}/values/served")).json() for node in nodes]
+        assert values == [2, 2]
+    answer = await cluster.client.post(f"{nodes[0].server.address}/v1/runs/nobody/updates/count", json={})
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_run")
