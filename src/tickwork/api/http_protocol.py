@@ -1,9 +1,9 @@
 """One connection: uvicorn's protocol with limits on request heads, and a fast path for frequent requests.
 
-Small requests that the front answers by itself go the short way: the whole body is at hand when the handler is called,
-and the answer leaves in one write. Whoever asks again on a connection with the same head, but for the length of the
-body, is known: the head is not parsed again, nor looked at by the guard. Everything else, and everything unusual, goes
-uvicorn's way; all of them keep one order on a connection, because each is the connection's cycle while it lasts.
+Small requests that `FastRouter` can answer take the fast path: the whole body is present when the handler is called,
+and the response leaves in one write. A request whose head equals an earlier one on the connection, except for the
+length of the body, is neither parsed nor authenticated again. All other requests go through uvicorn. Responses keep the
+order of the requests, because each request is the connection's cycle while it is handled.
 """
 
 import asyncio

@@ -181,7 +181,7 @@ class KafkaBroker:
         """Fetch records band by band until there are enough."""
         assigned = consumer.assignment()
         for gone in [index for index in self._places if index not in assigned]:
-            del self._places[gone]  # somebody else has it now, and what was not accepted with it
+            del self._places[gone]  # another receiver has it now, with the messages that were not accepted
         for level in sorted(set(topics.values())):
             some = [partition for partition in assigned if topics.get(partition.topic) == level]
             if some and self._ready(topics) < limit:

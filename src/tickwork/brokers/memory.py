@@ -34,7 +34,7 @@ class _Message(msgspec.Struct, eq=False):
     priority: int
     data: bytes
     times: int = 0
-    due: float = 0.0  # while somebody has it: when it comes again
+    due: float = 0.0  # while a receiver has it: when it comes again
     gone: bool = False
 
 
@@ -112,7 +112,7 @@ _NAMED: "WeakValueDictionary[str, MemoryBrokerState]" = WeakValueDictionary()
 
 
 def broker_named(name: str) -> MemoryBrokerState:
-    """The same for all who ask while somebody holds it."""
+    """Return the same broker for an address as long as it is in use."""
     state = _NAMED.get(name)
     if state is None:
         state = _NAMED[name] = MemoryBrokerState()

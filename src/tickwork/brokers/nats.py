@@ -1,8 +1,9 @@
-"""Lanes over NATS JetStream: a work-queue stream, pull consumers, explicit acknowledgement that is itself confirmed.
+"""Broker on NATS JetStream: a work-queue stream, pull consumers, and acknowledgements that are confirmed themselves.
 
-JetStream knows no priorities, so each band of them has a subject and a consumer of its own, which are asked in order.
-Messages come to one inbox: what arrives while nobody asks is kept for a moment and then given back. A lost connection
-is made anew by the next call, and a stream or consumer that somebody deleted is made anew when it is missed.
+JetStream has no priorities, so each band of priorities has a subject and a consumer of its own; they are read in order.
+Messages arrive in one inbox: those that arrive while nothing is requested are kept for a moment and then given back.
+After a lost connection the next call connects again; a stream or consumer that was deleted is created again when it
+is missed.
 """
 
 import asyncio
@@ -121,7 +122,7 @@ class NatsBroker:
                     client = await self._connect()
             yield client.jetstream(timeout=TIMEOUT_S)
         except nats.js.errors.NoStreamResponseError as error:
-            await self._drop()  # somebody deleted it: the next call makes it anew
+            await self._drop()  # it was deleted: the next call creates it again
             raise _away(error) from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise _away(error) from None
@@ -306,7 +307,7 @@ class NatsBroker:
     async def _pull(self, address: QueueAddress, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
         client = self._connected()
         name = next((name for name, known in self._consumers.items() if known == address), "")
-        if not name:  # somebody deleted it since it was made: the next call makes it anew
+        if not name:  # it was deleted meanwhile: the next call creates it again
             raise Unavailable("NATS lost the consumer; try again", retry_after_ms=100)
         loop = asyncio.get_running_loop()
         self._numbers += 1
@@ -340,7 +341,7 @@ class NatsBroker:
             asyncio.get_running_loop().call_later(KEPT_S, self._give_back)
 
     def _on_status(self, message: "Msg") -> None:
-        """There is nothing more for this pull; or its consumer is gone, and is made anew."""
+        """The pull has ended; if its consumer is gone, it is created again."""
         for address, pull in list(self._pulls.items()):
             if pull.reply == message.subject:
                 del self._pulls[address]
@@ -404,7 +405,7 @@ class NatsBroker:
     async def _bury(self, reply: str, data: bytes, reason: str) -> None:
         shown = reason.encode("ascii", "backslashreplace").decode()[:500]
         [kept] = await self._ask([(f"{self._name}.dead.letter", data, {"tickwork-reason": shown})])
-        if _status(kept) != NO_RESPONDERS:  # else it comes again, and the stream is made anew meanwhile
+        if _status(kept) != NO_RESPONDERS:  # else it comes again, and the stream is created again meanwhile
             await self._ask([(reply, b"+TERM", None)])
 
     async def depth(self) -> QueueDepth:
@@ -443,7 +444,7 @@ def _status(message: "Msg") -> str:
 
 
 async def _silent(_error: Exception) -> None:
-    """Whoever calls hears of it; nothing is to be printed."""
+    """The caller gets the error; nothing is printed."""
 
 
 def _away(error: BaseException) -> Unavailable:

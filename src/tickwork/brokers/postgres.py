@@ -130,7 +130,7 @@ class PostgresBroker:
             async with self._pool.acquire(timeout=TIMEOUT_S) as connection:
                 yield connection
         except asyncpg.UndefinedTableError as error:
-            await self.close()  # somebody dropped them: the next call makes them anew
+            await self.close()  # they were dropped: the next call creates them again
             raise _away(error) from None
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             raise _away(error) from None

@@ -1,8 +1,8 @@
-"""Lanes over RabbitMQ: quorum queues, publisher confirms, and messages that are fetched, never pushed.
+"""Broker on RabbitMQ: quorum queues, publisher confirms, and messages that are fetched, never pushed.
 
-A quorum queue knows no priorities, so each band of them has a queue of its own, which are looked into in order. What is
-not accepted in time is put back by whoever has it; where that process is gone, RabbitMQ does it at once. How often a
-message may come is counted by us: RabbitMQ 3.10 would deliver a poison message for ever.
+A quorum queue has no priorities, so each band of priorities has a queue of its own; they are read in order. A message
+that is not accepted in time is put back by its receiver; if that process is gone, RabbitMQ does so at once. We count
+how often a message is delivered, because RabbitMQ 3.10 would deliver a poison message without end.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class RabbitBroker:
 
     @contextlib.asynccontextmanager
     async def _broker(self) -> AsyncIterator[None]:
-        """Connected, or `Unavailable`. After any trouble the connection is made anew: channels do not outlive it."""
+        """Connect, or raise `Unavailable`. After any error the connection is opened again: channels do not outlive it."""
         from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
 
         try:
@@ -151,7 +151,7 @@ class RabbitBroker:
             ended = await asyncio.gather(*map(self._publish, envelopes), return_exceptions=True)
             for error in ended:
                 if isinstance(error, BaseException):
-                    raise error  # also where its queue was deleted: the next connection declares it anew
+                    raise error  # also if its queue was deleted: the next connection declares it again
 
     async def _publish(self, envelope: Envelope) -> None:
         from aio_pika import DeliveryMode, Message
@@ -273,7 +273,7 @@ class RabbitBroker:
 
 
 async def _answered(queue: str, question: Awaitable[T]) -> T:
-    """A queue can be without a leader while its broker is well: whoever looks after it must hear which."""
+    """Name the queue in the error: a queue can lack a leader while its broker is well."""
     try:
         return await question
     except TimeoutError:

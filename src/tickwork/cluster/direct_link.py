@@ -135,7 +135,7 @@ class OwnerLink:
         return await self._given.publish(catalog)
 
     async def close(self) -> None:
-        """Of what leads to owners; the given link is whoever's gave it."""
+        """Close the connections to partition owners. The caller's own link stays open."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
@@ -242,7 +242,7 @@ class OwnerLink:
             except TickworkError:
                 continue
         else:
-            return  # whoever tries again looks again
+            return  # the next call looks again
         gateway, before = self._gateway, self._owners
         moved = gateway is not None and bool(owners.store and gateway.store) and owners.store != gateway.store
         if gateway is None or moved or len(partitions) != len(before) or self._out_of_reach(partitions):

@@ -74,7 +74,7 @@ class HostedEngines:
             await engine.abandon("it did not start")
             raise
         with contextlib.suppress(TickworkError):
-            await self._inbox.submit_due(partition, engine)  # whoever asks for what was accepted there finds it
+            await self._inbox.submit_due(partition, engine)  # so that queries find what was accepted there
         self.running[partition] = engine
         moved(partition)
         if self._attend is not None:

@@ -1,11 +1,11 @@
 """One connection to a node that carries many exchanges, several in a frame.
 
-A node stands for its workers at every owner, and a worker that can reach the owners speaks to each for itself. With a
-request for each call the beats alone would cost more than the work, so calls that come in one turn of the loop leave
-in one frame, and so do the replies that are ready. A frame is
-its length and MessagePack; the connection begins as HTTP and is upgraded. When it ends, every call on it ends with
-it, as if each had lost a connection of its own: whoever called asks again. A peer that hangs closes nothing, so a
-connection on which nothing comes in is pinged, and ends where the pings are not answered.
+A node speaks for its workers at every owner, and a worker that can reach the owners speaks to each itself. With one
+request per call the heartbeats alone would cost more than the work. So calls that come in one turn of the event loop
+leave in one frame, and so do the replies that are ready. A frame is its length and MessagePack; the connection begins
+as HTTP and is upgraded. When it ends, every call on it fails as if its own connection were lost, and its caller sends
+it again. A connection on which nothing comes in is pinged, because a peer that hangs closes nothing; if the pings are
+not answered, it ends.
 """
 
 import asyncio

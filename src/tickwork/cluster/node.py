@@ -260,7 +260,7 @@ class Node:
         self.workers.gateway.owner_moved(partition)
 
     async def _watch(self) -> None:
-        """A partition that cannot go on here is let go: somebody else may, or this node after a fresh look."""
+        """Release a partition that cannot go on here: another node may take it, or this one after a new round."""
         while True:
             await asyncio.sleep(WATCH_S)
             for partition, reason in self._hosted.failed():

@@ -30,7 +30,7 @@ class OwnerLookup:
         return sorted({holding.address for holding in holdings if holding.session != self._session})
 
     async def refresh(self) -> None:
-        """Look again: whoever was thought to own something did not answer."""
+        """Refresh the owners: a supposed owner did not answer."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._refreshed_s >= REFRESH_S:
             self._refreshed_s = now_s

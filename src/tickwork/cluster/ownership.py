@@ -35,7 +35,7 @@ class OwnershipCallbacks(msgspec.Struct):
     finish: Callable[[int], Awaitable[None]]
     drop: Callable[[int, str], Awaitable[None]]
     give: Callable[[int, str], Awaitable[None]]  # the node at this address is to take it up now
-    moved: Callable[[int], None]  # somebody else owns it, or is about to
+    moved: Callable[[int], None]  # another node owns it, or is about to
     alarm: Callable[[str, str], None]
 
 

@@ -62,8 +62,8 @@ def partitions_of_run(route: Route, run_id: str, partitions: int) -> tuple[int, 
 
 
 def _lot(route: Route, run_id: str) -> int:
-    """The last digits of a UUID of version 7 are chance, so whoever draws one can choose its place, and those that are
-    drawn together stay together. Of any other id it is a checksum."""
+    """The last digits of a UUID of version 7 are random: a client that draws one can choose its partition, and ids that
+    are drawn together stay together. Of any other id it is a checksum."""
     if _is_drawn(run_id):
         try:
             return int(run_id[-END:], 16)

@@ -1,7 +1,7 @@
 """Auditors of a server: beside the engines that it owns, or, on a node that owns nothing, of a whole cluster.
 
-A standby reads the journals of all partitions from the store, whoever owns them, and has dispatch held by a command to
-the owner. So what an owner decides is decided again on another machine.
+A standby reads the journals of all partitions from the store, on whichever node they are, and has dispatch held by a
+command to the owner. So the decisions of an owner are repeated on another machine.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class ClusterAuditor:
 
 
 def holding(ask: Callable[[int, str, str, object], Awaitable[bytes]]) -> Hold:
-    """By a command to whoever owns the partition then."""
+    """Send a command to the node that owns the partition then."""
 
     async def hold(partition: int, reason: str) -> None:
         await ask(partition, "POST", f"/v1/partitions/{partition}/pause", {"reason": reason})

@@ -68,7 +68,7 @@ class EphemeralServer:
         self._over.wait(self._settings.grace_s + 2 * MARGIN_S)
 
     def kill(self) -> None:
-        """Whoever asked to end does not want to wait: what runs is stopped now, and is tried again some other time."""
+        """End without waiting: running attempts are stopped now, and are tried again later."""
         worker, loop = self._worker, self._loop
         if worker is not None and loop is not None and not self._over.is_set():
             with contextlib.suppress(RuntimeError):  # the loop has just ended

@@ -137,7 +137,7 @@ def _tell(line: str) -> None:
 
 
 async def until(stop: asyncio.Event, engine: Engine) -> None:
-    """A partition that failed serves nobody: the process ends, and whoever watches it starts it again."""
+    """End the process, because a failed partition serves no requests; its supervisor starts it again."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):

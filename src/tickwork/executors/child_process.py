@@ -224,7 +224,7 @@ def _shared(size: int) -> int:
 
 
 def _pidfd(pid: int) -> int | None:
-    """None: not made for this system, or no descriptor is left; then somebody looks now and then."""
+    """None: not made for this system, or no descriptor is left; then the process is polled."""
     opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
     with contextlib.suppress(OSError):
         return opener(pid) if opener is not None else None

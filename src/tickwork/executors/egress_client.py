@@ -1,8 +1,8 @@
-"""The one way out: every HTTP request that is made on behalf of users leaves through `EgressClient`.
+"""HTTP client for users' requests: every request on behalf of users leaves through `EgressClient`.
 
-The connection goes to an address that the guard has checked, while the request and TLS keep the name. Proxy variables
-are not read and redirects are not followed: an answer that points elsewhere is an answer. Size, time, headers and
-compression of an answer are bounded, whoever sends it. A test forbids other HTTP clients.
+The connection goes to an address that the egress policy has checked, while the request and TLS keep the name. Proxy
+variables are not read and redirects are not followed: a response that points elsewhere is a response. Size, time,
+headers and compression of a response are bounded. A test forbids other HTTP clients.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Children that take packets from one socket: the kernel is the queue, and whoever is free takes the next.
+"""Children that take packets from one socket: the kernel is the queue, and a free child takes the next packet.
 
 Every attempt handed to a pool ends exactly once: a child says how it ended, or the child is found dead with the
 attempt in its mark, or nobody has it any more and it is handed back, or it is stopped or recalled. What shares a packet
@@ -42,7 +42,7 @@ from tickwork.protocol.worker_messages import (
 GRACE_NS = 2_000_000_000  # between asking and killing, where the worker ends
 SETTLE_NS = 200_000_000  # a child needs microseconds from taking a packet to marking it
 BEGUN_NS = 1_000_000_000  # attempts that take longer are reported as begun
-WATCH_S = 0.01  # while short attempts share packets, so often somebody looks whether they are
+WATCH_S = 0.01  # interval of the check that attempts which share packets are short
 SLOW_NS = 5_000_000  # an attempt that takes longer holds up those behind it
 SURE_NS = 1_000_000  # what one processor writes, all others see long before
 CALLED_OFF = "Cancelled"  # how an attempt ends in which the host raised an error
@@ -443,7 +443,7 @@ class ProcessPool:
         if any(child.ready and not child.marked() and not child.at_rest() for child in self.children):
             self._suspects.append((now_ns + SETTLE_NS, suspects))  # stopped, or just about to say so
             return
-        self._box.take_back()  # what was sent anew since is not lost
+        self._box.take_back()  # what was sent again since is not lost
         for key in self._astray(suspects):
             self._hand_back(key)
         self._top_up()

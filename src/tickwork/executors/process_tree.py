@@ -72,7 +72,7 @@ _agent = _ProcessMark()
 
 
 def new_mark() -> str:
-    """For all that one executor starts. From here on somebody watches over this process."""
+    """For all that one executor starts. From here on the orphan reaper watches this process."""
     _agent.watch()
     return f"{_agent.mark}-{next(_agent.numbers)}"
 

@@ -20,7 +20,7 @@ def confine(limits: dict[str, int]) -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # no agent, no work: somebody else does it again
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # without its agent the work is done again elsewhere
         if os.getppid() != limits["agent"]:  # it died before the line above
             os._exit(NOT_RUN)
     _limit(resource.RLIMIT_CORE, 0)

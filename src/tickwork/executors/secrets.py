@@ -2,7 +2,7 @@
 
 `name` is the variable TICKWORK_SECRET_NAME (upper case, `-` and `.` as `_`), or else the file of that name in the
 folder.
-Read anew each time, so that a changed file counts at once; a key is in no message and no `repr`.
+Read each time, so that a changed file counts at once; a key is in no message and no `repr`.
 """
 
 import re

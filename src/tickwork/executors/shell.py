@@ -93,7 +93,7 @@ def shell_executor(
 
 
 class Program:
-    """A process and what it prints. It has ended when it has, whoever still holds its pipes."""
+    """A process and its output. Its end counts, even if other processes still hold its pipes."""
 
     def __init__(self, argv: list[str], env: dict[str, str], folder: str, mark: str, *, given: bytes) -> None:
         self._mark = mark

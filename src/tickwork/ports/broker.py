@@ -110,7 +110,7 @@ class Broker(Protocol):
 
 
 class EnvelopeCodec:
-    """Envelopes to bytes and back. Whoever has another key, or none, can make nothing that is read."""
+    """Envelopes to bytes and back. A message that was made with another key, or none, is not read."""
 
     def __init__(self, key: str = "") -> None:
         self._key = blake2b(b"tickwork lane:" + key.encode(), digest_size=32).digest()

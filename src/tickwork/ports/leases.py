@@ -14,7 +14,7 @@ import msgspec
 class Member(msgspec.Struct, frozen=True):
     """A node, as the others see it."""
 
-    session: str  # one start of it: whoever comes back is somebody else
+    session: str  # one start of the node: after a restart it is another
     node: str  # its name, which it keeps: placement goes by it
     address: str  # where the other nodes reach its API
     version: str = ""  # of the program

@@ -20,7 +20,7 @@ PORTION = 128  # where rows and commits take turns
 
 
 class Fenced(Conflict):
-    """Another owner has taken the partition. Whoever gets this drops its machine and writes nothing more."""
+    """Another owner has taken the partition. An owner that gets this drops its machine and writes nothing more."""
 
     code = "fenced"
 
@@ -321,10 +321,10 @@ class Store(StoreMaintenance, Protocol):
 
 @runtime_checkable
 class HasHorizon(Protocol):
-    """A store in which whoever holds an old snapshot keeps everybody from clearing away."""
+    """A store in which an old snapshot keeps dead rows from being cleared away."""
 
     async def horizon_age_ms(self) -> int:
-        """How long somebody has held the oldest one."""
+        """Return how long the oldest snapshot has been held."""
 
 
 @runtime_checkable

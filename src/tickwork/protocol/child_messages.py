@@ -1,9 +1,9 @@
-"""What a pool and the processes that run user code say to each other.
+"""Messages between a pool and the processes that run user code.
 
-Jobs travel in packets on a socket that all children of a pool read: whoever is free takes the next. A packet has one
-attempt, or several that are known to be short. What a child says comes back on its own stream as frames: four bytes of
-length, then a MessagePack array of sayings. Before a child runs an attempt it writes down in shared memory which one
-(`child_shared_memory`), so that whoever finds it dead knows what died with it.
+Jobs travel in packets on a socket that all children of a pool read: a free child takes the next. A packet has one
+attempt, or several that are known to be short. A child's messages come back on its own stream as frames: four bytes of
+length, then a MessagePack array of messages. Before a child runs an attempt, it marks it in shared memory
+(`child_shared_memory`), so that if it dies, the pool knows which attempt died with it.
 """
 
 import struct

@@ -207,11 +207,11 @@ class WorkerProfile(msgspec.Struct, frozen=True, array_like=True):
     pid: int = 0
     version: str = ""
     protocol: int = PROTOCOL  # that it speaks
-    process: str = ""  # names its operating system process for whoever is on the same host
+    process: str = ""  # names its operating system process, for a server on the same host
 
 
 def protocol_mismatch(protocol: int, *, oldest: int = OLDEST, latest: int = PROTOCOL) -> str:
-    """Why somebody who speaks this protocol cannot be served; "" where they can."""
+    """Return why a peer with this protocol cannot be served; "" if it can."""
     if oldest <= protocol <= latest:
         return ""
     older = protocol < oldest
@@ -333,7 +333,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     resync: bool = False  # the server does not know this session: send profile and everything held
     refused: str = ""  # why this worker is not served: a name in use, an old protocol; it must end
     later: tuple[tuple[int, int], ...] = ()  # reports whose owner cannot be reached now: to be sent again
-    wanted: int = 0  # to whoever deals a worker's credit out: how much more could be dispatched to it
+    wanted: int = 0  # to the gateway that divides a worker's credit: how many more tasks could be dispatched to it
     store: str = ""  # identity of this server's store: in the reply to an introduction, and to a call for another store
 
 

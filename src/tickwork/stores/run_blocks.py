@@ -1,15 +1,14 @@
-"""Ended runs in blocks: how a store keeps rows that come in thousands and are read by the page.
+"""Ended runs in blocks: how a store keeps rows that are written in thousands and read by the page.
 
-Numbers are cut into stretches of 256. A block holds runs of one stretch that were written together, compressed: they
-are nearly alike, and a row with indexes of its own would cost several times as much. A block is named after its first
-run, so that the blocks of a stretch are neighbours, and whoever has a number knows where to look. Whatever changes a
-block takes it away and puts what is left of it in its place.
+Run numbers are divided into ranges of 256. A block holds runs of one range that were written together, compressed:
+they are nearly alike, and a row with indexes of its own would cost several times as much. A block is named after its
+first run, so the blocks of a range are neighbours and a run number leads to them. To change a block, a store removes it
+and adds what is left of it.
 
-What leads to a run is kept for each stretch, not for each run. Groups tell what runs there are, so that a list opens
-only those that have something for it. Clues tell where an id may be: ids of version 7 that were made within 16 ms share
-one, and so do neighbours among names that end in a number. Clues grow with these ids, and with the time in the id of an
-occurrence, so that an index of them is written at few places and not all over. Of the blocks there, marks tell which to
-open.
+The indexes are per range, not per run. Groups say which kinds of runs a range has, so a list opens only ranges with
+runs that it shows. Id prefixes (`clues`) lead from an id to candidate ranges: ids of version 7 that were made within
+16 ms share a prefix, and so do neighbours among names that end in a number. Prefixes grow with time, so an index of
+them is written in few places. Among the candidates, id checksums (`marks`) say which block to open.
 """
 
 import re

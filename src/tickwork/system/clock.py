@@ -65,7 +65,7 @@ class SystemProcesses:
             # A thread may outlive the first one of its process, which then waits as a zombie for it.
             return began != start or (state in "ZX" and len(os.listdir(self._proc / pid / "task")) <= 1)
         except ProcessLookupError:
-            return True  # of `kill`, which sees every process of this namespace whoever it belongs to
+            return True  # of `kill`, which sees the processes of all users in this namespace
         except (OSError, ValueError, IndexError):
             return False
 
@@ -175,7 +175,7 @@ def _old_in(folder: Path, before: int) -> list[str]:
 
 
 def _drop_old(path: Path, before: int) -> bool:
-    """Out of the way first: whoever needs it before that makes it young, whoever comes later puts it anew."""
+    """Rename first. A user of the file before that makes it young again; one that comes later writes it again."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         path.rename(aside)

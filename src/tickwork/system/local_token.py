@@ -1,10 +1,10 @@
-"""The token that a server makes for itself where it was given none, and how clients of the same user find it.
+"""The token that a server makes for itself if it was given none, and how clients of the same user find it.
 
 A port on loopback is open to every user of the machine, so such a server is protected too. Its token is a file that
 only its user can read. A client knows the address alone, so a server that listens writes down, in a folder that is
 private to its user, which token belongs to its address and which process it is. A client sends a token only to an
-address for which there is such a note, and only while that process lives: whoever takes the port after a crash is sent
-nothing. `localhost` is replaced by the address in the note, because the name may lead to another user's port.
+address for which there is such a note, and only while that process lives: another process on the port gets nothing.
+`localhost` is replaced by the address in the note, because the name may lead to another user's port.
 """
 
 import contextlib
@@ -171,7 +171,7 @@ def _read_private(path: Path) -> bytes:
 
 
 def _check_private(status: os.stat_result, path: Path) -> None:
-    if status.st_uid != os.geteuid():  # whoever owns it knows the token, also where we are root
+    if status.st_uid != os.geteuid():  # its owner knows the token, also where we are root
         raise Unsafe(f"{path} belongs to another user; remove it, or set TICKWORK_TOKEN")
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise Unsafe(

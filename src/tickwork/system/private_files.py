@@ -1,7 +1,7 @@
-"""Folders and files that only their owner may look into: inputs, results and logs of users lie in them.
+"""Folders and files that only their owner may read: they contain inputs, results and logs of users.
 
-What is made here has these rights whatever the umask says. What is there already keeps the rights that somebody gave
-it; `tickwork doctor` tells where they are wider. What is only for as long as a process lives is in `ScratchDirectory`.
+What is created here has these rights whatever the umask says. Existing files keep their rights; `tickwork doctor`
+reports wider ones. `ScratchDirectory` is for files that are needed only while a process lives.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def private_folder(folder: Path) -> None:
     for parent in reversed(missing):
         try:
             parent.mkdir(mode=FOLDER_MODE)
-        except FileExistsError:  # somebody else was first
+        except FileExistsError:  # another process was first
             continue
         parent.chmod(FOLDER_MODE)
     if not folder.is_dir():
@@ -50,8 +50,8 @@ def open_to_others(path: Path) -> bool:
 class ScratchDirectory:
     """A folder of this process in the system's temporary one, until `remove`.
 
-    A lock on it says that somebody lives there; the system lets go of it however the process ends. So what a killed
-    process left behind is known, also across containers that share the folder, and the next one removes it.
+    A lock shows that its process lives; the system releases it however the process ends. So folders of killed processes
+    are recognized, also across containers that share the temporary folder, and the next process removes them.
     """
 
     _swept = False
@@ -73,7 +73,7 @@ class ScratchDirectory:
 
 
 def _remove_left(parent: Path) -> None:
-    """Those of this user in which nobody lives. A young one may belong to somebody who is just moving in."""
+    """Remove folders of this user whose process has ended. A young one may belong to a process that is starting."""
     for folder in parent.glob(f"{SCRATCH}*"):
         try:
             status = folder.lstat()

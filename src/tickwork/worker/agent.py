@@ -88,7 +88,7 @@ class Agent:
         version: str = "",
         ahead_ms: int = AHEAD_MS,
     ) -> None:
-        """`version` is that of the application where somebody says so; otherwise its own."""
+        """`version` replaces the version that the application itself has."""
         self._given_version = version
         self.application = self.version = ""
         self.latest = ""  # version of the application, as the server knows it
@@ -376,7 +376,7 @@ class Agent:
         return await self._noticed(self._link.call(call))
 
     async def _noticed(self, asking: Awaitable[T]) -> T:
-        """Somebody who looks at a worker without work shall see where it waits."""
+        """Report when the server stops and starts to respond, so that an idle worker shows what it waits for."""
         try:
             answer = await asking
         except Unavailable as error:

@@ -24,7 +24,7 @@ LINES = {"content-type": "application/x-ndjson"}
 BYTES = {"content-type": "application/octet-stream"}
 ANSWER_S = 15.0  # beyond what the server may wait for work
 MOVE_S = 300.0  # for a large value
-OWNERS_S = 3.0  # for who owns what: somebody waits for it
+OWNERS_S = 3.0  # for the owners of partitions: a call waits for it
 
 
 class HttpLink:

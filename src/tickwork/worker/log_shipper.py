@@ -101,7 +101,7 @@ class LogShipper:
             self._timer = asyncio.get_running_loop().call_later(CHUNK_S, self._on_time)
 
     def _cut_soon(self, key: Key, log: _Log) -> None:
-        """At once where nothing left lately: whoever reads along waits for it."""
+        """Send at once if nothing was sent lately: a reader may follow the log."""
         if key not in self._piece_timers:
             loop = asyncio.get_running_loop()
             self._piece_timers[key] = loop.call_at(max(loop.time(), log.cut_s + PIECE_S), self._on_piece_time, key)

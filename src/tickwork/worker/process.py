@@ -1,11 +1,11 @@
-"""A worker as a process of its own: it runs until a signal asks it to end.
+"""A worker as a process of its own: it runs until a signal ends it.
 
-The first SIGTERM or SIGINT drains: no new work, what has not begun is handed back, what runs may end within the time
-given. The second ends it at once, and everything is handed back.
+The first SIGTERM or SIGINT drains: no new work, attempts that have not started are handed back, running ones may end
+within the time given. The second ends it at once, and everything is handed back.
 
-A callback that fails is a defect of ours, and leaves books behind that nobody may go on with: what ended might be held
-for ever, what began might be begun again. The process then ends as if it had been killed: its attempts are lost, and
-are tried again under new numbers.
+A callback that fails is a defect of ours and leaves a state that is unsafe to continue with: ended attempts might be
+held for ever, or started ones started again. The process then ends as if it had been killed: its attempts are lost,
+and are tried again under new numbers.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def serve(agent: Agent, *, grace_s: float = GRACE_S) -> None:
 
 
 def _end_at_defect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    if "handle" not in context:  # of a connection that broke, or of a task that somebody else looks after
+    if "handle" not in context:  # of a broken connection, or of a task that has another supervisor
         loop.default_exception_handler(context)
         return
     log.critical(

@@ -1,8 +1,8 @@
-"""How a browser comes in: a link that works once gives it a cookie.
+"""Sign-in of a browser: a link that works once sets a cookie.
 
-A browser cannot read the token's file, and a token does not belong into an address. So a server, or whoever knows its
-token, makes a link with a code that is valid for a few minutes; whoever opens it gets a cookie that scripts cannot read
-and other sites cannot use. Both are signed with the token, so that each process of a server knows them.
+A browser cannot read the token's file, and a token does not belong into an address. So a server, or a person who has
+its token, makes a link with a code that is valid for a few minutes. Opening it sets a cookie that scripts cannot read
+and other sites cannot use. Both are signed with the token, so that every process of a server accepts them.
 """
 
 import hmac

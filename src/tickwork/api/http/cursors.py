@@ -1,8 +1,8 @@
 """Cursors: the position after a page, signed and bound to its list and filters.
 
-Whoever changes a filter between two pages, or the cursor itself, would get neither of two lists whole; so route,
-tenant, path and filters are in the seal. It keeps mistakes out and no secrets in: whoever makes a cursor of their own
-sees no more than they could ask for anyway.
+A client that changes a filter between two pages would get neither list completely, so route, tenant, path and filters
+are signed too. The signature prevents mistakes and protects no secret: a forged cursor shows nothing that its maker
+could not request anyway.
 """
 
 from hashlib import blake2b

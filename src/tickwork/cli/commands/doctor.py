@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FREE_MB_MIN = 200
 PYTHON_MIN = (3, 11)
-_ADVICE = {  # by kind of alarm: what somebody has to correct
+_ADVICE = {  # by kind of alarm: what to correct
     "other_store": "correct TICKWORK_ADVERTISE of that node, or the network between the nodes",
     "stranded": "tickwork versions",
 }

@@ -68,7 +68,7 @@ def _several(chosen: "Settings") -> int:
 
     if not chosen.port:
         raise CommandExit(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
-    # They share it with whoever shares it, also with another server: whether it is free is seen before.
+    # The processes share the port, also with another server, so it is checked before that it is free.
     listen(chosen.host, chosen.port).close()
     own = protected(chosen)
     with announced(chosen, own, (chosen.host, chosen.port), tell=tell):

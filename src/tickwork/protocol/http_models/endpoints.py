@@ -12,7 +12,7 @@ class EndpointRun(Model, frozen=True, kw_only=True):
     id: str
     source: str  # the Governor's: baseline-cron, baseline-interval, ai-interval …; or trigger, test
     by: str = ""
-    state: str  # completed is a success, failed a failure; otherwise it goes on, or somebody ended it
+    state: str  # completed is a success, failed a failure; otherwise it goes on, or a person ended it
     attempt: int = 0  # which of the tries it was that ended it; 0: none began
     status: int | None = None  # of the answer; None: there was none
     duration_ms: int | None = None

@@ -239,7 +239,7 @@ class Decision(RequestModel, frozen=True, kw_only=True):
 
 
 class Signal(RequestModel, frozen=True, kw_only=True):
-    """An event from outside, for one run or for whoever waits for its name and key."""
+    """An event from outside, for one run or for all that wait for its name and key."""
 
     event: str
     key: str = ""

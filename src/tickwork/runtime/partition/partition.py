@@ -62,7 +62,7 @@ class DecidedTick(msgspec.Struct, eq=False):
     rows: Rows | None = None
     tick: int = 0
     head: bytes = b""
-    changed: frozenset[int] = frozenset()  # runs, where somebody watches
+    changed: frozenset[int] = frozenset()  # runs that are watched
     committing: "asyncio.Future[None] | None" = None  # where nothing stood before it: begun at once
 
 
@@ -137,8 +137,8 @@ class Partition:
         self._tasks[1].add_done_callback(lambda _: self._rows_ready.set())
 
     async def stop(self) -> None:
-        """Decide and commit what waits, write the rows, then end. Where the store takes nothing, whoever waits is told
-        that the outcome is not known; rows that are missing are in the journal."""
+        """Decide and commit what waits, write the rows, then end. If the store accepts nothing, waiting callers learn
+        that the outcome is unknown; rows that are missing are in the journal."""
         self._stopping = True
         self._wake.set()
         taken = -1
@@ -152,7 +152,7 @@ class Partition:
             await asyncio.wait(self._tasks, timeout=STOP_S)
 
     async def abandon(self, reason: str) -> None:
-        """It is another's by now, or may be: nothing more is decided or written, and whoever waits is told."""
+        """End without another decision or write, because another owner may have the partition. Waiting callers fail."""
         await self._drop(Fenced(reason))
 
     async def _drop(self, error: TickworkError) -> None:
@@ -162,7 +162,7 @@ class Partition:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def pause_flushing(self) -> None:
-        """Those of now are written; later ones are left to whoever reads ahead from there."""
+        """Write the rows up to now, and leave later ones to the next owner, which reads ahead from there."""
         await self._until_written()
         self._close_window(force=True)
         self._rows_left = True
@@ -218,7 +218,7 @@ class Partition:
         return not (self._inbox or self._in_hand or self._undurable or self._timer_due())
 
     def refresh(self) -> None:
-        """For whoever moves the clock by hand: a timer may be due by now."""
+        """Look for due timers: the clock was moved by hand."""
         self._wake.set()
 
     async def next_commit(self) -> None:

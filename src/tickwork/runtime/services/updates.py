@@ -1,7 +1,7 @@
 """Updates and published values: what callers say to durable functions, and what these say to callers.
 
-An update is an input of the machine; its reply comes with a report of the function. A call waits for it here. Whoever
-calls again with the same key waits for the same reply, on any node that owns the partition then.
+An update is an input of the machine; its reply comes with a report of the function. A call waits for it here. A
+call that is repeated with the same key waits for the same reply, on the node that owns the partition then.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Asking a store until it answers, for what must not be given up because the store is away for a while."""
+"""Repeats a call to the store until it succeeds, for work that must outlast an outage of the store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

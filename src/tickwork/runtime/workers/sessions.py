@@ -104,7 +104,7 @@ class WorkerSessions:
         self._jobs: set[asyncio.Task[None]] = set()
         self._closing = False
         self.fenced = 0  # reports that came too late
-        self.deals = False  # there is somebody who deals credit out
+        self.deals = False  # the credit of a worker is divided by a gateway or by itself
 
     def attach(self, partition: "Partition", *, store: str) -> None:
         """Serve this partition, which keeps its identity when its machine is rebuilt."""
@@ -515,8 +515,8 @@ def offer_of(worker: RegisteredWorker, credit: int) -> Offer:
 
 
 def introduction(call: Call) -> tuple[str, int]:
-    """Return which start of a worker calls, and the number of the call by which that start introduced itself here or
-    to whoever divides its credit. The worker is where it introduced itself last."""
+    """Return which start of a worker calls, and the number of the call by which that start introduced itself, here or
+    to the gateway that divides its credit. The worker is where it introduced itself last."""
     start, _, more = call.session.partition("@")
     if not call.via and not call.share:
         return start, call.seq

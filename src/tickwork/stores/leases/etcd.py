@@ -166,7 +166,7 @@ class EtcdLeases:
                 trouble = f"{type(error).__name__} {error}".strip()
                 continue
             if answer.status_code == 200:
-                if url is not self._urls[0]:  # whoever answered is asked first from now on
+                if url is not self._urls[0]:  # the server that answered is tried first from now on
                     self._urls = [url, *(other for other in self._urls if other is not url)]
                 return answer.json()
             if absent_allowed and answer.status_code == 404:

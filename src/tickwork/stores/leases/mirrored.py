@@ -1,7 +1,7 @@
-"""Leases in two places: a backend that was chosen, and the store behind it for when that is away.
+"""Leases in two places: a configured backend, and the store behind it for times when the backend is away.
 
-Everything is written to both, so that whoever falls back finds what the others hold. An outage of the chosen one costs
-nothing but its speed; of both, what an outage of the store costs anyway.
+Everything is written to both, so that a node that falls back to the store finds what the others hold. An outage of the
+backend costs its speed only; an outage of both costs what an outage of the store costs anyway.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

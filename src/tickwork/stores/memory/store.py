@@ -62,7 +62,7 @@ class MemoryDisk:
         self.routes: dict[str, Route] = {}
         self.inbox: dict[int, dict[str, InboxRow]] = defaultdict(dict)
         self.partitions: dict[int, Partition] = {}
-        self.day = 1  # today, as whoever made it says
+        self.day = 1  # today; tests set it
         self.payloads: dict[str, bytes] = {}
         self.payload_days: dict[str, int] = {}
         self.renewals: dict[int, int] = {}

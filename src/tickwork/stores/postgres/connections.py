@@ -256,7 +256,7 @@ class Transaction:
 
 
 class ConnectionPool:
-    """A few of them, for whoever comes: the one that was used last goes first."""
+    """A few connections. The one that was used last is used first."""
 
     def __init__(self, make: Callable[[], PostgresConnection], *, count: int) -> None:
         self._idle = [make() for _ in range(count)]

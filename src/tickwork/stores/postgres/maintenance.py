@@ -202,7 +202,7 @@ class PostgresMaintenance:
             async for batch in _given(batches):
                 if batch.table == "partitions":
                     await _add_partitions(talk, batch.rows)
-                elif batch.table == "payloads":  # a digest names its bytes: whoever comes second changes nothing
+                elif batch.table == "payloads":  # a digest names its bytes: a second write changes nothing
                     await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
                 elif batch.table == "runs":
                     await shelf.put(talk, PendingRuns([RunRow(*row) for row in batch.rows]))

@@ -1,7 +1,7 @@
-"""From an address to a schema that may be used, or to words that say why not.
+"""From an address to a schema that may be used, or to a message that says why not.
 
-One migration runner: whoever starts first brings the schema up to date, the others wait for it and find it done. A
-schema that is newer than this program, or of somebody else, is left alone.
+One migration runner: the first node to start brings the schema up to date, the others wait for it. A schema that is
+newer than this program, or of another program, is left alone.
 """
 
 from dataclasses import dataclass
@@ -36,9 +36,10 @@ _SETTINGS = ["server_version_num", "server_encoding", "data_sync_retry", "fsync"
 
 
 async def bring_up(address: Address, *, make: bool = True, upgrade: bool = True) -> list[str]:
-    """The schema as this program knows it. The answer: what a person should know about this server. `make` it where
-    there is none; else that is refused: whoever wants to read something named the wrong place. `upgrade` an older one;
-    else that is refused, because who only reads changes nothing."""
+    """Bring the schema to the version that this program knows. Return notes about this server for a person.
+
+    Without `make`, a missing schema is refused: a command that reads was given a wrong address. Without `upgrade`, an
+    older schema is refused, because a reader changes nothing."""
     connection = await _connect(address)
     try:
         notes = await _check_server(connection)
@@ -151,7 +152,7 @@ async def _version(connection: "asyncpg.Connection[Any]", schema: str) -> int:
 async def _migrate(connection: "asyncpg.Connection[Any]", schema: str) -> None:
     await connection.execute("begin", timeout=CONNECT_S)
     await connection.execute("set local lock_timeout = 0; set local statement_timeout = 0")
-    # One at a time: whoever waited finds the work done. It ends with the transaction, so PgBouncer may be between.
+    # One at a time: a node that waited finds the work done. It ends with the transaction, so PgBouncer may be between.
     await connection.execute(f"select pg_advisory_xact_lock({_LOCK}, hashtext('{schema}'))", timeout=MIGRATE_S)
     version = await _version(connection, schema)
     await connection.execute(f"create schema if not exists {schema}; set local search_path = {schema}")

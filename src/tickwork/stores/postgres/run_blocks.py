@@ -1,7 +1,7 @@
-"""Ended runs in PostgreSQL: blocks, and what leads to them.
+"""Ended runs in PostgreSQL: blocks, and the indexes that lead to them.
 
-Whoever takes runs out of blocks has locked the row of `watermarks` before it reads them, so that nobody else changes
-blocks of its partition meanwhile.
+A transaction that takes runs out of blocks locks the row of `watermarks` before it reads them, so that no other changes
+blocks of the partition meanwhile.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence

@@ -122,7 +122,7 @@ class PostgresStore(PostgresMaintenance):
         return ClusterIdentity(*reading.checked("founded", (await self._at.readers.fetch("read_founded"))[0]))
 
     async def identity(self) -> ClusterIdentity | None:
-        """As it was founded, for whoever only looks; None: nobody has done so."""
+        """Return the identity of the cluster; None: the store has none yet."""
         for row in await self._at.readers.fetch("read_founded"):
             return ClusterIdentity(*reading.checked("founded", row))
         return None
@@ -279,7 +279,7 @@ class PostgresStore(PostgresMaintenance):
         return int(counts[0][0]) if counts else 0
 
     async def load(self, partition: int) -> LoadedPartition:
-        await self._at.commits(partition).open()  # whoever loads it is to write it, and soon
+        await self._at.commits(partition).open()  # a partition that is loaded will be written soon
         return await self._at.readers.together(
             lambda talk: reading.load(talk, partition), "load", mode="isolation level repeatable read read only"
         )
@@ -358,7 +358,7 @@ class PostgresStore(PostgresMaintenance):
     # ---- for operators
 
     async def horizon_age_ms(self) -> int:
-        """How long somebody has held the oldest snapshot: what dies meanwhile cannot be cleared away."""
+        """Return how long the oldest snapshot has been held: rows that died meanwhile cannot be cleared away."""
         return int((await self._at.readers.fetch("read_horizon"))[0][0])
 
     async def time_ms(self) -> int:

@@ -1,6 +1,6 @@
-"""Everything of one database as plain rows, and back; and a copy of a database that somebody is writing.
+"""Everything of one database as plain rows, and back; and a copy of a database that is being written.
 
-A copy is made by SQLite itself, which knows what of the log counts: files copied by hand are not a backup.
+SQLite makes the copy itself, because it knows which part of the log is valid: files copied by hand are not a backup.
 """
 
 import contextlib
@@ -200,7 +200,7 @@ def copy_live(path: Path, to: Path, progress: Callable[[int, int], None]) -> Non
             contextlib.closing(apsw.Connection(str(to))) as target,
         ):
             source.set_busy_timeout(opening.BUSY_MS)
-            source.execute("begin")  # one moment: what is written meanwhile does not make it begin anew
+            source.execute("begin")  # one snapshot: writes meanwhile do not make it start over
             source.execute("select count(*) from sqlite_schema").fetchall()
             with target.backup("main", source, "main") as copying:
                 while not copying.done:

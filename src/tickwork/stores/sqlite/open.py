@@ -107,7 +107,7 @@ def connect(path: Path, synchronous: str, *, cache_kib: int = CACHE_KIB) -> apsw
 
 
 def reserve_log(path: Path) -> None:
-    """Fill the log with zeros up to where it begins anew. A commit then overwrites what is there, and the file system
+    """Fill the log with zeros up to where it starts over. A commit then overwrites what is there, and the file system
     has nothing of its own to write with it: a sync takes half the time. Zeros are no frame, so nobody reads them."""
     with suppress(OSError), open(f"{path}-wal", "r+b", buffering=0) as log:
         missing = LOG_BYTES - log.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""Ended runs on one connection: blocks, and what leads to them.
+"""Ended runs on one connection: blocks, and the indexes that lead to them.
 
-Clues, keys and groups change with their blocks, in the transaction of whoever asks.
+Id prefixes, keys and groups change in the same transaction as their blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

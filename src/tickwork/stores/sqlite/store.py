@@ -41,7 +41,7 @@ PORTION = 256  # a millisecond's work, for which a commit may have to wait
 
 class SqliteStore(SqliteMaintenance):
     """`network_allowed` lets the file lie on a network file system. `synchronous` below FULL loses acknowledged
-    commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
+    commits when the power goes: OFF is for tests, NORMAL only by a deliberate choice.
     `failpoints` are called at named steps of what this process does; crash tests end it in them. `apart` writes in a
     process of its own, which pays where this one is busy. Without `upgrade` an older schema is refused: for who only
     reads."""

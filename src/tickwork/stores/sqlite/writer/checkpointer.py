@@ -1,7 +1,7 @@
 """Moving the write-ahead log into the database beside the commits, not in their way.
 
 A thread of its own copies what is in the log every few MiB. Under steady load it never quite catches up, and a log
-that is never caught up with is never begun anew; so the writer copies what has come meanwhile between two commits, if
+that is never caught up with never starts over; so the writer copies what has come meanwhile between two commits, if
 that is little, or once the log is long. Then the next commit starts the log from its beginning, where the file has its
 space already. The inline writer may commit at the same moment; then it is tried again a little later, while that rests.
 """
@@ -13,7 +13,7 @@ import apsw
 
 STEP_PAGES = 1024  # 4 MiB: how much is committed between two copies
 FEW_PAGES = STEP_PAGES // 4  # that came during a copy: the writer finishes it
-FULL_PAGES = STEP_PAGES + FEW_PAGES  # from here on the log should have begun anew
+FULL_PAGES = STEP_PAGES + FEW_PAGES  # by now the log should have started over
 LONG_PAGES = 8 * STEP_PAGES  # from here on the writer finishes, whatever came
 
 
@@ -36,7 +36,7 @@ class Checkpointer:
     def due(self, pages: int) -> bool:
         """After each commit, on the writer's thread: is it time to copy?"""
         self._pages = pages
-        if pages < self._asked_at:  # the log began anew
+        if pages < self._asked_at:  # the log started over
             self._asked_at = 0
         if self._busy or pages - self._asked_at < STEP_PAGES:
             return False

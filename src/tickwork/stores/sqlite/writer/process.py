@@ -1,8 +1,8 @@
 """The writer in a process of its own: `python -m tickwork.stores.sqlite.writer.process SOCKET PATH SYNCHRONOUS`.
 
-Beside a busy interpreter a writing thread waits for it at every statement; a process does not. Each job is answered
-in its turn. It ends when the socket closes; what lies in the socket then is still done, and whoever owns the
-partition by then has fenced it.
+Beside a busy interpreter a writing thread waits for it at every statement; a process does not. Jobs are
+answered in order. It ends when the socket closes. Jobs that are in the socket then are still done; a new owner of the
+partition has fenced them.
 """
 
 import gc
@@ -46,7 +46,7 @@ class WriterProcess:
 
     def serve(self, connection: socket.socket) -> None:
         frames = connection.makefile("rb", buffering=READ_BYTES)
-        with suppress(ConnectionError):  # whoever asked was killed while we answered
+        with suppress(ConnectionError):  # the client was killed meanwhile
             while len(head := frames.read(SIZE.size)) == SIZE.size:
                 job = job_decoder.decode(frames.read(*SIZE.unpack(head)))
                 connection.sendall(framed(self._answer(job)))

@@ -45,7 +45,7 @@ class WriterTransactions(ArchiveWrites):
     def __init__(self, connection: apsw.Connection, failpoints: Failpoints, *, synchronous: str) -> None:
         self.connection = connection
         self._synchronous = synchronous
-        self.suspect = False  # a commit's outcome is not known: to be opened anew before anybody reads
+        self.suspect = False  # the outcome of a commit is unknown: the store must be opened again before a read
         self._failpoints = failpoints
         self._sql = queries()
         self._shelf = RunBlocks(connection)
@@ -102,7 +102,7 @@ class WriterTransactions(ArchiveWrites):
             result = work()
             self.hit("before_commit_statement")
         except apsw.Error as error:
-            system_errno = self.connection.system_errno  # before the rollback, which sets it anew
+            system_errno = self.connection.system_errno  # before the rollback, which overwrites it
             self._roll_back()
             raise explained(error, system_errno=system_errno) from error
         except BaseException as error:
