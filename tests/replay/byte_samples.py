@@ -119,7 +119,7 @@ CALL = worker.Call(
 )  # fmt: skip
 REPLY = worker.Reply(
     seq=3, work=(WORK,), specs=(SPEC,), stop=((1, 1),), fenced=((2, 1),), resync=True, refused="an old protocol",
-    later=((3, 1),), wanted=5, store="st-1",
+    later=((3, 1),), waiting_tasks=5, store="st-1",
 )  # fmt: skip
 TIMETABLE = worker.DeclaredSchedule(
     name="nightly",

@@ -62,7 +62,7 @@ class ConnectionLimit:
         self._strangers_max = max(CONNECTIONS_MIN, min(STRANGERS_MAX, self._most // STRANGERS_PART))
         self._strangers: dict[LimitedConnection, tuple[str, float]] = {}  # peer and start time of each, oldest first
         self._of_peer: dict[str, int] = {}
-        self._told_s = float("-inf")
+        self._logged_s = float("-inf")
         busy = problem(503, "too_many_connections", "the server accepts no more connections now; try again")
         head = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\n"
         self._answer = STATUS_LINE[503] + head + b"content-length: %d\r\n\r\n" % len(busy.body) + busy.body
@@ -89,8 +89,8 @@ class ConnectionLimit:
     def turns_away(self, transport: asyncio.Transport, *, inside: int, now_s: float) -> bool:
         if inside <= self._most:
             return False
-        if now_s - self._told_s > TOLD_S:
-            self._told_s = now_s
+        if now_s - self._logged_s > TOLD_S:
+            self._logged_s = now_s
             log.warning("%d connections are open, so new ones are refused; raise the limit of open files", self._most)
         if self._dismiss_oldest("", now_s):
             return False

@@ -30,7 +30,7 @@ DEAD_KEPT_MAX = 1_000
 
 class _Message(msgspec.Struct, eq=False):
     number: int
-    place: tuple[str, Labels]
+    address: tuple[str, Labels]
     priority: int
     data: bytes
     times: int = 0
@@ -57,7 +57,7 @@ class MemoryBrokerState:
         self._line_up(message)
 
     def _line_up(self, message: _Message) -> None:
-        line = self._lines.setdefault(message.place, [])
+        line = self._lines.setdefault(message.address, [])
         heapq.heappush(line, (-message.priority, message.number, message))
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
@@ -71,7 +71,7 @@ class MemoryBrokerState:
         heads = [line[0] for address in addresses if (line := self._line(address))]
         if not heads:
             return None
-        message = heapq.heappop(self._lines[min(heads)[2].place])[2]
+        message = heapq.heappop(self._lines[min(heads)[2].address])[2]
         message.times, message.due = message.times + 1, now + redeliver_s
         heapq.heappush(self._leased, (message.due, message.number, message))
         return message

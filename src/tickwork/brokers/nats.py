@@ -63,7 +63,7 @@ class _Pull(msgspec.Struct, eq=False):
 
 
 class _ReceivedMessage(msgspec.Struct, eq=False):
-    place: QueueAddress
+    address: QueueAddress
     seq: int
     times: int
     reply: str
@@ -275,7 +275,7 @@ class NatsBroker:
     async def _look(self, addresses: list[QueueAddress], limit: int) -> None:
         """Fetch what is there now, band by band, until there is enough."""
         for level in sorted({address[2] for address in addresses}):
-            room = limit - sum(message.place in addresses for message in self._arrived)
+            room = limit - sum(message.address in addresses for message in self._arrived)
             if room <= 0:
                 return
             pulls = [self._pulls.get(address) for address in addresses if address[2] == level]
@@ -352,14 +352,14 @@ class NatsBroker:
         self._news.set()
 
     def _has(self, addresses: list[QueueAddress]) -> bool:
-        return any(message.place in addresses for message in self._arrived)
+        return any(message.address in addresses for message in self._arrived)
 
     def _take(self, addresses: list[QueueAddress], limit: int) -> list[_ReceivedMessage]:
         ready = sorted(
-            (message for message in self._arrived if message.place in addresses),
-            key=lambda message: (message.place[2], message.seq),
+            (message for message in self._arrived if message.address in addresses),
+            key=lambda message: (message.address[2], message.seq),
         )
-        self._arrived = [message for message in self._arrived if message.place not in addresses] + ready[limit:]
+        self._arrived = [message for message in self._arrived if message.address not in addresses] + ready[limit:]
         return ready[:limit]
 
     async def _deliveries(self, arrived: list[_ReceivedMessage]) -> list[Delivery]:

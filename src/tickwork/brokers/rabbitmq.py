@@ -92,7 +92,7 @@ class RabbitBroker:
 
     @contextlib.asynccontextmanager
     async def _broker(self) -> AsyncIterator[None]:
-        """Connect, or raise `Unavailable`. After any error the connection is opened again: channels do not outlive it."""
+        """Connect, or raise `Unavailable`. After an error it connects again, because channels do not outlive it."""
         from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
 
         try:

@@ -39,7 +39,7 @@ class CallFrame(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClientFrame(msgspec.Struct, frozen=True, array_like=True):
-    asked: tuple[CallFrame, ...] = ()
+    calls: tuple[CallFrame, ...] = ()
     dropped: tuple[int, ...] = ()  # nobody waits for these any more
 
 
@@ -154,9 +154,9 @@ class MultiplexedServer:
     def frame_received(self, body: bytes) -> None:
         up = _up.decode(body)
         loop = asyncio.get_running_loop()
-        if not up.asked and not up.dropped:  # a ping
+        if not up.calls and not up.dropped:  # a ping
             self.channel.flush_soon()
-        for call in up.asked:
+        for call in up.calls:
             self._calls[call.id] = loop.create_task(self._answer(call))
         for number in up.dropped:
             task = self._calls.get(number)

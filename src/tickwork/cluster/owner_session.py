@@ -84,7 +84,7 @@ class OwnerSession:
         self.share = 0  # of the worker's credit
         self.believed_share = 0  # the largest share that the owner may still count on
         self._believed_seq = 0  # number of the latest call that the owner has answered
-        self.wanted = 0
+        self.waiting_tasks = 0
         self._worker = worker
         self._route = route
         self._batches: dict[int, tuple[ReportBatch, ...]] = {}  # by report
@@ -242,5 +242,5 @@ class OwnerSession:
         """The attempts of the store before are forgotten; the worker learns from its server that it has another one."""
 
     def replied(self, reply: Reply) -> None:
-        self.wanted = reply.wanted
+        self.waiting_tasks = reply.waiting_tasks
         self._worker.owner_replied(self)

@@ -84,7 +84,7 @@ class ProxiedWorker:
 
     def owner_replied(self, owner: OwnerSession) -> None:
         """Divide the credit again where it helps, and not too often: the journal keeps each change of a share."""
-        starving = owner.wanted > 0 and owner.holds >= owner.share
+        starving = owner.waiting_tasks > 0 and owner.holds >= owner.share
         if self._splitting is None and not self.gone and (starving or self._unmet):
             wait_s = 0.0 if self._unmet or not owner.share else SPLIT_S
             self._splitting = asyncio.get_running_loop().call_later(wait_s, self._split_again)
@@ -102,7 +102,7 @@ class ProxiedWorker:
     def split_credit(self) -> None:
         """What is taken from one partition goes to another only when the first owner has confirmed it."""
         owners = self.owners
-        shares = split_credit(self.credit, [owner.holds for owner in owners], [owner.wanted for owner in owners])
+        shares = split_credit(self.credit, [owner.holds for owner in owners], [owner.waiting_tasks for owner in owners])
         for owner, share in zip(owners, shares, strict=True):
             if share < owner.share:
                 owner.set_share(share)

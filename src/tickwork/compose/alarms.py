@@ -12,20 +12,20 @@ CHARACTERS_MAX = 500
 
 
 class AlarmLog:
-    """`tell` gets a line. Of one kind, what comes within `QUIET_S` is counted and told with the next."""
+    """`tell` gets a line. Alarms of the same kind within `QUIET_S` are counted, and the next line has their number."""
 
     def __init__(self, tell: Callable[[str], None], *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
         self._now_s = now_s
-        self._told: dict[str, tuple[float, int]] = {}  # when, and how many since
+        self._printed: dict[str, tuple[float, int]] = {}  # when, and how many since
 
     def __call__(self, alarm: Alarm) -> None:
         now_s = self._now_s()
-        told_s, since = self._told.get(alarm.kind, (float("-inf"), 0))
-        if now_s - told_s < QUIET_S:
-            self._told[alarm.kind] = (told_s, since + 1)
+        printed_s, since = self._printed.get(alarm.kind, (float("-inf"), 0))
+        if now_s - printed_s < QUIET_S:
+            self._printed[alarm.kind] = (printed_s, since + 1)
             return
-        self._told[alarm.kind] = (now_s, 0)
+        self._printed[alarm.kind] = (now_s, 0)
         more = f" ({since} more since the last)" if since else ""
         line = " ".join("".join(c if c.isprintable() else " " for c in alarm.text).split())
         text = shortened(line, CHARACTERS_MAX)

@@ -134,22 +134,22 @@ class DevWorker:
         self._current: WorkerProcess | None = None
         self._started: list[WorkerProcess] = []  # those that may still live
         self._leaving: set[asyncio.Task[None]] = set()
-        self._wanted = asyncio.Event()
+        self._requested = asyncio.Event()
         self._files: tuple[str, ...] = ()
         self._failures = 0
 
     def renew(self, files: tuple[str, ...]) -> None:
         self._files = files
         self._failures = 0
-        self._wanted.set()
+        self._requested.set()
 
     async def run(self) -> None:
-        self._wanted.set()
+        self._requested.set()
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._requested.wait()
+            self._requested.clear()
             start = asyncio.ensure_future(self._replace())
-            change = asyncio.ensure_future(self._wanted.wait())
+            change = asyncio.ensure_future(self._requested.wait())
             try:
                 await asyncio.wait((start, change), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -191,7 +191,7 @@ class DevWorker:
         pause_s = AGAIN_S[min(self._failures, len(AGAIN_S) - 1)]
         self._failures += 1
         await asyncio.sleep(pause_s)
-        self._wanted.set()
+        self._requested.set()
 
     def _leave(self, worker: WorkerProcess) -> None:
         self._keep(worker.stop(grace_s=self._settings.grace_s + MARGIN_S))

@@ -605,12 +605,12 @@ class ProcessPool:
         for child in self.children:
             if self._box.out or not child.ready:
                 child.ask_to_end(grace_ns=GRACE_NS)
-        asked_ns = self._mono_ns()
+        requested_ns = self._mono_ns()
         while self.children:
             for child in list(self.children):
                 if child.exited():
                     self._on_exit(child)
-                elif self._mono_ns() - asked_ns > GRACE_NS:
+                elif self._mono_ns() - requested_ns > GRACE_NS:
                     child.kill()
                 else:
                     child.insist(self._mono_ns())

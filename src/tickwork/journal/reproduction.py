@@ -57,7 +57,7 @@ class Reproduction(msgspec.Struct, frozen=True):
     before: StateBefore
     row: SealedRow
     claim: Divergence
-    inputs: list[int]  # places of the inputs that are enough
+    inputs: list[int]  # indexes of the inputs that suffice
 
 
 class ReproductionResult(msgspec.Struct, frozen=True):
@@ -128,52 +128,52 @@ def shrink(state: StateBefore, row: Row, claim: Divergence, zones: Zones, *, tri
     if claim.opaque:
         return list(range(len(row.inputs)))
 
-    def differs(places: list[int]) -> bool:
-        return holds(state, row, claim, places, zones)
+    def differs(indexes: list[int]) -> bool:
+        return holds(state, row, claim, indexes, zones)
 
     return _fewest(list(range(len(row.inputs))), differs, trials)
 
 
-def _fewest(places: list[int], differs: Callable[[list[int]], bool], trials: int) -> list[int]:
-    size = len(places)
+def _fewest(indexes: list[int], differs: Callable[[list[int]], bool], trials: int) -> list[int]:
+    size = len(indexes)
     while size:
         at = 0
-        while at < len(places) and trials > 0:
-            rest = places[:at] + places[at + size :]
+        while at < len(indexes) and trials > 0:
+            rest = indexes[:at] + indexes[at + size :]
             trials -= 1
             if differs(rest):
-                places = rest
+                indexes = rest
             else:
                 at += size
-        size = min(size, len(places)) // 2 if trials > 0 else 0
-    return places
+        size = min(size, len(indexes)) // 2 if trials > 0 else 0
+    return indexes
 
 
-def holds(state: StateBefore, row: Row, claim: Divergence, places: list[int], zones: Zones) -> bool:
+def holds(state: StateBefore, row: Row, claim: Divergence, indexes: list[int], zones: Zones) -> bool:
     """Whether the inputs at these indexes alone lead to the same difference."""
     machine = state.machine(zones)
     try:
-        outcome = machine.apply(row.tick, [row.inputs[index] for index in places])
+        outcome = machine.apply(row.tick, [row.inputs[index] for index in indexes])
     except Exception as error:
         return type(error).__name__ == claim.broken
     if claim.taken or claim.broken:
-        return claim.taken and outcome.taken != len(places)
-    new_place = {old: new for new, old in enumerate(places)} | {-1: -1}
+        return claim.taken and outcome.taken != len(indexes)
+    new_index = {old: new for new, old in enumerate(indexes)} | {-1: -1}
     for event, expected in ((claim.again, True), (claim.was, False)):
         if event is None:
             continue
-        moved = _moved(event, new_place)
+        moved = _moved(event, new_index)
         if moved is None or (moved in outcome.events) is not expected:
             return False
     return True
 
 
-def _moved(event: Event, new_place: dict[int, int]) -> Event | None:
+def _moved(event: Event, new_index: dict[int, int]) -> Event | None:
     """The event with its input renumbered for a shorter list; None if that input was removed."""
     position = getattr(event, "input", None)
     if position is None:
         return event
-    return msgspec.structs.replace(event, input=new_place[position]) if position in new_place else None
+    return msgspec.structs.replace(event, input=new_index[position]) if position in new_index else None
 
 
 # ---- the file

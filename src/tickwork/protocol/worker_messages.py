@@ -333,7 +333,9 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     resync: bool = False  # the server does not know this session: send profile and everything held
     refused: str = ""  # why this worker is not served: a name in use, an old protocol; it must end
     later: tuple[tuple[int, int], ...] = ()  # reports whose owner cannot be reached now: to be sent again
-    wanted: int = 0  # to the gateway that divides a worker's credit: how many more tasks could be dispatched to it
+    waiting_tasks: int = (
+        0  # to the gateway that divides a worker's credit: how many more tasks could be dispatched to it
+    )
     store: str = ""  # identity of this server's store: in the reply to an introduction, and to a call for another store
 
 

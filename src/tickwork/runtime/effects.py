@@ -58,9 +58,9 @@ class EffectRunner:
                 cache = getattr(task.step.node, "cache", None)
                 spawn(self._look_up(LookUpCache(task.number, task.cache_key, cache.ttl_ms if cache else None)))
         for walk in state.backfills.values():
-            if walk.asked:
+            if walk.lookups:
                 schedule = walk.schedule
-                spawn(self._find_runs(FindRuns(walk.number, schedule.tenant.id, schedule.name, walk.asked)))
+                spawn(self._find_runs(FindRuns(walk.number, schedule.tenant.id, schedule.name, walk.lookups)))
         for run in state.runs.values():
             if isinstance(run.inputs, Ref) and run.inputs.place == "arguments":
                 self._keep_arguments(run.parent, run.child)

@@ -11,9 +11,9 @@ NO_BUFFERING: tuple[Header, ...] = ((b"x-accel-buffering", b"no"),)
 COMMENT = b": still here\n\n"
 
 
-def event(name: str, data: bytes, *, place: str = "") -> bytes:
+def event(name: str, data: bytes, *, event_id: str = "") -> bytes:
     """Return one event. `data` is JSON on one line, as msgspec writes it."""
-    head = f"id: {place}\n" if place else ""
+    head = f"id: {event_id}\n" if event_id else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 

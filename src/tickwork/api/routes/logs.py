@@ -193,7 +193,7 @@ async def _follow_pieces(request: Request) -> AsyncIterator[bytes]:
     engine, run_id, loop = request.engine, request.run_id, asyncio.get_running_loop()
     seen = _chunks_of(request.header(b"last-event-id"))
     streamed = dict.fromkeys(seen)  # attempts of which the reader has a piece
-    told: dict[tuple[int, int], None] = {}  # those of them that the reader knows to be dead
+    marked: dict[tuple[int, int], None] = {}  # those of them that were marked as dead for the reader
     spoke = loop.time()
     settled = False
     while True:
@@ -208,8 +208,8 @@ async def _follow_pieces(request: Request) -> AsyncIterator[bytes]:
                     spoke = loop.time()
                     position = _position({known: seen[known] for known in streamed})
                     yield _piece_events(address, pieces, position, dead=pair in dead)
-            if pair in streamed and pair in dead and pair not in told:
-                told[pair] = None
+            if pair in streamed and pair in dead and pair not in marked:
+                marked[pair] = None
                 at = instant_text(engine.context.now_ms())
                 mark = wire.StreamPiece(
                     at=at, task=str(address.task), node=address.node, attempt=address.attempt, dead=True
@@ -236,7 +236,9 @@ def _dead_attempts(run: wire.RunDetail) -> set[tuple[int, int]]:
 def _piece_events(address: LogAddress, pieces: list[Piece], position: str, *, dead: bool) -> bytes:
     last = len(pieces) - 1
     return b"".join(
-        event("piece", json_encoder.encode(_piece(address, piece, dead=dead)), place=position if index == last else "")
+        event(
+            "piece", json_encoder.encode(_piece(address, piece, dead=dead)), event_id=position if index == last else ""
+        )
         for index, piece in enumerate(pieces)
     )
 
@@ -258,7 +260,7 @@ def _events(address: LogAddress, lines: list[Line], position: str) -> bytes:
     """Return events for a chunk. The position is after the chunk, so only its last line carries it."""
     last = len(lines) - 1
     return b"".join(
-        event("log", json_encoder.encode(_line(address, line)), place=position if number == last else "")
+        event("log", json_encoder.encode(_line(address, line)), event_id=position if number == last else "")
         for number, line in enumerate(lines)
     )
 

@@ -42,7 +42,7 @@ async def _changes_as_events(
                 data = json_encoder.encode(view)
                 if _id(data) != last:
                     last = _id(data)
-                    yield event("run", data, place=last)
+                    yield event("run", data, event_id=last)
             view = await anext(changes)
     except StopAsyncIteration:
         return

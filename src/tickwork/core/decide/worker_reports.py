@@ -106,7 +106,7 @@ def _carry_out(turn: TickContext, task: Task, position: int, commands: tuple[inp
         check_commands(turn.state, commands)
     except Refused as refused:
         if refused.code in FOR_NOW:
-            fail_or_retry(turn, task, refused.code, str(refused), place=position)
+            fail_or_retry(turn, task, refused.code, str(refused), position=position)
         else:
             turn.emit(TaskFailed(task.number, refused.code, str(refused), position, True))
             alert_dead_letter(turn, task, refused.code)
@@ -134,7 +134,7 @@ def _failed(turn: TickContext, position: int, failed: inputs.Failed) -> None:
     if task is None:
         return
     if failed.error == FUNCTION_CANCELLED and task.history is not None and task.history.cancelled:
-        end_run(turn, task.run, RunTrigger.CANCEL, task.history.cancelled, place=position)
+        end_run(turn, task.run, RunTrigger.CANCEL, task.history.cancelled, position=position)
     elif failed.skip:
         calls = called_runs(turn.state, task)
         turn.emit(TaskSkipped(task.number, position))
@@ -144,7 +144,7 @@ def _failed(turn: TickContext, position: int, failed: inputs.Failed) -> None:
         permanent = failed.permanent or (
             task.step.durable and failed.position >= 0
         )  # recorded: a replay fails likewise
-        fail_or_retry(turn, task, error, message, place=position, permanent=permanent, bases=failed.bases)
+        fail_or_retry(turn, task, error, message, position=position, permanent=permanent, bases=failed.bases)
 
 
 def _started(turn: TickContext, position: int, started: inputs.Started) -> None:

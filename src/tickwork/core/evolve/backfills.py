@@ -21,7 +21,7 @@ def arm_backfill(state: State, backfill: Backfill) -> None:
     """It wants to be looked at whenever it can go on: to start a run, to ask for more, or to end."""
     able = backfill.state == BackfillState.ACTIVE and (
         bool(backfill.ready and len(backfill.running) < backfill.concurrency)
-        or not (backfill.ready or backfill.asked or (backfill.exhausted and backfill.running))
+        or not (backfill.ready or backfill.lookups or (backfill.exhausted and backfill.running))
     )
     if able and not backfill.due:
         backfill.due = set_timer(state, Timer.BACKFILL, backfill.number, state.tick + 1)
@@ -70,7 +70,7 @@ def _on_lookup_started(state: State, event: ev.BackfillLookupStarted) -> None:
     if backfill.forced:
         backfill.ready = event.dues_ms
     else:
-        backfill.asked = event.dues_ms
+        backfill.lookups = event.dues_ms
     _looked(state, backfill)
 
 
@@ -82,13 +82,13 @@ def _on_lookup_finished(state: State, event: ev.BackfillLookupFinished) -> None:
     known = frozenset(request.known)
     ready = tuple(
         due_ms
-        for due_ms in backfill.asked
+        for due_ms in backfill.lookups
         if due_ms not in known and runs.get(backfill_run_id(backfill, due_ms)) is None
     )
-    backfill.known += len(backfill.asked) - len(ready)
-    if len(ready) < len(backfill.asked):
+    backfill.known += len(backfill.lookups) - len(ready)
+    if len(ready) < len(backfill.lookups):
         _close_span(state, backfill)
-    backfill.ready, backfill.asked = ready, ()
+    backfill.ready, backfill.lookups = ready, ()
     arm_backfill(state, backfill)
 
 

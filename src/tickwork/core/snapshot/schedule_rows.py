@@ -79,7 +79,7 @@ class LiveBackfill(msgspec.Struct, array_like=True, gc=False):
     cursor_ms: int
     state: int
     exhausted: bool
-    asked: tuple[int, ...]
+    lookups: tuple[int, ...]
     ready: tuple[int, ...]
     running: tuple[int, ...]
     started: int
@@ -171,7 +171,7 @@ def backfill_row(backfill: Backfill) -> LiveBackfill:
         backfill.number, backfill.schedule.number, backfill.by, backfill.from_ms, backfill.to_ms,
         backfill.concurrency, backfill.priority,
         backfill.newest_first, backfill.forced, backfill.begun_ms, backfill.cursor_ms, backfill.state,
-        backfill.exhausted, backfill.asked, backfill.ready,
+        backfill.exhausted, backfill.lookups, backfill.ready,
         backfill.running, backfill.started, backfill.known, backfill.succeeded, backfill.failed, backfill.due,
         backfill.span,
     )  # fmt: skip
@@ -181,7 +181,7 @@ def add_backfill(state: State, row: LiveBackfill) -> None:
     """Schedules are there already."""
     backfill = Backfill(
         row.number, state.schedules[row.schedule], row.by, row.from_ms, row.to_ms, row.concurrency, row.priority,
-        row.newest_first, row.forced, row.begun_ms, row.cursor_ms, row.state, row.exhausted, row.asked, row.ready,
+        row.newest_first, row.forced, row.begun_ms, row.cursor_ms, row.state, row.exhausted, row.lookups, row.ready,
         row.running, row.started, row.known, row.succeeded, row.failed, row.due, row.span,
     )  # fmt: skip
     state.backfills[backfill.number] = backfill

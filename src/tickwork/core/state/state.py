@@ -546,7 +546,7 @@ class Backfill(msgspec.Struct, gc=False, eq=False):
     cursor_ms: int  # the next time to look at
     state: int = 0
     exhausted: bool = False  # nothing is left beyond the cursor
-    asked: tuple[int, ...] = ()  # the shell looks whether these ran
+    lookups: tuple[int, ...] = ()  # due times of which the shell looks whether they ran
     ready: tuple[int, ...] = ()  # these are to run
     running: tuple[int, ...] = ()
     started: int = 0

@@ -304,30 +304,30 @@ class AssignmentBuilder:
         if source.item is None:
             return self._vault.at_hand(source.value)
         lists = []
-        for one in source.item.lists:
-            pieces = self._pieces_here(one, source.item.combine)
+        for items in source.item.lists:
+            pieces = self._pieces_here(items, source.item.combine)
             if pieces is None:
                 return None
             lists.append(pieces)
         return _item(source.item, lists)
 
-    def _pieces_here(self, one: ItemList, combine: Combine) -> list[msgspec.Raw] | None:
-        pieces = self._lists.get(_list_name(one))
+    def _pieces_here(self, items: ItemList, combine: Combine) -> list[msgspec.Raw] | None:
+        pieces = self._lists.get(_list_name(items))
         if pieces is not None:
             return pieces
-        data = self._vault.at_hand(one.value)
-        return None if data is None else self._take_apart(data, one, combine)
+        data = self._vault.at_hand(items.value)
+        return None if data is None else self._take_apart(data, items, combine)
 
-    def _take_apart(self, data: bytes, one: ItemList, combine: Combine) -> list[msgspec.Raw]:
+    def _take_apart(self, data: bytes, items: ItemList, combine: Combine) -> list[msgspec.Raw]:
         """What a map goes over, item by item. A large list is taken apart once, not once per child."""
-        if one.way is not None:
-            data = _finish(data, one.way)
+        if items.way is not None:
+            data = _finish(data, items.way)
         try:
             pieces = _entries(data) if combine is Combine.ENTRIES else _raw_list.decode(data)
         except msgspec.DecodeError as error:
             what = "an object" if combine is Combine.ENTRIES else "a list"
             raise BadArgument(f"a map needs {what}: {error}") from None
-        if name := _list_name(one):
+        if name := _list_name(items):
             self._lists[name] = pieces
             while len(self._lists) > LISTS_KEPT_MAX:
                 self._lists.popitem(last=False)
@@ -339,23 +339,23 @@ class AssignmentBuilder:
             return data
         if source.item is None:
             return await self._vault.bytes_of(source.value)
-        return _item(source.item, [await self._list(one, source.item.combine) for one in source.item.lists])
+        return _item(source.item, [await self._list(items, source.item.combine) for items in source.item.lists])
 
-    async def _list(self, one: ItemList, combine: Combine) -> list[msgspec.Raw]:
+    async def _list(self, items: ItemList, combine: Combine) -> list[msgspec.Raw]:
         """The items of a list that is not at hand. A tick dispatches thousands of a map's children, and each comes here
         before the first has its list: one of them loads it for all."""
-        pieces = self._pieces_here(one, combine)
+        pieces = self._pieces_here(items, combine)
         if pieces is not None:
             return pieces
-        name = _list_name(one)
+        name = _list_name(items)
         loading = self._loading.get(name)
         if loading is None:
-            loading = self._loading[name] = asyncio.get_running_loop().create_task(self._load_list(one, combine))
+            loading = self._loading[name] = asyncio.get_running_loop().create_task(self._load_list(items, combine))
             loading.add_done_callback(lambda _: self._loading.pop(name))
         return await asyncio.shield(loading)
 
-    async def _load_list(self, one: ItemList, combine: Combine) -> list[msgspec.Raw]:
-        return self._take_apart(await self._vault.bytes_of(one.value), one, combine)
+    async def _load_list(self, items: ItemList, combine: Combine) -> list[msgspec.Raw]:
+        return self._take_apart(await self._vault.bytes_of(items.value), items, combine)
 
 
 def _entries(data: bytes) -> list[msgspec.Raw]:
@@ -397,11 +397,11 @@ def _check_size(size: int) -> None:
         raise Refused("inputs_too_large", message, path="inputs")
 
 
-def _list_name(one: ItemList) -> str:
+def _list_name(items: ItemList) -> str:
     """What a list that is not inline is known by; "" for any other."""
-    if not isinstance(one.value, Ref):
+    if not isinstance(items.value, Ref):
         return ""
-    return "/".join((one.value.digest, *(one.way.walk if one.way is not None else ())))
+    return "/".join((items.value.digest, *(items.way.walk if items.way is not None else ())))
 
 
 def _work(

@@ -85,13 +85,13 @@ class LogStore:
 
     async def read(self, task: int, attempt: int, *, after: int = -1) -> AsyncIterator[tuple[int, list[Line]]]:
         """Chunks behind `after`, each with its number and the lines that people read."""
-        async for chunk, found in self._read(task, attempt, after):
-            yield chunk, [(record.at, record.stream, record.text) for record in found if record.stream != PIECE]
+        async for chunk, records in self._read(task, attempt, after):
+            yield chunk, [(record.at, record.stream, record.text) for record in records if record.stream != PIECE]
 
     async def read_pieces(self, task: int, attempt: int, *, after: int = -1) -> AsyncIterator[tuple[int, list[Piece]]]:
         """The same with what the code streamed."""
-        async for chunk, found in self._read(task, attempt, after):
-            yield chunk, [(record.at, record.number, record.text) for record in found if record.stream == PIECE]
+        async for chunk, records in self._read(task, attempt, after):
+            yield chunk, [(record.at, record.number, record.text) for record in records if record.stream == PIECE]
 
     async def _read(self, task: int, attempt: int, after: int) -> AsyncIterator[tuple[int, list[_Line]]]:
         """Those that left for the archive first."""

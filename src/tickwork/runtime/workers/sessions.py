@@ -67,7 +67,7 @@ class RegisteredWorker:
         self.attempts = attempts or SessionAttempts("")  # that ended in this start
         self.profile = WorkerProfile()
         self.offer: Offer | None = None
-        self.wanted_sent = 0  # `wanted` of the latest reply
+        self.waiting_sent = 0  # `waiting_tasks` of the latest reply
 
     @property
     def name(self) -> str:
@@ -287,8 +287,8 @@ class WorkerSessions:
         if not self._is_current(worker):
             return Reply(call.seq, fenced=fenced)  # it lists what it holds in its other session
         opened, seq = self._write_behind.open, call.seq
-        worker.wanted_sent = self._waiting_tasks(worker) if worker.shares_credit else 0
-        reply = worker.session.reply(call, fenced=fenced, wanted=worker.wanted_sent, store=self._store)
+        worker.waiting_sent = self._waiting_tasks(worker) if worker.shares_credit else 0
+        reply = worker.session.reply(call, fenced=fenced, waiting_tasks=worker.waiting_sent, store=self._store)
         for job in reply.work:
             if (held := opened.get(job.task)) is not None:
                 held.stage, held.sent_seq = SENT, seq
@@ -311,7 +311,7 @@ class WorkerSessions:
             return  # nearly always, and nothing here may grow with the number of workers
         for worker in self.registered.values():
             waits = worker.shares_credit and worker.session.waits_for_work
-            if waits and not worker.wanted_sent and self._waiting_tasks(worker):
+            if waits and not worker.waiting_sent and self._waiting_tasks(worker):
                 worker.session.wake()
 
     def _waiting_tasks(self, worker: RegisteredWorker) -> int:

@@ -107,7 +107,7 @@ class WorkerSession:
         *,
         fenced: tuple[AttemptKey, ...] = (),
         later: tuple[AttemptKey, ...] = (),
-        wanted: int = 0,
+        waiting_tasks: int = 0,
         store: str = "",
     ) -> Reply:
         """Return a reply with what waits to be sent: all of it, or as many attempts as a reply may hold."""
@@ -123,7 +123,7 @@ class WorkerSession:
             tuple(cancelled),
             fenced,
             later=later,
-            wanted=wanted,
+            waiting_tasks=waiting_tasks,
             store=store if call.profile is not None else "",
         )
 

@@ -197,10 +197,10 @@ class OutputPipes:
 class AttemptChannel:
     """The way of one attempt to the agent."""
 
-    __slots__ = ("_host", "_key", "_told_ns")
+    __slots__ = ("_host", "_key", "_reported_ns")
 
     def __init__(self, host: "ChildRunner", key: Key) -> None:
-        self._host, self._key, self._told_ns = host, key, 0
+        self._host, self._key, self._reported_ns = host, key, 0
 
     def save(self, value: bytes) -> None:
         done = threading.Event()
@@ -244,8 +244,8 @@ class AttemptChannel:
 
     def progress(self, done: int, total: int, message: str) -> None:
         now_ns = time.monotonic_ns()
-        if now_ns - self._told_ns >= PROGRESS_NS or done == total:
-            self._told_ns = now_ns
+        if now_ns - self._reported_ns >= PROGRESS_NS or done == total:
+            self._reported_ns = now_ns
             self._host.voice.say(Progressed(*self._key, done, total, sendable(message[:1_000])))
 
     def stream(self, number: int, text: str) -> None:

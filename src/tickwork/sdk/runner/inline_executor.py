@@ -54,10 +54,10 @@ T = TypeVar("T")
 class RunningAttempt:
     """One attempt that runs."""
 
-    __slots__ = ("begun", "cancel", "context", "kept", "over", "since", "spec", "thread", "told")
+    __slots__ = ("begun", "cancel", "context", "kept", "over", "reported_s", "since", "spec", "thread")
 
     def __init__(self, spec: NodeSpec, since: float) -> None:
-        self.spec, self.since, self.told = spec, since, since
+        self.spec, self.since, self.reported_s = spec, since, since
         self.begun = self.over = False  # over: nobody waits for it any more
         self.context: AttemptContext | None = None
         self.cancel: Callable[[], object] = lambda: None
@@ -211,7 +211,7 @@ class InlineExecutor:
             try:
                 if outcome is None and not turn.thread and not turn.over:
                     if handler.is_async:
-                        turn.thread = -1  # its loop is told, not its thread
+                        turn.thread = -1  # its loop is interrupted, not its thread
                         outcome = asyncio.run(self._awaited_in_thread(key, work, handler, turn))
                     else:
                         turn.thread = threading.get_ident()
@@ -324,7 +324,7 @@ class InlineExecutor:
         spec, reason = turn.spec, ""
         if spec.running_ms and now - turn.since >= spec.running_ms / 1000:
             reason = f"ran longer than {spec.running_ms} ms; it cannot be killed in this process"
-        elif spec.silent_ms and now - turn.told >= spec.silent_ms / 1000:
+        elif spec.silent_ms and now - turn.reported_s >= spec.silent_ms / 1000:
             reason = f"no progress and no checkpoint for {spec.silent_ms} ms"
         if reason:
             self._give_up(turn)
@@ -356,7 +356,7 @@ class InlineExecutor:
         turn = self._turns.get(key)
         if turn is None or turn.over:
             return
-        turn.told = self._loop.time()
+        turn.reported_s = self._loop.time()
         if isinstance(report, Checkpointed) and isinstance(report.value, bytes) and len(report.value) > VALUE_BYTES_MAX:
             self._later(self._save_large(key, report.value))
         else:
@@ -398,10 +398,10 @@ class InlineExecutor:
 
 
 class _Channel:
-    __slots__ = ("_executor", "_key", "_told_ns")
+    __slots__ = ("_executor", "_key", "_reported_ns")
 
     def __init__(self, executor: InlineExecutor, key: Key) -> None:
-        self._executor, self._key, self._told_ns = executor, key, 0
+        self._executor, self._key, self._reported_ns = executor, key, 0
 
     def save(self, value: bytes) -> None:
         """On the agent's own loop nothing can wait: there it is sent, and durable soon after."""
@@ -435,8 +435,8 @@ class _Channel:
 
     def progress(self, done: int, total: int, message: str) -> None:
         now_ns = time.monotonic_ns()
-        if now_ns - self._told_ns >= 200_000_000 or done == total:
-            self._told_ns = now_ns
+        if now_ns - self._reported_ns >= 200_000_000 or done == total:
+            self._reported_ns = now_ns
             self._executor.say(self._key, Progressed(*self._key, done, total, message[:1_000]))
 
     def stream(self, number: int, text: str) -> None:

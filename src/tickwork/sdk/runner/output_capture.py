@@ -35,7 +35,7 @@ class Output:
         self._sender: threading.Thread | None = None
         self._before: tuple[Any, Any] | None = None
         self._handler: logging.Handler | None = None
-        self._wanted = threading.Event()
+        self._wakeup = threading.Event()
         self.by_bytes = False  # somebody has written bytes, past all this: they lie in a buffer of Python's
 
     @property
@@ -128,12 +128,12 @@ class Output:
         if self._sender is None or not self._sender.is_alive():  # also after a fork of user code
             self._sender = threading.Thread(target=self._send_late, name="tickwork-output", daemon=True)
             self._sender.start()
-        self._wanted.set()
+        self._wakeup.set()
 
     def _send_late(self) -> None:
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._wakeup.wait()
+            self._wakeup.clear()
             time.sleep(SEND_S)
             self.flush()
 

@@ -44,7 +44,7 @@ def require_version(number: int = apsw.SQLITE_VERSION_NUMBER) -> None:
         )
 
 
-def prepare_place(path: Path, *, network_allowed: bool) -> FileLock:
+def lock_file(path: Path, *, network_allowed: bool) -> FileLock:
     """A folder that can hold the file, nothing else under its name, and nobody else in it."""
     try:
         private_folder(path.parent)
@@ -224,12 +224,12 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
 
 def _require_shape(connection: apsw.Connection, path: Path) -> None:
     """The schema is text inside the file: one damaged letter renames a column, and no check of pages sees it."""
-    if shape(connection) != _shape_wanted():
+    if shape(connection) != _expected_shape():
         raise StoreUnusable(f"{path} is damaged (its schema): restore a backup; keep this file for analysis")
 
 
 @cache
-def _shape_wanted() -> dict[str, list[Any]]:
+def _expected_shape() -> dict[str, list[Any]]:
     fresh = apsw.Connection(":memory:")
     fresh.execute(schema())
     expected = shape(fresh)

@@ -69,7 +69,7 @@ class SqliteStore(SqliteMaintenance):
     async def open(self) -> None:
         assert self._opened is None, "a store is opened once"
         opening.require_version()
-        lock = opening.prepare_place(self.path, network_allowed=self._network_allowed)
+        lock = opening.lock_file(self.path, network_allowed=self._network_allowed)
         answers = ResultDispatcher(asyncio.get_running_loop())
         connections = Connections(self.path, lock, self._writing(answers), answers, synchronous=self._synchronous)
         try:

@@ -45,7 +45,7 @@ def _cancel(turn: TickContext, position: int, cancel: inputs.Cancel) -> None:
     if task is not None:
         _unwind(turn, position, task)
         return
-    stop_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", place=position)
+    stop_run(turn, run, RunTrigger.CANCEL, cancel.reason or "cancelled", position=position)
 
 
 def _unwind(turn: TickContext, position: int, task: Task) -> None:
@@ -82,7 +82,7 @@ def _pause(turn: TickContext, position: int, pause: inputs.Pause) -> None:
         until = state.settings.clock.tick_at(pause.until_ms)
         if until <= state.tick:
             raise Refused("bad_time", "a pause must end in the future", path="until_ms")
-    pause_run(turn, run, pause.reason or "paused", place=position, until=until)
+    pause_run(turn, run, pause.reason or "paused", position=position, until=until)
 
 
 def _resume(turn: TickContext, position: int, resume: inputs.Resume) -> None:
@@ -96,7 +96,7 @@ def _resume(turn: TickContext, position: int, resume: inputs.Resume) -> None:
         return
     run = live_run(state, resume.tenant, resume.name, resume.left_as)
     _may(run, RunTrigger.RESUME)
-    resume_run(turn, run, place=position)
+    resume_run(turn, run, position=position)
 
 
 def _check_scope(state: State, request: inputs.Pause | inputs.Resume) -> None:

@@ -14,7 +14,7 @@ from tickwork.core.state.state import State, Task, retry_of, tries_of
 
 
 def fail_or_retry(
-    turn: TickContext, task: Task, error: str, message: str, *, place: int = -1, permanent: bool = False,
+    turn: TickContext, task: Task, error: str, message: str, *, position: int = -1, permanent: bool = False,
     bases: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
     """Another attempt where the retry rules allow one, else the end of the task and a dead letter."""
@@ -29,7 +29,7 @@ def fail_or_retry(
         delay = backoff_ms(retry_of(task), tries_of(task), seed=seed, error=error, bases=bases)
     if delay is None:
         calls = called_runs(state, task)
-        turn.emit(TaskFailed(task.number, error, message if place < 0 else "", place, True))
+        turn.emit(TaskFailed(task.number, error, message if position < 0 else "", position, True))
         end_calls(turn, calls, f"the function that called it failed: {error}")
         alert_dead_letter(turn, task, error)
         return
@@ -37,7 +37,7 @@ def fail_or_retry(
     due = state.tick + max(1, settings.clock.ticks(delay))
     budget = task.run.tenant.budgets.get(task.step.requirement[4]) if task.step.requirement[4] else None
     booked = settings.clock.tick_at(budget.next_ms(settings, state.now_ms)) if budget is not None else 0
-    turn.emit(TaskRetrying(task.number, max(due, booked), error, place, booked > due))
+    turn.emit(TaskRetrying(task.number, max(due, booked), error, position, booked > due))
 
 
 def _returns(state: State, task: Task) -> int:

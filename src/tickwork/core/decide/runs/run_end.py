@@ -26,7 +26,7 @@ PAUSED = int(RunState.PAUSED)
 CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-up of a run that timed out
 
 
-def end_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, place: int = -1) -> None:
+def end_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, position: int = -1) -> None:
     """End a run with everything that is still going on in it, child runs included."""
     state = turn.state
     line = [(run, trigger, reason)]
@@ -37,17 +37,17 @@ def end_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, pl
             reason = f"its parent ended: {why}"
             line.extend((child, RunTrigger.CANCEL, reason) for child in left_behind(turn, task, reason))
         follow_up(turn, ending, how, why)
-        turn.emit(RunMoved(ending.number, how, why, place))
+        turn.emit(RunMoved(ending.number, how, why, position))
         if how in (RunTrigger.FAIL, RunTrigger.TIME_OUT):
             alert(turn, "run_failed", ending, why)
 
 
-def stop_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, place: int = -1) -> None:
+def stop_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, position: int = -1) -> None:
     """End a run before its time. What it set up, or a child run did, is torn down first, for a limited time. A run that
     is told so once more ends at once."""
     state, steps = turn.state, run.plan.steps
     if not _must_tear_down(state, run):
-        end_run(turn, run, trigger, reason, place=place)
+        end_run(turn, run, trigger, reason, position=position)
         return
     kept = _kept_for_children(state, run, [step for step in steps if step.tears_down < 0])
     going_on = [child for task in kept for child in child_runs(state, task)]
@@ -55,7 +55,7 @@ def stop_run(turn: TickContext, run: Run, trigger: RunTrigger, reason: str, *, p
     others = [*(step.index for step in run.plan.teardowns), *(task.step.index for task in kept)]
     cut = _stop_tasks(turn, run, others, why)
     until = state.tick + state.settings.clock.ticks(CLEAN_UP_MS_MAX)
-    turn.emit(RunEnding(run.number, trigger, reason, until, place, tuple(task.step.index for task in kept)))
+    turn.emit(RunEnding(run.number, trigger, reason, until, position, tuple(task.step.index for task in kept)))
     for child in cut:
         end_run(turn, child, RunTrigger.CANCEL, why)
     _stop_children(turn, going_on, why)
@@ -245,20 +245,20 @@ def clean_up_ms(timeout_ms: int) -> int:
 WITH_PARENT = "its parent is paused"
 
 
-def pause_run(turn: TickContext, run: Run, reason: str, *, place: int = -1, until: int = 0) -> None:
+def pause_run(turn: TickContext, run: Run, reason: str, *, position: int = -1, until: int = 0) -> None:
     """Pause a run and the runs below it; those come back with it, unless somebody paused them for themselves."""
-    turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, place, until))
+    turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, position, until))
     line = runs_below(turn.state, run)
     for child in line:  # grows while it is walked
         if may_move(child.state, RunTrigger.PAUSE):
-            turn.emit(RunMoved(child.number, RunTrigger.PAUSE, WITH_PARENT, place))
+            turn.emit(RunMoved(child.number, RunTrigger.PAUSE, WITH_PARENT, position))
         line.extend(runs_below(turn.state, child))
 
 
-def resume_run(turn: TickContext, run: Run, reason: str = "", *, place: int = -1) -> None:
+def resume_run(turn: TickContext, run: Run, reason: str = "", *, position: int = -1) -> None:
     line = [(run, reason)]
     for paused, why in line:  # grows while it is walked
-        turn.emit(RunMoved(paused.number, RunTrigger.RESUME, why, place))
+        turn.emit(RunMoved(paused.number, RunTrigger.RESUME, why, position))
         below = runs_below(turn.state, paused)
         with_it = (child for child in below if child.state == PAUSED and child.pause_reason == WITH_PARENT)
         line.extend((child, "its parent goes on") for child in with_it)

@@ -89,7 +89,7 @@ def _steer(turn: TickContext, position: int, request: inp.SteerBackfill) -> None
 
 def _finish_lookup(turn: TickContext, position: int, request: inp.RunsKnown) -> None:
     backfill = turn.state.backfills.get(request.backfill)
-    if backfill is None or not backfill.asked:
+    if backfill is None or not backfill.lookups:
         raise Refused("unknown_backfill", f"backfill {request.backfill} has not asked", path="backfill")
     turn.emit(BackfillLookupFinished(position, backfill.number))
 
@@ -103,7 +103,7 @@ def look_at_backfill(turn: TickContext, number: int) -> None:
                 state.next_number, backfill.schedule.number, backfill.ready[0], way="backfill", backfill=number
             )
         )
-    if backfill.ready or backfill.asked:
+    if backfill.ready or backfill.lookups:
         return
     if not backfill.exhausted:
         dues, cursor_ms = _portion(state, backfill)
@@ -145,7 +145,7 @@ def _taken(state: State, backfill: Backfill) -> frozenset[int]:
     taken = set(schedule.buffer)
     for other in state.backfills.values():
         if other is not backfill and other.schedule is schedule and not other.forced:
-            taken.update(other.asked, other.ready)
+            taken.update(other.lookups, other.ready)
     return frozenset(taken)
 
 

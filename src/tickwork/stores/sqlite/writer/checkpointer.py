@@ -21,7 +21,7 @@ class Checkpointer:
     def __init__(self, connection: apsw.Connection, hit: Callable[[str], None]) -> None:
         self.connection = connection
         self._hit = hit
-        self._pages = self._asked_at = 0
+        self._pages = self._copied_at = 0
         self._busy = False
         self._using = Lock()
         self._closed = False
@@ -36,11 +36,11 @@ class Checkpointer:
     def due(self, pages: int) -> bool:
         """After each commit, on the writer's thread: is it time to copy?"""
         self._pages = pages
-        if pages < self._asked_at:  # the log started over
-            self._asked_at = 0
-        if self._busy or pages - self._asked_at < STEP_PAGES:
+        if pages < self._copied_at:  # the log started over
+            self._copied_at = 0
+        if self._busy or pages - self._copied_at < STEP_PAGES:
             return False
-        self._busy, self._asked_at = True, pages
+        self._busy, self._copied_at = True, pages
         return True
 
     def copy(self) -> bool:
@@ -56,7 +56,7 @@ class Checkpointer:
 
     def finish(self, writer: apsw.Connection) -> None:
         copied = self._copy(writer)
-        self._asked_at = max(0, copied + FEW_PAGES - STEP_PAGES)  # where the log goes on all the same
+        self._copied_at = max(0, copied + FEW_PAGES - STEP_PAGES)  # where the log goes on all the same
 
     def _copy(self, connection: apsw.Connection) -> int:
         self._hit("before_checkpoint")
