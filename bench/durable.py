@@ -1,11 +1,18 @@
 """Durable functions, end to end: real server, real worker, SQLite with full durability.
 
-Run `bench/durable.py [--quick] [--json] [--check]`; `--check` exits 1 and names what misses its gate. Server and worker
-are processes of their own, as in `throughput.py`; this process is the client.
+Run `bench/durable.py [--quick] [--peers] [--json] [--check]`; `--check` exits 1 and names what misses its gate. Server
+and worker are processes of their own, as in `throughput.py`; this process is the client.
+
+`--peers` adds, in the same run, the step of a chain through Celery on Redis, and one story through DBOS (SQLite and
+PostgreSQL) and Temporal's development server: an order reserves, waits for its payment, packs three items beside each
+other, and ships. They are set up as their modules say; with DBOS, packing is a step of the same process, with Temporal
+an activity and with tickwork a task, which any worker may run. `paid_ms` is the time from sending the payment to the
+first line of the last step. Peers that are not installed are left out (see `peers.py`).
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import signal
 import statistics
@@ -19,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import httpx2
 import msgspec
 
-import throughput
-from throughput import Bench, benching, missed, say
+import peers
+from throughput import CALLERS, Bench, benching, hop, missed, say
 
-throughput.APP = Path(__file__).resolve().parent / "durable_app.py"
+APP = Path(__file__).resolve().parent / "durable_app.py"
 GATES: dict[str, tuple[str, float]] = {
     "again_p50_ms": ("<=", 5.0),
     "update_p50_ms": ("<=", 6.0),
@@ -31,6 +38,8 @@ GATES: dict[str, tuple[str, float]] = {
     "steps_growth": ("<=", 1.5),
     "suspended_bytes": ("<=", 2_048.0),
     "suspended_core": ("<=", 0.02),
+    "hop_sqlite_ms": ("<=", 1.0),
+    "hop_postgres_ms": ("<=", 1.0),
 }
 WORDS = {
     "again_p50_ms": "event sent to function suspended again, median ms",
@@ -43,7 +52,20 @@ WORDS = {
     "steps_growth": "cost of the last 400 steps against the first 400",
     "suspended_bytes": "server's memory for each suspended function, bytes",
     "suspended_core": "server's share of a core while all are suspended",
+    "hop_sqlite_ms": "a step of a chain of tasks, SQLite, ms",
+    "hop_postgres_ms": "the same, PostgreSQL, ms",
+    "paid_ms": "an order, from its payment to its last step, SQLite, median ms",
+    "orders_per_s": "orders a second, SQLite",
+    "paid_postgres_ms": "an order, from its payment to its last step, PostgreSQL, median ms",
+    "orders_postgres_per_s": "orders a second, PostgreSQL",
 }
+PEERS = {  # name in peers.py: what is measured of it
+    "Celery, Redis": "chain",
+    "DBOS, SQLite": "story",
+    "DBOS, PostgreSQL": "story",
+    "Temporal, SQLite": "story",
+}
+PEER_LIMIT_S = 120
 BATCH = 500
 
 
@@ -163,15 +185,113 @@ async def suspended(bench: Bench, client: httpx2.AsyncClient, count: int, figure
     figures["suspended_core"] = (bench.server.cpu_s() - spent) / (time.perf_counter() - begun)
 
 
-async def measure(*, quick: bool) -> dict[str, float]:
-    figures: dict[str, float] = {}
+# ---- chains and orders, on both stores
+
+
+async def orders(bench: Bench, client: httpx2.AsyncClient, *, quick: bool) -> tuple[float, float]:
+    """Milliseconds from the payment of a waiting order to its last step; orders a second."""
+    runs = await submit(client, "order", 20)
+    await bench.rest()
+    found = []
+    for run in runs:
+        begin = time.time_ns()
+        await pay(bench, [run])
+        found.append((await shipped(client, run) - begin) / 1e6)
+    count = 200 if quick else 2_000
+    begun = time.perf_counter()
+    runs = await submit(client, "order", count)
+    await pay(bench, runs)
+    await all_ended(bench, client, seconds=120)
+    return statistics.median(found), count / (time.perf_counter() - begun)
+
+
+async def pay(bench: Bench, runs: list[str]) -> None:
+    """Send each order the event that it waits for; one that does not wait yet keeps it."""
+    left = iter(runs)
+
+    async def some() -> None:
+        for run in left:
+            body = msgspec.json.encode({"event": "paid", "run": run, "payload": {"amount": 1}})
+            status, _ = await bench.poster.post("/v1/events", body, timeout_s=60)
+            assert status < 300, status
+
+    await asyncio.gather(*(some() for _ in range(CALLERS)))
+
+
+async def shipped(client: httpx2.AsyncClient, run: str) -> int:
+    while (detail := await run_of(client, run)).get("ended_at") is None:
+        await asyncio.sleep(0.002)
+    return int(detail["output"])
+
+
+async def on_postgres(address: str, figures: dict[str, float], *, quick: bool, story: bool) -> None:
+    words = ("--store", address, "--partitions", "1")
+    async with benching(*words) as (bench, client):
+        figures["hop_postgres_ms"] = await chain(bench, client, quick=quick)
+    if story:
+        async with benching(*words, app=APP) as (bench, client):
+            bench.add_worker()
+            await bench.ready(client, workflow="order")
+            found = await orders(bench, client, quick=quick)
+            figures["paid_postgres_ms"], figures["orders_postgres_per_s"] = found
+
+
+async def chain(bench: Bench, client: httpx2.AsyncClient, *, quick: bool) -> float:
+    bench.add_worker()
+    await bench.ready(client, workflow="chain")
+    await hop(client, 3)
+    await bench.rest()
+    return await hop(client, 10 if quick else 30)
+
+
+def of_peers(figures: dict[str, Any], addresses: peers.Addresses, *, quick: bool) -> None:
+    figures["peers"] = {}
+    for entry in peers.ENTRIES:
+        if entry.name not in PEERS:
+            continue
+        if missing := entry.missing():
+            figures["peers"][entry.name] = {"absent": f"not installed ({', '.join(missing)})"}
+            continue
+        say(entry.name)
+        address = addresses.of(entry.store, f"story_{entry.module}")
+        found = peers.theirs(entry, address, quick=quick, limit_s=PEER_LIMIT_S, parts=PEERS[entry.name])
+        figures["peers"][entry.name] = found
+
+
+def show_peers(figures: dict[str, Any]) -> None:
+    """In brackets how many times as fast tickwork is, on the same kind of store."""
+    for name, found in figures["peers"].items():
+        if "absent" in found:
+            print(f"{name}: {found['absent']}")
+            continue
+        store = "postgres" if "PostgreSQL" in name else "sqlite"
+        ours = {
+            "hop_ms": figures[f"hop_{store}_ms"],
+            "paid_ms": figures["paid_postgres_ms" if store == "postgres" else "paid_ms"],
+            "orders_per_s": figures["orders_postgres_per_s" if store == "postgres" else "orders_per_s"],
+        }
+        told = [
+            f"{key} {value:,.2f} ({ours[key] / value if key == 'orders_per_s' else value / ours[key]:,.1f} x)"
+            for key, value in found.items()
+        ]
+        print(f"{name}: {', '.join(told)}")
+
+
+async def measure(*, quick: bool, story: bool) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
     async with benching() as (bench, client):
+        figures["hop_sqlite_ms"] = await chain(bench, client, quick=quick)
+        say("chain on SQLite")
+    async with benching(app=APP) as (bench, client):
         bench.add_worker()
         await bench.ready(client, workflow="entity")
         figures["again_p50_ms"], figures["again_p95_ms"] = await again(client, 50 if quick else 300)
         say("event to suspended again")
         figures["update_p50_ms"], figures["update_p95_ms"] = await updates(client, 50 if quick else 300)
         say("update to reply")
+        if story:
+            figures["paid_ms"], figures["orders_per_s"] = await orders(bench, client, quick=quick)
+            say("orders on SQLite")
         await steps(bench, client, figures)
         say("1,600 steps")
         count = 1_000 if quick else 10_000
@@ -186,17 +306,27 @@ async def measure(*, quick: bool) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--quick", "--json", "--check"):
+    for flag in ("--quick", "--peers", "--json", "--check"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    figures = asyncio.run(measure(quick=options.quick))
+    figures = asyncio.run(measure(quick=options.quick, story=options.peers))
+    with contextlib.ExitStack() as servers:
+        addresses = peers.Addresses(servers)
+        address = addresses.of("postgres", "durable")
+        asyncio.run(on_postgres(address, figures, quick=options.quick, story=options.peers))
+        say("chain on PostgreSQL")
+        if options.peers:
+            of_peers(figures, addresses, quick=options.quick)
     if options.json:
         print(json.dumps(figures, indent=2))
     else:
         for name, text in WORDS.items():
             sign, gate = GATES.get(name, ("", 0))
-            print(f"{text:66} {figures[name]:>12,.2f}   {f'{sign} {gate:,}' if sign else ''}")
+            if name in figures:
+                print(f"{text:66} {figures[name]:>12,.2f}   {f'{sign} {gate:,}' if sign else ''}")
+        if options.peers:
+            show_peers(figures)
         print(f"{figures['sleepers']:,.0f} sleepers, {figures['suspended']:,.0f} suspended")
     wrong = missed(figures, GATES, WORDS) if options.check else []
     for text in wrong:

@@ -1,6 +1,10 @@
 """Durable functions for `durable.py`: they wait, sleep, and record steps, and do nothing else."""
 
+import time
+
 import tickwork as tw
+
+ITEMS = 3  # of an order
 
 
 def note(number: int) -> str:
@@ -45,3 +49,27 @@ async def answers(ctx: tw.Durable, total: int = 0) -> int:
         message.reply(total)
         if message["n"] < 0:
             return total
+
+
+def reserve(number: int) -> str:
+    return f"reserved {number}"
+
+
+@tw.task
+def pack(item: int) -> str:
+    return f"packed {item}"
+
+
+def ship() -> int:
+    """When it began, in nanoseconds of the machine's clock."""
+    return time.time_ns()
+
+
+@tw.durable
+async def order(ctx: tw.Durable, number: int = 0) -> int:
+    """The story of the comparison: reserve, wait for the payment, pack on any worker, ship."""
+    await ctx.step(reserve, number)
+    paid = await ctx.event("paid", timeout="3d")
+    assert paid is not None, "nobody paid"
+    await ctx.gather(*(ctx.call(pack, item) for item in range(ITEMS)))
+    return await ctx.step(ship)

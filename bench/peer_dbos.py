@@ -13,12 +13,13 @@ from typing import Any
 
 from dbos import DBOS, DBOSClient
 
-from peer_kit import LINKS, STORE, WORKERS, Peer, measure, until
+from peer_kit import ITEMS, LINKS, STORE, WORKERS, Peer, measure, until
 
 ON_POSTGRES = STORE.startswith("postgresql")
 ADDRESS = STORE.replace("postgresql://", "postgresql+psycopg://")
 POLL_S = 0.1
 PER_TRANSACTION = 500
+PAID_S = 3 * 86_400
 
 
 @DBOS.workflow()
@@ -46,6 +47,26 @@ async def graph() -> None:
     await stamp()
     await asyncio.gather(*(stamp() for _ in range(10)))
     await stamp()
+
+
+@DBOS.step()
+async def reserve(number: int) -> str:
+    return f"reserved {number}"
+
+
+@DBOS.step()
+async def pack(item: int) -> str:
+    return f"packed {item}"
+
+
+@DBOS.workflow()
+async def order(number: int) -> int:
+    await reserve(number)
+    paid = await DBOS.recv_async("paid", timeout_seconds=PAID_S)
+    assert paid is not None, "nobody paid"
+    await asyncio.gather(*(pack(item) for item in range(ITEMS)))
+    shipped_ns: int = await stamp()
+    return shipped_ns
 
 
 def work() -> None:
@@ -117,6 +138,16 @@ class Dbos(Peer):
     def chain(self) -> list[int]:
         found: list[int] = self.client.enqueue(self._options("chain")).get_result(polling_interval_sec=0.02)
         return found
+
+    def order(self, count: int) -> list[Any]:
+        return [self.client.enqueue(self._options("order"), number) for number in range(count)]
+
+    def pay(self, orders: list[Any]) -> None:
+        for order in orders:
+            self.client.send(order.workflow_id, {"amount": 1}, topic="paid")
+
+    def shipped(self, order: Any) -> int:
+        return int(order.get_result(polling_interval_sec=0.02))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,14 @@ FOLDER = Path(os.environ.get("PEER_FOLDER", "."))
 SECONDS = float(os.environ.get("PEER_SECONDS", "3"))
 SAMPLES = int(os.environ.get("PEER_SAMPLES", "100"))
 TRIES = int(os.environ.get("PEER_TRIES", "3"))
-GRAPHS = os.environ.get("PEER_GRAPHS", "1") == "1"
+PARTS = os.environ.get("PEER_PARTS", "tasks chain graph").split()  # of these and `story`
 WORKERS = 2
 LINKS = 10
 PATIENCE_S = 40
 GAP_S = 0.037  # between samples: no multiple of anybody's polling interval
 REST_S = 1.0  # after what came before, as ours rests
+ITEMS = 3  # of an order
+STORIES = 20  # orders of the first try
 
 
 class Peer(abc.ABC):
@@ -65,6 +67,18 @@ class Peer(abc.ABC):
 
     def chain(self) -> list[int]:
         """One chain, waited for: when each of its tasks started, in nanoseconds."""
+        raise NotImplementedError
+
+    def order(self, count: int) -> list[Any]:
+        """Begin so many orders: each reserves, waits for its payment, packs `ITEMS` items beside each other, ships."""
+        raise NotImplementedError
+
+    def pay(self, orders: list[Any]) -> None:
+        """Send each of them the event that it waits for."""
+        raise NotImplementedError
+
+    def shipped(self, order: Any) -> int:
+        """When its last step began, in nanoseconds; waits for the end of the order."""
         raise NotImplementedError
 
 
@@ -145,20 +159,56 @@ def hop(peer: Peer, samples: int) -> float:
     return statistics.median(found)
 
 
+def paid_to_shipped(peer: Peer, samples: int) -> float:
+    """Median of the milliseconds from sending the payment of a waiting order to its last step."""
+    orders = peer.order(samples)
+    time.sleep(REST_S)
+    found = []
+    for order in orders:
+        begin = time.time_ns()
+        peer.pay([order])
+        found.append((peer.shipped(order) - begin) / 1e6)
+        time.sleep(GAP_S)
+    return statistics.median(found)
+
+
+def orders_per_s(peer: Peer) -> float:
+    """Orders a second, from the first submission until the last has shipped. Each try is sized by the one before."""
+    count = STORIES
+    for _ in range(TRIES + 1):
+        begin = time.perf_counter()
+        orders = peer.order(count)
+        peer.pay(orders)
+        for order in orders:
+            peer.shipped(order)
+        passed = time.perf_counter() - begin
+        done, count = count / passed, max(10, int(count / passed * SECONDS))
+    return done
+
+
 def measure(peer: Peer) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # out of time: the workers are ended all the same
-    figures: dict[str, float] = {}
     with crew(peer.workers()):
         peer.ready()
+        figures = measured(peer)
+    print(json.dumps(figures))
+    sys.stdout.flush()
+
+
+def measured(peer: Peer) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    if "tasks" in PARTS:
         latencies(peer, 5)
         found = latencies(peer, SAMPLES)
         figures["start_p50_ms"] = statistics.median(found)
         figures["start_p95_ms"] = found[int(len(found) * 0.95)]
         figures["tasks_per_s"] = rate(peer, "one", peer.first)
-        if GRAPHS and peer.has_chain:
-            peer.chain()
-            figures["hop_ms"] = hop(peer, 10)
-        if GRAPHS and peer.has_graph:
-            figures["graph_tasks_per_s"] = rate(peer, "graph", max(5, peer.first // 20)) * 12
-    print(json.dumps(figures))
-    sys.stdout.flush()
+    if "chain" in PARTS and peer.has_chain:
+        peer.chain()
+        figures["hop_ms"] = hop(peer, 10)
+    if "graph" in PARTS and peer.has_graph:
+        figures["graph_tasks_per_s"] = rate(peer, "graph", max(5, peer.first // 20)) * 12
+    if "story" in PARTS:
+        figures["paid_ms"] = paid_to_shipped(peer, 20)
+        figures["orders_per_s"] = orders_per_s(peer)
+    return figures

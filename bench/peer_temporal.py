@@ -17,7 +17,7 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from peer_kit import LINKS, STORE, WORKERS, Peer, measure
+from peer_kit import ITEMS, LINKS, STORE, WORKERS, Peer, measure
 
 QUEUE = "work"
 AT_ONCE = 200
@@ -70,6 +70,34 @@ class Graph:
         await call(noop)
 
 
+@activity.defn
+async def reserve(number: int) -> str:
+    return f"reserved {number}"
+
+
+@activity.defn
+async def pack(item: int) -> str:
+    return f"packed {item}"
+
+
+@workflow.defn
+class Order:
+    def __init__(self) -> None:
+        self.paid: dict[str, int] | None = None
+
+    @workflow.signal
+    def pay(self, payment: dict[str, int]) -> None:
+        self.paid = payment
+
+    @workflow.run
+    async def run(self, number: int) -> int:
+        await call(reserve, number)
+        await workflow.wait_condition(lambda: self.paid is not None, timeout=timedelta(days=3))
+        await asyncio.gather(*(call(pack, item) for item in range(ITEMS)))
+        found: int = await call(stamp)
+        return found
+
+
 KINDS = {"one": One.run, "graph": Graph.run}
 
 
@@ -78,8 +106,8 @@ async def work() -> None:
     worker = Worker(
         client,
         task_queue=QUEUE,
-        workflows=[One, Started, Chain, Graph],
-        activities=[noop, stamp],
+        workflows=[One, Started, Chain, Graph, Order],
+        activities=[noop, stamp, reserve, pack],
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_concurrent_activities=AT_ONCE,
         max_concurrent_workflow_tasks=AT_ONCE,
@@ -132,6 +160,27 @@ class Temporal(Peer):
         found: list[int] = self.runner.run(
             self.client.execute_workflow(Chain.run, id=str(uuid.uuid4()), task_queue=QUEUE)
         )
+        return found
+
+    def order(self, count: int) -> list[Any]:
+        return self.runner.run(self._order(count))
+
+    async def _order(self, count: int) -> list[Any]:
+        return await asyncio.gather(
+            *(
+                self.client.start_workflow(Order.run, number, id=str(uuid.uuid4()), task_queue=QUEUE)
+                for number in range(count)
+            )
+        )
+
+    def pay(self, orders: list[Any]) -> None:
+        self.runner.run(self._pay(orders))
+
+    async def _pay(self, orders: list[Any]) -> None:
+        await asyncio.gather(*(order.signal(Order.pay, {"amount": 1}) for order in orders))
+
+    def shipped(self, order: Any) -> int:
+        found: int = self.runner.run(order.result())
         return found
 
 

@@ -131,7 +131,7 @@ async def ours(*words: str, quick: bool) -> dict[str, float]:
     return figures
 
 
-def theirs(entry: Entry, address: str, *, quick: bool, limit_s: float) -> dict[str, Any]:
+def theirs(entry: Entry, address: str, *, quick: bool, limit_s: float, parts: str) -> dict[str, Any]:
     """Its figures, or under `absent` why there are none."""
     with tempfile.TemporaryDirectory(prefix="tickwork-peer-") as folder:
         environment = os.environ | {
@@ -140,7 +140,7 @@ def theirs(entry: Entry, address: str, *, quick: bool, limit_s: float) -> dict[s
             "PEER_SECONDS": "1" if quick else "3",
             "PEER_TRIES": "1" if quick else str(TRIES),
             "PEER_SAMPLES": "20" if quick else "100",
-            "PEER_GRAPHS": "0" if quick else "1",
+            "PEER_PARTS": parts,
         }
         command = [sys.executable, str(HERE / f"{entry.module}.py")]
         with (Path(folder) / "client").open("wb") as log:
@@ -188,7 +188,8 @@ def measure(*, quick: bool, only: str = "") -> dict[str, Any]:
                 continue
             say(entry.name)
             address = addresses.of(entry.store, f"peer{number}")
-            figures = theirs(entry, address, quick=quick, limit_s=left_s())
+            parts = "tasks" if quick else "tasks chain graph"
+            figures = theirs(entry, address, quick=quick, limit_s=left_s(), parts=parts)
             report["peers"][entry.name] = {"version": importlib.metadata.version(entry.package), **figures}
     for entry in ENTRIES:
         figures = report["peers"][entry.name]

@@ -118,9 +118,9 @@ def _cpu_s(pid: int) -> float:
 class Bench:
     """A server and its workers. `words` are flags of the server beside its folder and port."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, app: Path = APP) -> None:
         self.port = free_port()
-        self.folder = folder
+        self.folder, self.app = folder, app
         self.url = f"http://127.0.0.1:{self.port}"
         place = ("--data", str(folder / "data"), "--port", str(self.port))
         self.server = Process("server", *place, *words, log=folder / "server")
@@ -135,7 +135,7 @@ class Bench:
 
     def add_worker(self, *words: str) -> Process:
         log = self.folder / f"worker{len(self.workers)}"
-        self.workers.append(Process("worker", str(APP), "--url", self.url, *words, log=log))
+        self.workers.append(Process("worker", str(self.app), "--url", self.url, *words, log=log))
         return self.workers[-1]
 
     def end(self) -> None:
@@ -168,9 +168,9 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def benching(*words: str) -> AsyncIterator[tuple[Bench, httpx2.AsyncClient]]:
+async def benching(*words: str, app: Path = APP) -> AsyncIterator[tuple[Bench, httpx2.AsyncClient]]:
     with tempfile.TemporaryDirectory(prefix="tickwork-bench-") as folder:
-        bench = Bench(Path(folder), *words)
+        bench = Bench(Path(folder), *words, app=app)
         limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
         async with httpx2.AsyncClient(base_url=bench.url, limits=limits, timeout=60) as client:
             try:
