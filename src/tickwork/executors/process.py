@@ -168,7 +168,8 @@ class ProcessExecutor:
         if type(checkpoint) is bytes:
             size += len(checkpoint)
         errand = QueuedAttempt((work.task, work.attempt), work, spec, known[1], size)
-        if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref or _artifacts_in(checkpoint):
+        elsewhere = checkpoint is not None and (type(checkpoint) is Ref or _artifacts_in(checkpoint))
+        if work.fetch or elsewhere or size > PACKET_BYTES_MAX:
             self._move(errand.key, self._bring(errand, mode))
             return
         pool = self._pools.get(mode) or self._pool(mode)

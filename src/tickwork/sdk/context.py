@@ -122,6 +122,7 @@ class Context:
     """The current attempt. Times are timezone-aware, in UTC."""
 
     _tw_is_context = True  # so that a signature knows a parameter of this type without importing it
+    filled = True  # False: it is filled when code looks at it
 
     __slots__ = (
         "__weakref__",
@@ -431,11 +432,7 @@ class Context:
 def commands_of(here: Context) -> bytes | None:
     """Return the encoded commands of this context's code, to be reported with its result. This does not load a context
     that was not used. Raises `Refused` if the commands are too large."""
-    try:
-        asked: list[Command] = object.__getattribute__(here, "_commands")
-    except AttributeError:
-        return None
-    return encode_commands(asked) if asked else None
+    return encode_commands(here._commands) if here.filled and here._commands else None
 
 
 def targets_of(here: Context) -> tuple[Startable, ...]:

@@ -109,6 +109,7 @@ class Agent:
         # Tasks with the attempt whose end is durable: a late reply may bring it once more. Numbers of attempts rise.
         self._ended: dict[int, int] = {}
         self._ended_before: dict[int, int] = {}
+        self._newest = 0  # the highest number of a task that came
         self._left: dict[Key, str] = {}  # attempts from before it met another store, and whose they were
         self._announced = 0  # credit in the last call
         self._entering: asyncio.Task[None] | None = None  # its executors start, and the server hears what it has
@@ -423,9 +424,11 @@ class Agent:
             if held is not None:
                 held.executor.saved(report.task, report.attempt)
 
-    def _has_ended(self, work: AttemptJob) -> bool:
-        attempt = self._ended.get(work.task) or self._ended_before[work.task]
-        return work.attempt <= attempt
+    def _is_known(self, job: AttemptJob) -> bool:
+        """Whether this attempt was offered again, was called off before it came, or comes with a late reply."""
+        key = (job.task, job.attempt)
+        ended = self._ended.get(job.task) or self._ended_before.get(job.task, 0)
+        return key in self._held or key in self._exchange.stopped or job.attempt <= ended
 
     def stop(self, key: Key) -> None:
         held = self._held.pop(key, None)
@@ -460,18 +463,19 @@ class Agent:
     def begin(self, job: AttemptJob) -> None:
         task = job.task
         key = (task, job.attempt)
-        if key in self._held or key in self._exchange.stopped:
-            return  # offered again, or called off before it came
-        if (task in self._ended or task in self._ended_before) and self._has_ended(job):
-            return  # brought once more by a reply that was late
-        if key in self._left:
+        exchange = self._exchange
+        if task > self._newest and not exchange.stopped:  # nearly always: nothing can be known of it
+            self._newest = task
+        elif self._is_known(job):
+            return
+        elif key in self._left:
             # An attempt of the store before had these numbers, and may still report. It comes again under another one.
-            self._exchange.report(HandedBack(*key, begun=self._left[key] == self.store_id))
+            exchange.report(HandedBack(*key, begun=self._left[key] == self.store_id))
             return
         spec = self._specs.get(job.spec)
         if spec is None:
-            self._exchange.list_held()  # not held, so it is offered again
-            self._exchange.introduce()  # the reply brings the specs again
+            exchange.list_held()  # not held, so it is offered again
+            exchange.introduce()  # the reply brings the specs again
             return
         executor = self._by_kind.get(spec.kind)
         if executor is None:
@@ -481,7 +485,7 @@ class Agent:
             self.report(lacking(job, message))
             return
         self._held[key] = HeldAttempt(job, spec, executor)
-        if self.draining:
+        if exchange.draining:
             self.report(HandedBack(*key))
             return
         executor.run(job, spec)

@@ -27,7 +27,7 @@ from tickwork.core.decide.runs.run_end import alert, alert_dead_letter, end_call
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.node_validation import QUANTITY_MAX
-from tickwork.core.evolve.runs import moved
+from tickwork.core.evolve.runs import completed
 from tickwork.core.evolve.tasks import succeeded
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import CancelAttempt, CommandResult, ReleaseAttempt, StoreCached
@@ -126,7 +126,7 @@ def _succeed(turn: TickContext, task: Task, position: int, value: Value) -> None
     if not run.unfinished and not run.wanted:  # nobody has to look at it again
         event = RunMoved(run.number, COMPLETE)
         turn.events.append(event)
-        moved(turn.state, run, COMPLETE, event)
+        completed(turn.state, run, event)
 
 
 def _failed(turn: TickContext, position: int, failed: inputs.Failed) -> None:

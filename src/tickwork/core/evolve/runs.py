@@ -27,11 +27,24 @@ from tickwork.core.state.lifecycle import ENDED, IDLE, RUN_NEXT, Phase, RunState
 from tickwork.core.state.messages import ReceivedEvent
 from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, Run, State, Timer, run_timeout_ms
 
-START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
+START, COMPLETED, ACTIVE = int(RunTrigger.START), int(RunState.COMPLETED), int(RunState.ACTIVE)
 
 
 def _on_moved(state: State, event: ev.RunMoved) -> None:
     moved(state, state.runs[event.run], event.trigger, event)
+
+
+def started(state: State, run: Run) -> None:
+    """What `moved` does with a run that starts."""
+    run.state, run.started = ACTIVE, state.tick
+    if run.own is not None or run.plan.definition.timeout_ms is not None:
+        _set_deadline(state, run)
+
+
+def completed(state: State, run: Run, event: ev.RunMoved) -> None:
+    """What `moved` does with an active run that completes."""
+    run.state = COMPLETED
+    _close_run(state, run, event)
 
 
 def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
@@ -43,9 +56,7 @@ def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
     if after >= COMPLETED:
         _close_run(state, run, event)
     elif trigger == START:
-        run.started = state.tick
-        if run.own is not None or run.plan.definition.timeout_ms is not None:
-            _set_deadline(state, run)
+        started(state, run)
     elif trigger == RunTrigger.PAUSE:
         _pause(state, run, event)
     elif trigger == RunTrigger.RESUME:

@@ -128,8 +128,7 @@ class WriteBehind:
         index.seq += 1
         now_ms, first_new = state.now_ms, touched.first_new
         others: list[ev.Event] = []
-        for event in events:
-            kind = type(event)
+        for kind, event in zip(map(type, events), events, strict=True):
             if kind in _OF_RUNS:
                 if event.run < first_new:  # type: ignore[union-attr]
                     others.append(event)

@@ -5,6 +5,7 @@ their own modules.
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from tickwork.runtime.services.queries import QueryService
 
 
+_workflow_of: Callable[[wire.Submission], str] = attrgetter("workflow")
+_run_id_of: Callable[[inp.Input], str] = attrgetter("run_id")
+
+
 class RunService:
     """Commands about runs."""
 
@@ -64,7 +69,11 @@ class RunService:
         refused: dict[int, wire.Rejected] = {}
         facts = False
         bare = self._bare(submissions, tenant) if len(submissions) > 1 else {}
-        for index, submission in enumerate(submissions):
+        workflow = submissions[0].workflow if submissions else ""
+        alike = workflow in bare and submissions.count(bare[workflow]) == len(submissions)
+        if alike:  # most batches
+            requests = [inp.Submit(by, tenant, new_id(), workflow) for _ in submissions]
+        for index, submission in enumerate(() if alike else submissions):
             if submission == bare.get(submission.workflow):
                 requests.append(inp.Submit(by, tenant, new_id(), submission.workflow))
                 continue
@@ -80,8 +89,9 @@ class RunService:
             batch = self._context.post(requests, payloads, facts=facts)
             await batch.done
             answers = batch.answers
+        outcomes: list[wire.Submitted | wire.Rejected]
         if not refused and not answers:
-            outcomes = [_accepted(request) for request in requests]
+            outcomes = [wire.Submitted(id=run_id) for run_id in map(_run_id_of, requests)]
         else:
             outcomes = _in_order(len(submissions), requests, answers, refused)
         return self._warned(submissions, outcomes, tenant)
@@ -93,7 +103,7 @@ class RunService:
         state = self._context.state
         owner = state.tenants.get(tenant)
         plans = owner.plans if owner is not None else {}
-        names = {submission.workflow for submission in submissions}
+        names = set(map(_workflow_of, submissions))
         demanding = [plan for name in sorted(names) if (plan := plans.get(name)) is not None and plan.demanding]
         warnings = {plan.name: tuple(words) for plan in demanding if (words := unmet_requests(state, plan))}
         if not warnings:
@@ -109,7 +119,7 @@ class RunService:
         """Of each workflow that needs nothing, the submission that says nothing but its name: most of a batch."""
         owner = self._context.state.tenants.get(tenant)
         plans = owner.plans if owner is not None else {}
-        named = {submission.workflow: plans.get(submission.workflow) for submission in submissions}
+        named = {name: plans.get(name) for name in set(map(_workflow_of, submissions))}
         return {
             name: wire.Submission(workflow=name)
             for name, plan in named.items()
@@ -418,10 +428,6 @@ def _body(submission: wire.Submission) -> str:
 def _rerun_id(run_id: str, key: str) -> str:
     text = stable_digest(pack([run_id, key]))
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
-
-
-def _accepted(request: Any) -> wire.Submitted | wire.Rejected:
-    return wire.Submitted(id=request.run_id)
 
 
 def _in_order(

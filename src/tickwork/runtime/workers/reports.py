@@ -6,7 +6,8 @@ values of workers are checked and cut here, before they are journalled.
 """
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,7 +39,20 @@ NAME_CHARACTERS_MAX = 255
 DIGEST_CHARACTERS_MAX = 64
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 BASES_MAX = 16  # of one error
-_Succeeded = core.Succeeded  # looked up once for each task
+
+
+class TranslatedCall(NamedTuple):
+    """The inputs of a call, and the payloads committed with them."""
+
+    inputs: list[Input]
+    payloads: list[Payload]
+    reports: Sequence[Report]  # those that became inputs, in their order
+    first: int  # index of the first of these inputs
+    plain: bool  # all of them are results without commands
+
+    def report_of(self, index: int) -> Report | None:
+        """The report that became this input; None: the input says something else."""
+        return self.reports[index - self.first] if 0 <= index - self.first < len(self.reports) else None
 
 
 class CommandReader(Protocol):
@@ -57,24 +71,31 @@ class ReportTranslator:
         self._vault = vault
         self._read_commands = read_commands
 
-    async def inputs_of(self, call: Call, offer: Offer | None) -> tuple[list[Input], list[Payload], dict[int, Report]]:
-        """Return the inputs of a call, the payloads committed with them, and the report of each input by its index."""
-        worker, opened, succeeded = call.worker, self._partition.write_behind.open, messages.Succeeded
+    async def inputs_of(self, call: Call, offer: Offer | None) -> "TranslatedCall":
+        worker, opened = call.worker, self._partition.write_behind.open
         # Before the reports: the machine must know a worker that takes an attempt.
         inputs: list[Input] = [offer] if offer is not None else []
-        payloads: list[Payload] = []
-        reports: dict[int, Report] = {}
-        for report in call.reports:
-            # Nearly all are a result that needs no I/O: no coroutine for them.
-            translated = _small_result(opened, report, worker) if type(report) is succeeded else None
-            if translated is None:
-                translated = await self._input_of(worker, report, payloads)
-            if translated is not None:
-                reports[len(inputs)] = report
-                inputs.append(translated)
+        first, payloads, reports = len(inputs), list[Payload](), call.reports
+        results = _small_results(opened, reports, worker)
+        if results is not None:
+            inputs.extend(results)
+        else:
+            reports = await self._translate(worker, reports, inputs, payloads)
         if call.goodbye or call.lost:
             inputs.append(core.WorkerLost(worker, clean=call.goodbye))
-        return inputs, payloads, reports
+        return TranslatedCall(inputs, payloads, reports, first, plain=results is not None)
+
+    async def _translate(
+        self, worker: str, reports: Sequence[Report], inputs: list[Input], payloads: list[Payload]
+    ) -> tuple[Report, ...]:
+        """Append the inputs of these reports. Returns the reports that have one."""
+        translated: list[Report] = []
+        for report in reports:
+            item = await self._input_of(worker, report, payloads)
+            if item is not None:
+                translated.append(report)
+                inputs.append(item)
+        return tuple(translated)
 
     async def _input_of(self, worker: str, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._partition.write_behind.open.get(report.task)
@@ -282,16 +303,24 @@ def _line(text: str, characters_max: int) -> str:
     return shortened(text, characters_max).encode("utf-8", "replace").decode()
 
 
-def _small_result(opened: dict[int, InFlightAttempt], report: messages.Succeeded, worker: str) -> Input | None:
-    value = report.value
-    if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
-        return None
-    if report.commands is not None:
-        return None
-    task, attempt = report.task, report.attempt
-    held = opened.get(task)
-    row = held.row if held is not None else None
-    if row is not None and row.attempt == attempt and row.worker == worker:
+def _small_results(
+    opened: dict[int, InFlightAttempt], reports: Sequence[Report], worker: str
+) -> list[core.Succeeded] | None:
+    """The inputs of results that need no I/O, of attempts that this worker holds: nearly all are, so there is one loop
+    without a call for each. None: one of them is something else."""
+    kind, make, results = messages.Succeeded, core.Succeeded, list[core.Succeeded]()
+    for report in reports:
+        if type(report) is not kind or report.commands is not None:
+            return None
+        value, task, attempt = report.value, report.task, report.attempt
+        if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
+            return None
+        held = opened.get(task)
+        if held is None:
+            return None
+        row = held.row
+        if row.attempt != attempt or row.worker != worker:
+            return None
         row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-        return _Succeeded(task, attempt, value)
-    return _Succeeded(task, attempt, value, worker)
+        results.append(make(task, attempt, value))
+    return results

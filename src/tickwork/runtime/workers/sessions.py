@@ -6,12 +6,12 @@ input. Where server and worker may disagree (a new session, a restarted server),
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
-from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt
+from tickwork.core.state.effects import CancelAttempt, CommandResult, ReleaseAttempt
 from tickwork.core.state.inputs import Failed, Offer, WorkerLost
 from tickwork.core.state.ready_queues import is_broker_worker
 from tickwork.core.state.state import State
@@ -22,19 +22,21 @@ from tickwork.protocol.worker_messages import (
     LogPiece,
     NodeSpec,
     Reply,
+    Report,
     Succeeded,
     Taken,
     WorkerProfile,
     of_other_store,
     protocol_mismatch,
 )
+from tickwork.runtime.partition.input_queue import InputBatch
 from tickwork.runtime.partition.task_assignment import Assignment, AssignmentBuilder, BadArgument, ReadyAssignment
 from tickwork.runtime.partition.write_behind import ASSIGNED, LOADING, PENDING, SENT, WriteBehind
 from tickwork.runtime.storage.payloads import PayloadStore
 from tickwork.runtime.storage.store_retry import retry_until_available
 from tickwork.runtime.supervision import supervised
 from tickwork.runtime.workers.failure_detector import SILENT_MS, FailureDetector, HeartbeatAges
-from tickwork.runtime.workers.reports import CommandReader, ReportTranslator
+from tickwork.runtime.workers.reports import CommandReader, ReportTranslator, TranslatedCall
 from tickwork.runtime.workers.session_attempts import AttemptKey, SessionAttempts, SessionAttemptsTable
 from tickwork.runtime.workers.worker_session import RETRY_MS, ReplyFuture, WorkerSession
 
@@ -214,25 +216,27 @@ class WorkerSessions:
         if previous is not None and not previous.done() and previous is not session.waiting and not only_waits:
             await asyncio.wait([previous])  # attempts go out in the order of the calls
         offer = self._changed_offer(worker, call, call.credit)
-        inputs, payloads, places = await self._reporting.inputs_of(call, offer)
+        translated = await self._reporting.inputs_of(call, offer)
         if not self._is_current(worker):
             return Reply(call.seq, resync=True)  # a late offer of this start would end the one that replaced it
         fenced: tuple[AttemptKey, ...] = ()
-        if inputs:
-            batch = self._partition.submit_inputs(inputs, payloads, facts=_has_commands(call))
+        if translated.inputs:
+            batch = self._submit(translated)
             session.reporting += 1
             try:
                 await batch.done
             finally:
                 session.reporting -= 1
-            refused = [answer for index, answer in batch.answers.items() if answer.code and index not in places]
+            refused = [
+                answer for index, answer in batch.answers.items() if answer.code and translated.report_of(index) is None
+            ]
             if refused:
                 session.wake()
                 return Reply(call.seq, refused=refused[0].message)
-            late = [places[index] for index, answer in sorted(batch.answers.items()) if answer.code == "fenced"]
-            self.fenced += len(late)
-            fenced = tuple((report.task, report.attempt) for report in late)
-            self._note_taken(call)
+            fenced = _fenced(translated, batch.answers)
+            self.fenced += len(fenced)
+            if not translated.plain:
+                self._note_taken(call)
             worker.attempts.note_reports(call.reports, fenced)
         if call.goodbye or call.lost:
             if self._is_current(worker):  # it may have come back meanwhile, in another session
@@ -242,22 +246,25 @@ class WorkerSessions:
             return Reply(call.seq, fenced=fenced)
         if call.held is not None:
             self._reconcile(worker, call)
-        elif not inputs and not session.pending and not session.cancelled and call.seq == session.seq:
+        elif not translated.inputs and not session.pending and not session.cancelled and call.seq == session.seq:
             await self._wait_for_work(session, call)
         return self._reply(worker, call, fenced)
+
+    def _submit(self, call: TranslatedCall) -> InputBatch:
+        facts = not call.plain and _has_commands(call.reports)
+        return self._partition.submit_inputs(call.inputs, call.payloads, facts=facts)
 
     async def _late_call(self, worker: RegisteredWorker, call: Call) -> Reply:
         """Its reports count. Attempts go out with later replies only, because this one may not be read any more."""
         offer = self._changed_offer(worker, call, worker.credit)
-        inputs, payloads, places = await self._reporting.inputs_of(call, offer)
+        translated = await self._reporting.inputs_of(call, offer)
         if not self._is_current(worker):
             return Reply(call.seq, resync=True)
         fenced: tuple[AttemptKey, ...] = ()
-        if inputs:
-            batch = self._partition.submit_inputs(inputs, payloads, facts=_has_commands(call))
+        if translated.inputs:
+            batch = self._submit(translated)
             await batch.done
-            late = [places[index] for index, answer in sorted(batch.answers.items()) if answer.code == "fenced"]
-            fenced = tuple((report.task, report.attempt) for report in late)
+            fenced = _fenced(translated, batch.answers)
             worker.attempts.note_reports(call.reports, fenced)
         if call.held is not None:
             self._reconcile(worker, call)
@@ -534,9 +541,12 @@ def shutting_down() -> Unavailable:
     return Unavailable("the server is shutting down; try again in a moment", retry_after_ms=1_000)
 
 
-def _has_commands(call: Call) -> bool:
+def _fenced(call: TranslatedCall, answers: dict[int, CommandResult]) -> tuple[AttemptKey, ...]:
+    """Attempts whose reports came too late, or were not this worker's to send."""
+    late = [call.report_of(index) for index, answer in sorted(answers.items()) if answer.code == "fenced"]
+    return tuple((report.task, report.attempt) for report in late if report is not None)
+
+
+def _has_commands(reports: Sequence[Report]) -> bool:
     """Whether something must be looked up for a report: only what its code asked for may need it."""
-    for report in call.reports:  # noqa: SIM110  (a generator takes twice the time, and this runs for every result)
-        if type(report) is Succeeded and report.commands is not None:
-            return True
-    return False
+    return any(type(report) is Succeeded and report.commands is not None for report in reports)

@@ -7,6 +7,8 @@ from.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from operator import attrgetter
+from typing import Any
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.protocol.worker_messages import AttemptJob, Call, NodeSpec, Reply
@@ -15,6 +17,8 @@ from tickwork.runtime.workers.session_attempts import AttemptKey
 REPLY_BYTES_MAX = 16 * 1024 * 1024  # of attempts in one reply; a worker reads at most 64 MiB
 RETRY_MS = 50
 GIVEN_UP = "the call that this one repeats was cancelled; send it again"
+_args_of: Callable[[AttemptJob], bytes] = attrgetter("args")
+_checkpoint_of: Callable[[AttemptJob], Any] = attrgetter("checkpoint")
 
 ReplyFuture = asyncio.Future[Reply]
 Handler = Callable[[Call, ReplyFuture | None], Awaitable[Reply]]
@@ -159,6 +163,9 @@ def _fitting(jobs: list[tuple[AttemptJob, NodeSpec]]) -> int:
     """How many of these go into one reply: at least one."""
     if len(jobs) < 2:
         return len(jobs)
+    works = [job for job, _ in jobs]
+    if sum(map(len, map(_args_of, works))) <= REPLY_BYTES_MAX and not any(map(_checkpoint_of, works)):
+        return len(jobs)  # nearly always; the loop would take as long as the rest of the reply
     size = 0
     for index, (job, _) in enumerate(jobs):
         checkpoint = job.checkpoint

@@ -55,12 +55,13 @@ class HostChannel(Channel, Protocol):
 class AttemptContext(Context):
     """A context that is filled in when somebody looks at it: most functions never do."""
 
-    __slots__ = ("_make",)
+    __slots__ = ("_make", "filled")
 
     def __init__(
         self, make: tuple[AttemptJob, LargeAttemptJob | None, NodeSpec, Callable[[tuple[int, int]], HostChannel]]
     ) -> None:
         self._make = make  # `Context.__init__` follows later
+        self.filled = False
 
     @property
     def workdir(self) -> Path:
@@ -70,7 +71,7 @@ class AttemptContext(Context):
 
     def __getattr__(self, name: str) -> Any:
         """Python asks here for a slot that has no value yet."""
-        if name in Context.__slots__ and not _filled(self):
+        if name in Context.__slots__ and not self.filled:
             work, job, spec, channel = self._make
             Context.__init__(
                 self,
@@ -87,16 +88,9 @@ class AttemptContext(Context):
                 submitted_ms=work.submitted_ms,
                 checkpoint=checkpoint_of(work, job),
             )
+            self.filled = True
             return getattr(self, name)
         raise AttributeError(f"a task's context has no {name!r}")
-
-
-def _filled(context: Context) -> bool:
-    try:
-        object.__getattribute__(context, "task_id")
-    except AttributeError:
-        return False
-    return True
 
 
 def checkpoint_of(work: AttemptJob, job: LargeAttemptJob | None) -> bytes | None:

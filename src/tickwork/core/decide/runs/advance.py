@@ -29,7 +29,7 @@ from tickwork.core.definition.references import is_reference
 from tickwork.core.evolve import live_tasks
 from tickwork.core.evolve.follow_ups import failed_steps
 from tickwork.core.evolve.races import losers_of, winner_of
-from tickwork.core.evolve.runs import moved
+from tickwork.core.evolve.runs import started
 from tickwork.core.evolve.tasks import made_ready
 from tickwork.core.state.effects import CancelAttempt, LookUpCache
 from tickwork.core.state.evaluation_context import (
@@ -72,9 +72,8 @@ def visit(turn: TickContext, run: Run) -> None:
     if state == PENDING:
         if run.start_at or (plan.definition.concurrency is not None and not _enter_gate(turn, run)):
             return
-        event = RunMoved(run.number, START)
-        turn.events.append(event)
-        moved(turn.state, run, START, event)
+        turn.events.append(RunMoved(run.number, START))
+        started(turn.state, run)
     elif state >= PAUSED:
         return
     if run.parent and type(run.inputs) is Ref and not _inputs_hold(turn, run):
