@@ -60,7 +60,7 @@ def _short(data: bytes) -> dict[str, str] | None:
 
 
 def check_keys(data: bytes) -> None:
-    """Refuse a key that is given twice in one object, of a document that somebody else has read and found well."""
+    """Refuse a duplicate key in an object of a document that is otherwise known to be valid."""
     try:
         _KEYS.decode(data.decode("utf-8"))
     except RecursionError:

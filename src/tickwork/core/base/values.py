@@ -53,7 +53,7 @@ def unpack(value: Value, *, what: str) -> Any:
 
 
 def decode(value: Value, *, what: str) -> Any:
-    """Like `unpack`, for whoever checks the plain value anyway. Bytes come from outside: they may be anything."""
+    """Like `unpack`, for callers that check the plain value. The bytes come from outside and may be anything."""
     if value is None:
         return None
     if isinstance(value, bytes):

@@ -95,7 +95,7 @@ def _succeeded(turn: TickContext, position: int, report: inputs.Succeeded) -> No
     if report.commands:
         if not _carry_out(turn, task, position, report.commands):
             return
-    elif task.cache_key:  # whoever used the result of a task that starts runs would not start them
+    elif task.cache_key:  # a task that reused the result of one that starts runs would not start them
         turn.effects.append(StoreCached(task.number, task.cache_key, position))
     _succeed(turn, task, position, report.value)
 

@@ -126,7 +126,7 @@ def needs_of(root: Message, variables: Sequence[str]) -> dict[str, Need]:
 
 
 def _read(expr: Message, names: Mapping[str, _Read]) -> _Read:
-    """What an expression stands for. Whoever uses it marks what it reads of it."""
+    """What an expression stands for. Its users mark the parts that they read."""
     for inner in expr.messages():
         match inner.shape:
             case "name":

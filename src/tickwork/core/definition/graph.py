@@ -92,7 +92,7 @@ def _pair(core: dict[int, list[int]]) -> list[int]:
 
 
 def _any_cycle(core: dict[int, list[int]]) -> list[int]:
-    """Every node of the core has a child in it, so whoever keeps walking comes round."""
+    """Every node of the core has a child in it, so a walk along children comes back to its start."""
     path: dict[int, int] = {}
     node = next(iter(core))
     while node not in path:

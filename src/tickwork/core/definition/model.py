@@ -239,7 +239,7 @@ class EventNode(Node, frozen=True, kw_only=True, tag="event"):
 
 class ApprovalNode(Node, frozen=True, kw_only=True, tag="approval"):
     approvers: tuple[str, ...] = ()  # empty: anybody who may approve in this tenant
-    four_eyes: bool = False  # not by whoever submitted the run
+    four_eyes: bool = False  # not by the person who submitted the run
     timeout_ms: int | None = None
     on_timeout: str = "fail"  # or "continue"
     message: str = ""  # for people; `${inputs.NAME}` and `${nodes.ID}` stand for values

@@ -46,7 +46,7 @@ from tickwork.core.definition.references import is_reference
 # ---- Requests that can be written down and never be sent: asked where a document comes in.
 
 
-# They say where a message ends and what becomes of its connection, which whoever sends it knows and nobody else.
+# They say where a message ends and what becomes of its connection, which only the sender knows.
 _OF_THE_CONNECTION = frozenset((
     "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
     "upgrade",

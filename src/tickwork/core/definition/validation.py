@@ -52,7 +52,7 @@ class Limits:
 
 
 def plain_condition(_text: str) -> str | None:
-    """For whoever has no language of conditions at hand: length and emptiness are checked anyway."""
+    """For callers without an expression language: checks length and emptiness only."""
     return None
 
 

@@ -97,8 +97,8 @@ def take_arrived(task: Task) -> None:
 
 
 def give_back(state: State, task: Task, positions: tuple[int, ...]) -> None:
-    """The function gave up awaits whose events had come. It did not see these events, so the run keeps them for whoever
-    waits for them next."""
+    """The function gave up awaits whose events had come. It did not see these events, so the run keeps them for
+    the next await."""
     history, run = task.history, task.run
     assert history is not None
     unseen = unseen_events(history, positions)

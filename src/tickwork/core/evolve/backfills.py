@@ -31,7 +31,7 @@ def arm_backfill(state: State, backfill: Backfill) -> None:
 
 
 def _looked(state: State, backfill: Backfill) -> None:
-    """Its timer has done its work; whoever has more to do asks for another look."""
+    """Its timer has done its work; a backfill with more to do sets another one."""
     if backfill.due and backfill.due <= state.tick:
         clear_timer(state, Timer.BACKFILL, backfill.number, backfill.due)
         backfill.due = 0
@@ -130,7 +130,7 @@ def backfill_run_begun(state: State, backfill: Backfill, run: Run, due_ms: int) 
 def backfill_run_ended(state: State, run: Run) -> None:
     backfill = state.backfills.get(run.backfill)
     if backfill is None or run.number not in backfill.running:
-        return  # it was cancelled, or the run is back by somebody's decision
+        return  # it was cancelled, or the run was resolved
     backfill.running = tuple(number for number in backfill.running if number != run.number)
     if run.state == COMPLETED:
         backfill.succeeded += 1

@@ -1,7 +1,7 @@
 """Keeping lanes, timers and counters in step with runs and tasks.
 
 Helpers of `evolve` and of nobody else: each one changes several values that must change
-together. They decide nothing; whoever calls them has an event in hand that says what happened.
+together. They decide nothing; their callers apply an event that says what happened.
 """
 
 from operator import attrgetter

@@ -1,7 +1,7 @@
 """The part of `evolve` by which commands of tasks travel to other partitions, each exactly once.
 
 The sender numbers its commands for each partition and keeps them until they are acknowledged. They are sent in order
-and sent again after a crash, so whoever receives them needs to remember one number for each sender.
+and sent again after a crash, so the receiver needs to remember one number for each sender.
 """
 
 from collections.abc import Callable

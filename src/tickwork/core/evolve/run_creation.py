@@ -99,7 +99,7 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
 
 
 def source_of_request(state: State, item: Input) -> str:
-    """How a run that a request begins came about: somebody submitted it, or a task started it with its result."""
+    """Return how a requested run came about: it was submitted, or a task started it with its result."""
     if isinstance(item, Succeeded):
         return task_words(state.tasks[item.task])
     return item.origin if isinstance(item, Delivered) else SUBMITTED
@@ -166,7 +166,7 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
     else:
         if schedule.decision is not None and event.way == "due":
             run.decided = schedule.decision.source.value
-            # `run_begun` ends the decision; whoever explains the run needs it as it was.
+            # `run_begun` ends the decision; explanations of the run need it as it was.
             state.fired.append(Fired(run.number, terms, schedule.decision, schedule.advice, schedule.failures))
         else:
             state.fired.append(Fired(run.number, terms))

@@ -250,7 +250,7 @@ def _on_visited(state: State, event: ev.Visited) -> None:
 
 
 def _on_deferred(state: State, event: ev.Deferred) -> None:
-    """Back to where they stood in line; whoever is wanted anew meanwhile stands there only once."""
+    """Back to where they stood in line; one that got another visit meanwhile stands there only once."""
     runs = {number: run for number in event.runs if (run := state.runs.get(number)) is not None}
     if any(run.wanted for run in runs.values()):
         state.fresh = [run for run in state.fresh if run.number not in runs]

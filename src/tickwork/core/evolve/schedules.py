@@ -31,7 +31,7 @@ RAN = int(Fate.RAN)
 
 def arm(state: State, schedule: Schedule, *, looked: bool = False) -> None:
     """A timer that has come and waits for its turn in this tick stays: only the look itself (`looked`) ends it.
-    Otherwise whoever is busy in every tick would never be looked at."""
+    Otherwise a schedule that changes in every tick would never be visited."""
     _arm_at(state, schedule, _next_tick(state, schedule) if schedule.is_plain else _due_tick(state, schedule), looked)
 
 
@@ -88,7 +88,7 @@ def is_held(schedule: Schedule) -> bool:
 
 
 def held_until_ms(schedule: Schedule) -> int:
-    """When it goes on by itself; 0: not without somebody's word."""
+    """When it goes on by itself; 0: only by a command."""
     if schedule.archived or group_paused(schedule) or not schedule.paused:
         return 0
     return schedule.paused_until_ms
@@ -173,7 +173,7 @@ def rhythm_of(state: State, tenant: Tenant, name: str, when: ScheduleSpec) -> Re
 
 
 def anchored(when: ScheduleSpec, old: Schedule | None, now_ms: int) -> ScheduleSpec:
-    """An interval counts from when it was set, unless somebody says from where; an edit of other things keeps it.
+    """An interval counts from when it was set, unless the request says from where; an edit of other things keeps it.
     So does a recurrence rule."""
     counts = when.every_ms is not None or (when.rrule is not None and "DTSTART" not in when.rrule.upper())
     if not counts or when.anchor_ms is not None or when.start_ms is not None:
@@ -263,7 +263,7 @@ def _on_paused(state: State, event: ev.SchedulePaused) -> None:
 
 def _on_resumed(state: State, event: ev.ScheduleResumed) -> None:
     schedule = state.schedules[event.schedule]
-    # Whoever resumes late by itself still resumed at the moment that was set.
+    # A pause that ends late by itself still ended at the moment that was set.
     at_ms = schedule.paused_until_ms if event.input < 0 and schedule.paused_until_ms else state.now_ms
     schedule.paused, schedule.pause_reason, schedule.paused_until_ms = False, "", 0
     if must_pause(schedule):
@@ -454,7 +454,7 @@ def fired_on_time(state: State, schedule: Schedule, event: ev.RunScheduled) -> N
 
 
 def run_returned(run: Run) -> None:
-    """One of its failed runs is back by somebody's decision."""
+    """One of its failed runs was resolved."""
     schedule = run.tenant.schedules.get(run.schedule)
     if schedule is not None and schedule.governing is None and run.source == "schedule":
         schedule.active = (*schedule.active, run.number)

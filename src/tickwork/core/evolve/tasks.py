@@ -625,7 +625,7 @@ def drop_task(state: State, task: Task) -> None:
 
 
 def _note_tries(task: Task) -> None:
-    """Whoever still runs an attempt of a run that has failed may report it when the run is back. Children of a map get
+    """A worker that still runs an attempt of a failed run may report it when the run is back. Children of a map get
     new numbers then; a node has the same, so none of its attempts may have the number of an earlier one."""
     if not task.parent:
         task.run.tried = max(task.run.tried, task.attempt)

@@ -152,7 +152,7 @@ def code_of(worker: Worker) -> str:
 
 
 def forget_lanes(state: State) -> None:
-    """Which lane a node belongs to is found anew: that may depend on who has its function."""
+    """Choose the ready queue of a node again: it may depend on which workers have its function."""
     state.divided.clear()
     for tenant in state.tenants.values():
         tenant.lanes.clear()

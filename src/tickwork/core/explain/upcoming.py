@@ -19,7 +19,7 @@ def upcoming(
     waiting = []
     for schedule in schedules:
         left = runs_left(schedule)
-        # Whoever has so many runs and no more is counted from now on, however far ahead one looks.
+        # A limited number of runs is counted from now on, however far ahead the view begins.
         first_ms = expected_ms(schedule, now_ms if left < UNBOUNDED else max(now_ms, after[0]))
         if 0 < first_ms < end_ms:
             waiting.append((first_ms, schedule.name, left, schedule))

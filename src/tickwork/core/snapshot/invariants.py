@@ -1,7 +1,7 @@
 """What is always true of a partition after a tick, as functions.
 
 Each takes a state and names what is wrong with it, in words; no words means that it holds. They count
-everything anew from runs, tasks and workers, so they are slow and for tests, drills and audits.
+everything again from runs, tasks and workers, so they are slow and for tests, drills and audits.
 The names are those of the reliability catalogue.
 """
 

@@ -1,6 +1,6 @@
 """The whole state of a partition in pieces, and back.
 
-A header, the documents, and one row for each schedule, live run and live task: whoever stores them rewrites only the
+A header, the documents, and one row for each schedule, live run and live task: a store rewrites only the
 rows that changed (`dirty_rows`) and the header with them. `capture` and `restore` are inverse: a restored machine
 decides every later tick as the original would, byte for byte. Pieces hold what is state; heaps, indexes
 and timers are found again from it. `digest` is the one number by which two states are compared.
@@ -238,8 +238,7 @@ def restoring(
     *,
     zones: Zones = UTC_ONLY,
 ) -> Generator[None, None, State]:
-    """The same in steps: a million rows take seconds, and whoever restores them may have something else to do between
-    two steps."""
+    """The same in steps: a million rows take seconds, and the caller may do other work between two steps."""
     try:
         return (yield from _restore(_decode_header(header), Snapshot(header, documents, runs, tasks, schedules), zones))
     except (KeyError, msgspec.DecodeError) as error:

@@ -76,7 +76,7 @@ class SendCommand(_Effect, frozen=True):
 
 
 class CommandResult(_Effect, frozen=True):
-    """The outcome of one command, for whoever waits for it."""
+    """The outcome of one command, for its caller."""
 
     input: int
     run_id: str = ""

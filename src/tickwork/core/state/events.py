@@ -171,7 +171,7 @@ class OccurrencesCancelled(_Event, frozen=True, tag=88):
 
 
 class ScheduleMoved(_Event, frozen=True, tag=89):
-    """Nothing happened but that its next time is told anew, by other zone data."""
+    """Its next time was computed again, by other zone data."""
 
     schedule: int
     next_ms: int
@@ -215,7 +215,7 @@ class CatchUpChosen(_Event, frozen=True, tag=104):
 
 
 class VersionPut(_Event, frozen=True, tag=110):
-    """A version of an application is known, or known anew; where it is the latest, its definitions are."""
+    """A version of an application is known, or registered again; where it is the latest, its definitions are."""
 
     input: int
     version: int

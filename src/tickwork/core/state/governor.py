@@ -106,7 +106,7 @@ def arrives(
 
     A hint may only bring the next time forward: a relaxing one would otherwise put off a run that is already
     promised, and a planner that hints often enough would put it off for ever. It stays in the course and counts from
-    the decision after that run. A pause, its end, or an edit asks anew, in both directions. An edit of the cron
+    the decision after that run. A pause, its end, or an edit decides again, in both directions. An edit of the cron
     itself does not show in the course: ask `decide`.
     """
     advised = decide(now_ms, after, rhythm)

@@ -1,8 +1,8 @@
-"""What may be asked of a partition, and what may be observed.
+"""Inputs of a partition: commands and facts.
 
-Commands are imperative and say who sent them (`by`). Facts are what somebody saw: a result, a
-lost worker, a row that the shell looked up. All of them are journalled in one order, and the
-machine knows nothing else about the world.
+Commands are requests, with imperative names and their sender (`by`). Facts are observations: a result, a lost worker, a
+row that the shell looked up. All of them are journalled in one order, and the machine knows nothing else about the
+world.
 
 Structs are encoded as arrays with an integer tag, so a field may only be added at the end and
 a tag is never used again. Values over `values.INLINE_BYTES_MAX` come as references.
@@ -113,7 +113,7 @@ class PutHolidays(_Input, frozen=True, tag=31):
 
 
 class PutMailbox(_Input, frozen=True, tag=251):
-    """From now on, events of this name are kept until somebody takes them. What is kept already stays."""
+    """From now on, events of this name are kept until a run takes them. Events that are kept already stay."""
 
     by: str
     tenant: str
@@ -196,7 +196,7 @@ class RunsKnown(_Input, frozen=True, tag=37):
 
 
 class NewZones(_Input, frozen=True, tag=38):
-    """A fact: this owner knows other time zones than the one before it. Next times are told anew."""
+    """A fact: this owner knows other time zones than the one before it. Next times are computed again."""
 
     version: str
 
@@ -269,7 +269,7 @@ class SubmitOptions(_Input, frozen=True):
     body: str = ""  # digest of the request; two bodies under one key are refused
     start_at_ms: int | None = None
     delay_ms: int | None = None
-    debounce: str = ""  # a later submission under this key replaces the inputs and waits anew
+    debounce: str = ""  # a later submission under this key replaces the inputs and restarts the delay
     priority: int | None = None
     definition: str = ""  # a definition's hash, where not the latest is wanted
     known: KnownRun | None = None
@@ -392,7 +392,7 @@ class Decide(_Input, frozen=True, tag=15):
 
 
 class Ingest(_Input, frozen=True, tag=16):
-    """An event from outside: for one run, or for whoever waits for this name and key."""
+    """An event from outside: for one run, or for all that wait for this name and key."""
 
     by: str
     tenant: str
@@ -519,7 +519,7 @@ class Continued(_Input, frozen=True, tag=112):
 class HandedBack(_Input, frozen=True, tag=26):
     task: int
     attempt: int
-    worker: str = ""  # only where it is still this one's: a lane may not know yet that somebody took it
+    worker: str = ""  # only if it is still this worker's: a broker may not know yet that another took it
     begun: bool = False  # its code ran for a while, or may have
 
 
@@ -569,7 +569,7 @@ class Extracted(_Input, frozen=True, tag=65):
     message: str = ""
 
 
-OUTAGE = "outage"  # nobody decided anything, until somebody took the partition up
+OUTAGE = "outage"  # no owner decided anything until the partition was taken up
 
 
 class ClockGap(_Input, frozen=True, tag=28):

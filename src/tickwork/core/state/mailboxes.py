@@ -1,4 +1,4 @@
-"""Mailboxes: events that are kept for a key until somebody takes them.
+"""Mailboxes: events that are kept for a key until a run takes them.
 
 A mailbox has a queue for each key, bounded in number and time. One run takes a message, in the order in which they
 came. Every message has a fate, and the latest fates of each mailbox can be listed.

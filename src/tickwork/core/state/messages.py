@@ -2,7 +2,7 @@
 
 An event or an update for a run waits in its inbox (`Run.signals`) until a node or a durable function takes it. An
 update has a key and gets one reply: a value or a refusal. The latest replies are kept, so that a repeated key gets the
-same one. Published values are for whoever reads them; the run itself never does.
+same one. Published values are for readers outside; the run itself never reads them.
 """
 
 import msgspec

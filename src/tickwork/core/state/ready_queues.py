@@ -173,7 +173,7 @@ class WorkerPool(Blocker):
     workers: int = 0  # how many may serve it, busy or not
 
     def serves(self, worker: "Worker") -> bool:
-        if is_broker_worker(worker.id):  # whoever takes it from there has the labels
+        if is_broker_worker(worker.id):  # the worker that takes it from the broker has the labels
             return self.queue in worker.queues
         have, lacks = worker.labels, worker.lacks
         return self.queue in worker.queues and all(

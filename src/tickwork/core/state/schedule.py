@@ -26,7 +26,7 @@ class Fate(IntEnum):
 
     RAN = 1
     COALESCED = 2  # one run stands for it and others
-    SKIPPED = 3  # by a policy that somebody chose
+    SKIPPED = 3  # by a policy that a person chose
     MISSED = 4  # it should have run, and could not
     CANCELLED = 5  # it waited for its turn, and its schedule went
 

@@ -98,7 +98,7 @@ class NameTable(Generic[T]):
         self.last, self.shard = "", self.shards[0]
 
     def of(self, name: str) -> dict[str, T]:
-        """Its shard. Whoever asks for a name asks again at once, to add it."""
+        """Return its shard. Most callers ask twice in a row: to look a name up, and to add it."""
         if name is not self.last:
             self.last, self.shard = name, self.shards[crc32(name.encode()) & 255]
         return self.shard
@@ -576,7 +576,7 @@ class State:
     now_ms: int = 0
     next_number: int = 1  # of runs, tasks, workers, schedules: one counter for all
     next_order: int = 1
-    fair_floor: int = 0  # fair time of whoever started last; a newcomer begins here
+    fair_floor: int = 0  # fair time of the tenant that started last; a newcomer begins here
     capacity: tuple[int, int, int, int] = (0, 0, 0, 0)
     owed_max: int = OWED_MS_MAX * SHARE_SCALE  # fair time by which a tenant may lag behind; grows with capacity
     live_runs: int = 0
@@ -604,7 +604,7 @@ class State:
     outbox: dict[int, list[QueuedCommand]] = field(default_factory=dict)  # by partition, in order: not acknowledged yet
     sent: dict[int, int] = field(default_factory=dict)  # number of the last command for each partition
     received: dict[int, int] = field(default_factory=dict)  # number of the last command of each partition
-    zones_version: str = ""  # of the zone data by which next times were last told anew; "": never
+    zones_version: str = ""  # of the zone data by which next times were last computed; "": never
     # ---- found again from the fields above
     wheel: Wheel = field(default_factory=Wheel)
     worker_bits: int = 0  # worker numbers in use; they are given again

@@ -111,7 +111,7 @@ class Wheel:
         self._size -= 1
 
     def move(self, due: int, later: int, key: int) -> None:
-        """Cancel it and insert it again: most timers that have come are the first of all, and set anew at once."""
+        """Cancel it and insert it again: most timers that have come are the first of all, and set again at once."""
         assert 0 <= later <= DUE_MAX, "the owner caps a delay before it sets a timer"
         low = (key & KIND_MASK) << NUMBER_BITS | key >> KIND_BITS
         front = self._front

@@ -1,4 +1,4 @@
-"""Dead letters: failed runs that somebody brings back, one by `Resolve` or many by `Redrive`.
+"""Dead letters: failed runs that are brought back, one by `Resolve` or many by `Redrive`.
 
 A dead letter is a task that has used up its attempts; its run has failed. `runs.run_end.alert_dead_letter` reports it.
 To resolve a run is to decide for each failed node whether it is tried again, accepted or skipped.

@@ -31,9 +31,7 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
     lost = GivenUp(old, record.phases)
-    only_teardown = (
-        bool(from_node) and new.steps[start].tears_down >= 0
-    )  # whoever repeats it from there wants just that
+    only_teardown = bool(from_node) and new.steps[start].tears_down >= 0  # a rerun from there is meant to repeat it
     while True:
         kept = _kept(old, record, new, from_node, inputs, again, lost)
         runs_again = frozenset(range(len(old.steps))).difference(kept.values()).__contains__

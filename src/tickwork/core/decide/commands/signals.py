@@ -121,8 +121,8 @@ def _result_of(position: int, ingest: inputs.Ingest, given: int) -> CommandResul
 
 
 def _give_to_run(turn: TickContext, position: int, ingest: inputs.Ingest, run: Run) -> None:
-    """To the run itself where it waits, else to the runs below it that wait. If none does, whoever may still wait for
-    it keeps it: the run, or else those below it."""
+    """Give the event to the run itself if it waits, else to the runs below it that wait. If none does, it is kept by
+    the run that may still wait for it, or else by those below it."""
     state = turn.state
     waiting = _waiting(state, ingest)
     takers = [task for task in waiting if task.run is run][:1]

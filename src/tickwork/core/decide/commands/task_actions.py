@@ -16,7 +16,7 @@ from tickwork.core.state.events import TaskDue, TaskFailed, TaskStopped
 from tickwork.core.state.lifecycle import Phase, RunTrigger
 from tickwork.core.state.state import State, Task
 
-CANCELLED = "cancelled"  # the error of a task that somebody cancelled
+CANCELLED = "cancelled"  # the error of a task that was cancelled by a command
 _MOVABLE = (Phase.READY, Phase.RUNNING, Phase.BACKOFF, Phase.WAITING)
 
 

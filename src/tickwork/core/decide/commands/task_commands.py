@@ -1,8 +1,8 @@
-"""What the code of a task asks of the engine: runs to begin, events to give to whoever waits for them.
+"""Commands from the code of a task: start runs, send events.
 
-Commands come with the report that ends an attempt, and share its fate. A report that is accepted brings all of them
-about, in its tick; a report that is not, none. All are checked before the first one acts: where one is refused, the
-task fails with the reason. What is for another partition is queued, and sent until that partition acknowledges it.
+Commands come with the report that ends an attempt, and share its fate: if the report is accepted, all of them take
+effect in its tick; if not, none. All are checked before the first one acts: if one is refused, the task fails with the
+reason. A command for another partition is queued, and sent until that partition acknowledges it.
 """
 
 from collections.abc import Callable, Sequence
@@ -95,7 +95,7 @@ def apply_commands(turn: TickContext, position: int, commands: Sequence[TaskComm
 
 
 def _give(turn: TickContext, position: int, ingest: Ingest, command: int) -> None:
-    """The result of the task counts, also where a mailbox is full: somebody should know."""
+    """Raise an alarm if a mailbox is full: the result of the task counts all the same."""
     if give_event(turn, position, ingest, command=command) == Given.REFUSED:
         words = f"the mailbox {ingest.event} is full for the key {ingest.key!r}, so a message of a task is not kept"
         turn.effects.append(Alert("mailbox_full", ingest.tenant, ingest.event, words))

@@ -1,8 +1,8 @@
 """Versions of applications: which one is the latest, and what that moves.
 
-A version is registered whenever a worker of it starts. One that nobody knew is the latest from then on; one that is
-known stays where it is, so an older worker that restarts moves nothing. Somebody may set another one latest, which
-brings back what that one declares: its definitions, and its schedules in place of the application's others.
+A version is registered whenever a worker of it starts. A new version becomes the latest; a
+known one does not, so an older worker that restarts changes nothing. A command may make another version the latest,
+which restores what that one declares: its definitions, and its schedules in place of the application's others.
 """
 
 from collections.abc import Callable

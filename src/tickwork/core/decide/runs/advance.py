@@ -131,7 +131,7 @@ def _enter_gate(turn: TickContext, run: Run) -> bool:
 
 
 def take_gate_again(turn: TickContext, run: Run) -> None:
-    """A resolved run goes on where it was and stands in no line, but whoever comes next sees that it is there."""
+    """A resolved run continues without waiting for the gate, but counts for the runs that come after it."""
     try:
         key = _gate_key(turn.state, run)
     except (Refused, ExtractMissing):

@@ -165,7 +165,7 @@ def end_calls(turn: TickContext, calls: list[Run], reason: str) -> None:
 
 def alert(turn: TickContext, kind: str, run: Run, detail: str) -> None:
     """An alert about a run. What happens in a child run is told of the run at the top, with the nodes that lead to it:
-    the children of a map that fail alike then give the same alert, and whoever keeps alerts counts equal ones."""
+    the children of a map that fail alike then give the same alert, and equal alerts are counted."""
     while (parent := turn.state.tasks.get(run.parent) if run.parent else None) is not None:
         run, detail = parent.run, f"{parent.run.plan.steps[parent.step.index].id}: {detail}"
     turn.effects.append(Alert(kind, run.tenant.id, run.id, detail))
@@ -246,7 +246,7 @@ WITH_PARENT = "its parent is paused"
 
 
 def pause_run(turn: TickContext, run: Run, reason: str, *, position: int = -1, until: int = 0) -> None:
-    """Pause a run and the runs below it; those come back with it, unless somebody paused them for themselves."""
+    """Pause a run and the runs below it; those come back with it, unless they were paused themselves."""
     turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, position, until))
     line = runs_below(turn.state, run)
     for child in line:  # grows while it is walked

@@ -33,7 +33,7 @@ def governor_state_of(schedule: Schedule) -> GovernorState:
 
 
 def next_decision(schedule: Schedule, now_ms: int) -> tuple[GovernorState, Decision]:
-    """After a run, the Governor hears how it ended; otherwise it is just asked anew."""
+    """After a run, the Governor gets its outcome; otherwise it only decides again."""
     course, rhythm = governor_state_of(schedule), cron_of(schedule)
     if schedule.ended in (RunState.COMPLETED, RunState.FAILED):
         return after_run(

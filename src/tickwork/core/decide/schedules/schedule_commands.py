@@ -124,7 +124,7 @@ def check_put(
     plans: Mapping[str, Plan] | None = None,
     queues: frozenset[str] = frozenset(),
 ) -> Recurrence:
-    """Raises `Refused` for what cannot be put. Whoever publishes more at once says what else there will be."""
+    """Raises `Refused` for what cannot be put. `plans` and `queues` are those that the same publication adds."""
     tenant = tenant_of(state, request.tenant)
     check_name(request.schedule, path="schedule", kind="schedule")
     plan = (tenant.plans if plans is None else plans).get(request.workflow)

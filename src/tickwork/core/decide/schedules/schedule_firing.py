@@ -80,8 +80,8 @@ def _look_at_held(turn: TickContext, schedule: Schedule) -> None:
 
 
 def book_pause(turn: TickContext, schedule: Schedule, *, with_now: bool = False) -> None:
-    """What fell due in a pause until now, written down as such. This very moment may still become the end of the
-    pause, unless whoever asks knows better."""
+    """Record the occurrences that fell due in a pause until now. This very moment may still become the end of the
+    pause; `with_now` includes it."""
     before_ms = turn.state.now_ms + with_now
     while schedule.next_ms and schedule.next_ms < before_ms:
         _pass(turn, schedule, before_ms, Fate.SKIPPED, "paused")
@@ -91,7 +91,7 @@ def book_pause(turn: TickContext, schedule: Schedule, *, with_now: bool = False)
 
 
 def take_one(turn: TickContext, schedule: Schedule, *, hurried: bool = False) -> bool:
-    """Deal with what comes first. False: nothing is due. Whoever is in a hurry does not wait for jitter."""
+    """Handle the first due occurrence. False: nothing is due. `hurried` does not wait for jitter."""
     now_ms, late = turn.state.now_ms, schedule.late
     if schedule.buffer and may_unbuffer(schedule):
         due_ms = schedule.buffer[0]
@@ -147,8 +147,8 @@ def _decide_about_late(turn: TickContext, schedule: Schedule, rhythm: Recurrence
 
 
 def policy_of(state: State, schedule: Schedule) -> tuple[str, int]:
-    """Its own, unless somebody chose another one for what was late at that moment. What was held then is no part of
-    the choice: it is late only since it was resumed."""
+    """Return its own policy, unless another one was chosen for what was late at that moment. A schedule that was held
+    then is not part of the choice: it is late only since it was resumed."""
     choice = state.choice
     if choice is not None and schedule.next_ms + schedule.wait_ms <= choice.at_ms and is_at_choice(schedule, choice):
         return choice.policy, choice.length_ms
