@@ -86,7 +86,7 @@ async def test_copies_and_late_messages_change_nothing(in_memory, broker):
     async with Line(in_memory) as line:
         runs = await line.submit(3)
         await line.until(lambda: len(broker.messages) == 3)
-        copies = [(message.place, message.priority, message.data) for message in broker.messages.values()]
+        copies = [(message.address, message.priority, message.data) for message in broker.messages.values()]
         executor, _, receiver, _ = await line.worker()
         await line.completed(runs)
         for copy in copies:
@@ -234,7 +234,7 @@ async def test_a_good_envelope_around_bad_work_is_a_dead_letter(in_memory, broke
         sent = SEAL.unwrap(message.data)
         message.data = SEAL.wrap(msgspec.structs.replace(sent, body=b"\xc1"))
         other = SEAL.wrap(msgspec.structs.replace(sent, task=sent.task + 1))
-        broker.put(message.place, 5, other)
+        broker.put(message.address, 5, other)
         executor, *_ = await line.worker()
         await line.until(lambda: len(broker.dead) == 2)
         await line.completed([run])
