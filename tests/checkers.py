@@ -264,6 +264,7 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.TenantPut: (inp.PutTenant,),
     ev.QueuePut: (inp.PutQueue,),
     ev.MailboxPut: (inp.PutMailbox,),
+    ev.MailboxRemoved: (inp.RemoveMailbox,),
     ev.MessageKept: (inp.Ingest,),
     ev.MessageRefused: (inp.Ingest,),
     ev.LabelLimitPut: (inp.PutLabelLimit,),

@@ -692,6 +692,8 @@ class History:
     def mailbox(self) -> list[inp.Input]:
         """Declared late and declared anew; small, so that it is often full, and short, so that messages expire."""
         rng = self.rng
+        if rng.random() < 0.2:
+            return [inp.RemoveMailbox(BY, rng.choice(TENANTS), "leave")]
         fields = rng.choice([b"{}", b"{}", b'{"n": {"type": "integer", "required": false}}', b"no"])
         return [
             inp.PutMailbox(BY, rng.choice(TENANTS), "leave", rng.choice([1_000, 30_000]), rng.choice([1, 2]), fields)
@@ -874,6 +876,7 @@ class History:
         driver.send(inp.PutMailbox(BY, tenant, "mail", 1_000, 1))
         driver.send(*(inp.Ingest(BY, tenant, "mail") for _ in range(2)))
         driver.advance(1_000)
+        driver.send(inp.RemoveMailbox(BY, tenant, "mail"))
         driver.send(inp.StepsRecorded(*begin("function-1"), (StepEntry(0, "book", "d"),)))
         driver.send(inp.Suspended(*attempt_of("function-1"), (failed,), (asleep, Await(3, "call", "one", "d"))))
         driver.advance(2_000)

@@ -75,6 +75,8 @@ def test_what_is_sent_before_anybody_waits_is_taken_in_order_also_after_a_restar
             time.sleep(0.05)
         box = client.mailboxes()[1]
         assert (box.kept, box.taken, box.refused, box.keep) == (0, 3, 1, "1d")
+        client.remove_mailbox("reply")
+        assert [box.name for box in client.mailboxes()] == ["brief"]
 
 
 def test_payloads_that_do_not_fit_and_unknown_mailboxes_are_refused(app):

@@ -155,6 +155,19 @@ def test_a_mailbox_that_is_declared_anew_keeps_what_it_has():
     assert driver.fates()[0] == ("kept", "")
 
 
+def test_a_mailbox_is_removed_when_it_keeps_nothing():
+    driver = Mail(capacity=1)
+    driver.mail(1)
+    driver.mail(2)
+    assert driver.refusal(inp.RemoveMailbox(BY, T, "reply")) == "mailbox_not_empty"
+    driver.advance(KEEP_MS)
+    driver.expect(inp.RemoveMailbox(BY, T, "reply"))
+    assert driver.refusal(inp.RemoveMailbox(BY, T, "reply")) == "unknown_mailbox"
+    assert not len(driver.state.messages)
+    assert_recovers(driver)
+    assert driver.mail(3) == "0 waiting"
+
+
 def test_the_latest_fates_are_kept():
     driver = Mail(capacity=1)
     driver.mail()

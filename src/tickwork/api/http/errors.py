@@ -31,6 +31,7 @@ STATUS_OF_CODE = {
     "key_reused": 409,
     "log_chunk_too_large": 413,
     "mailbox_full": 409,
+    "mailbox_not_empty": 409,
     "mailbox_spread": 409,
     "lookup_failed": 500,
     "not_entitled": 403,

@@ -18,6 +18,11 @@ async def put(request: Request) -> Response:
     return nothing()
 
 
+async def remove(request: Request) -> Response:
+    await request.engine.mailboxes.remove(request.name("mailbox"), by=request.by)
+    return nothing()
+
+
 async def messages(request: Request) -> Response:
     query = request.query
     return as_json(
@@ -45,6 +50,15 @@ ROUTES = (
         body=BodySpec(wire.MailboxRequest, optional=True, bytes_max=1024 * 1024),
         responses=DONE,
         refusals=(409,),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/mailboxes/{mailbox}",
+        handler=remove,
+        summary="Remove a mailbox that keeps no message, with the fates that it lists.",
+        tag="events",
+        responses=DONE,
+        refusals=(404, 409),
     ),
     Route(
         method="GET",

@@ -27,6 +27,14 @@ def _on_put(state: State, event: ev.MailboxPut) -> None:
         known.keep_ms, known.capacity, known.fields = request.keep_ms, request.capacity, fields
 
 
+def _on_removed(state: State, event: ev.MailboxRemoved) -> None:
+    request: Any = state.inputs[event.input]
+    mailbox = state.tenants[request.tenant].mailboxes.pop(request.name)
+    for message in mailbox.ended:
+        state.messages.remove(message.number)
+        state.changed_messages.append(message.number)
+
+
 def _on_kept(state: State, event: ev.MessageKept) -> None:
     mailbox, message = _arrived(state, event)
     due = state.tick + state.settings.clock.ticks(mailbox.keep_ms)
@@ -95,6 +103,7 @@ def _end(state: State, mailbox: Mailbox, message: MailboxMessage, fate: str) -> 
 
 MAILBOX_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.MailboxPut: _on_put,
+    ev.MailboxRemoved: _on_removed,
     ev.MessageKept: _on_kept,
     ev.MessageRefused: _on_refused,
     ev.MessageExpired: _on_expired,

@@ -306,6 +306,7 @@ HEADER_ONLY = frozenset(
         ev.WorkerGone,
         ev.QueueHeld, ev.RateDue, ev.LoadShed, ev.BackfillStarted, ev.BackfillStateChanged, ev.BackfillLookupStarted,
         ev.BackfillLookupFinished,
-        ev.BackfillEnded, ev.MailboxPut, ev.CommandQueued, ev.CommandAcknowledged, ev.CommandReceived,
+        ev.BackfillEnded, ev.MailboxPut, ev.MailboxRemoved,
+        ev.CommandQueued, ev.CommandAcknowledged, ev.CommandReceived,
     }
 )  # fmt: skip

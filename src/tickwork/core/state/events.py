@@ -186,6 +186,12 @@ class MailboxPut(_Event, frozen=True, tag=251):
     input: int
 
 
+class MailboxRemoved(_Event, frozen=True, tag=255):
+    """With the fates that it knew."""
+
+    input: int
+
+
 class MessageKept(_Event, frozen=True, tag=252):
     """An event that came for a mailbox has this number. If somebody waits for it, it is taken next."""
 
@@ -743,6 +749,7 @@ Event = (
     | ScheduleMoved
     | HolidaysPut
     | MailboxPut
+    | MailboxRemoved
     | MessageKept
     | MessageExpired
     | MessageRefused

@@ -123,6 +123,14 @@ class PutMailbox(_Input, frozen=True, tag=251):
     fields: bytes = b"{}"  # JSON: what a payload has, as the inputs of a workflow
 
 
+class RemoveMailbox(_Input, frozen=True, tag=252):
+    """Refused while it keeps messages. Events of its name are lost again where nobody waits for them."""
+
+    by: str
+    tenant: str
+    name: str
+
+
 class Advise(_Input, frozen=True, tag=32):
     """Hints to the Governor. Given ones replace those of their kind; `clear` drops what was there before."""
 
@@ -600,6 +608,7 @@ Input = (
     | ApplySchedules
     | PutHolidays
     | PutMailbox
+    | RemoveMailbox
     | Advise
     | Trigger
     | SteerSchedule

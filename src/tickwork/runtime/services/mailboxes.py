@@ -11,7 +11,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import duration_ms, duration_text
 from tickwork.core.decide.commands.mailboxes import check_plain_payload
 from tickwork.core.evolve.mailboxes import read_fields
-from tickwork.core.state.inputs import PutMailbox
+from tickwork.core.state.inputs import PutMailbox, RemoveMailbox
 from tickwork.core.state.mailboxes import KEPT, Mailbox, MailboxMessage
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import EngineContext
@@ -41,6 +41,9 @@ class MailboxService:
             if name not in known or not _is_declared_by(known[name], put):
                 puts.append(put)
         return puts
+
+    async def remove(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._context.command(RemoveMailbox(by, tenant, name))
 
     def check(self, event: str, payload: Any, *, tenant: str = TENANT) -> None:
         """Raises `Refused` where a payload does not fit its mailbox: the machine only reads small ones."""

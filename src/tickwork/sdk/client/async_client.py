@@ -315,6 +315,10 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         expired or refused, newest first."""
         return await self._send(calls.mailbox_messages(mailbox, key, fate, limit))
 
+    async def remove_mailbox(self, mailbox: str) -> None:
+        """Remove a mailbox that keeps no message: events of its name are no longer kept."""
+        await self._send(calls.remove_mailbox(mailbox))
+
     async def read(self, run: RunLike, name: str) -> Any:
         """Return the value that the run's durable function has published last under this name."""
         return await self._send(calls.read(run, name))

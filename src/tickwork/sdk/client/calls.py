@@ -338,6 +338,10 @@ def mailboxes() -> ApiCall[list[wire.Mailbox]]:
     return ApiCall("GET", "/v1/mailboxes", ("mailboxes", wire.Mailbox))
 
 
+def remove_mailbox(mailbox: str) -> ApiCall[None]:
+    return ApiCall("DELETE", f"/v1/mailboxes/{quote(mailbox, safe='')}", None)
+
+
 def mailbox_messages(mailbox: str, key: str, fate: str, limit: int) -> ApiCall[list[wire.MailboxMessage]]:
     query = {"key": key, "fate": fate, "limit": str(limit)}
     path = f"/v1/mailboxes/{quote(mailbox, safe='')}/messages"

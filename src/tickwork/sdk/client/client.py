@@ -313,6 +313,10 @@ class Client(SchedulesClient, EndpointsClient):
         expired or refused, newest first."""
         return self._send(calls.mailbox_messages(mailbox, key, fate, limit))
 
+    def remove_mailbox(self, mailbox: str) -> None:
+        """Remove a mailbox that keeps no message: events of its name are no longer kept."""
+        self._send(calls.remove_mailbox(mailbox))
+
     def read(self, run: RunLike, name: str) -> Any:
         """Return the value that the run's durable function has published last under this name."""
         return self._send(calls.read(run, name))

@@ -6,6 +6,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
+from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value, decode
 from tickwork.core.calendar.durations import duration_text
 from tickwork.core.decide.tick_context import TickContext, tenant_of
@@ -14,7 +15,7 @@ from tickwork.core.definition.model import InputField
 from tickwork.core.definition.problems import Problems, join
 from tickwork.core.evolve.mailboxes import read_fields
 from tickwork.core.state import inputs
-from tickwork.core.state.events import MailboxPut
+from tickwork.core.state.events import MailboxPut, MailboxRemoved
 from tickwork.core.state.mailboxes import Mailbox
 
 KEEP_MS_MIN, KEEP_MS_MAX = 1_000, 366 * 86_400_000
@@ -35,6 +36,16 @@ def put_mailbox(turn: TickContext, position: int, request: inputs.PutMailbox) ->
         raise Refused("too_many_mailboxes", f"at most {MAILBOXES_MAX} mailboxes", path="mailbox")
     _check_fields(request.fields)
     turn.emit(MailboxPut(position))
+
+
+def remove_mailbox(turn: TickContext, position: int, request: inputs.RemoveMailbox) -> None:
+    mailbox = tenant_of(turn.state, request.tenant).mailboxes.get(request.name)
+    if mailbox is None:
+        raise Refused("unknown_mailbox", f"there is no mailbox {shortened(request.name, 128)!r}", path="mailbox")
+    if mailbox.queues:
+        message = f"the mailbox {request.name} keeps {mailbox.kept} messages: wait until they are taken or expire"
+        raise Refused("mailbox_not_empty", message, path="mailbox")
+    turn.emit(MailboxRemoved(position))
 
 
 def _check_fields(data: bytes) -> None:

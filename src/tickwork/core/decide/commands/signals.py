@@ -8,7 +8,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
-from tickwork.core.decide.commands.mailboxes import check_payload, put_mailbox
+from tickwork.core.decide.commands.mailboxes import check_payload, put_mailbox, remove_mailbox
 from tickwork.core.decide.runs.functions import approval_of, take_newest
 from tickwork.core.decide.runs.run_end import runs_below
 from tickwork.core.decide.tick_context import TickContext, answer, check_key, check_same, live_run, tenant_of
@@ -268,4 +268,5 @@ SIGNAL_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Ingest: _ingest,
     inputs.SendUpdate: _send_update,
     inputs.PutMailbox: put_mailbox,
+    inputs.RemoveMailbox: remove_mailbox,
 }
