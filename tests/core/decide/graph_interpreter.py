@@ -160,7 +160,9 @@ class Interpreter:
         while again != before:  # what is torn down again is set up again
             before = set(again)
             after = below(document, again)
-            while raced := lost.running_again(again | after) - again:
+            while raced := (
+                (lost.running_again(again | after) | unsettled(document, phases, lost, again | after) - after) - again
+            ):
                 again |= raced
                 after = below(document, again)
             again |= {node for node in after - set(decisions) if not out.get(node, set()) - again - after}
@@ -204,7 +206,8 @@ class Interpreter:
                     kept.add(name)
                 elif name not in again and ended_well and all(need in kept for need in node["needs"]):
                     kept.add(name)
-            undone = lost.running_again({node["id"] for node in document["nodes"]} - kept) & kept
+            gone = {node["id"] for node in document["nodes"]} - kept
+            undone = (lost.running_again(gone) | unsettled(document, phases, lost, gone)) & kept
             if not from_teardown:
                 undone |= {setup for teardown, setup in teardowns.items() if teardown not in kept and setup in kept}
             if not undone:
@@ -582,6 +585,21 @@ def given_up(document: dict[str, Any], phases: dict[str, str]) -> Lost:
     while more := [node for node in cut - lost.all() if ends[node] and ends[node] <= lost.all()]:
         lost.ways |= {node: ends[node] for node in more}
     return lost
+
+
+def unsettled(document: dict[str, Any], phases: dict[str, str], lost: Lost, again: set[str]) -> set[str]:
+    """The branches around losers that run again, where nothing shows that they led to these."""
+    found: set[str] = set()
+    for branch in document["nodes"]:
+        if branch["kind"] == "branch" and phases[branch["id"]] == "succeeded":
+            sides = [*(case["to"] for case in branch["cases"]), branch["default"]]
+            named = {node for side in sides for node in side}
+            shown = {node for node in named if phases[node] != "not_taken"} - lost.all()
+            possible = [set(side) for side in sides if shown <= set(side)]
+            sure = set.intersection(*possible) if shown and possible else set()
+            if named & lost.all() & again - sure:
+                found.add(branch["id"])
+    return found
 
 
 def leads_to(document: dict[str, Any], node: str, other: dict[str, Any]) -> bool:

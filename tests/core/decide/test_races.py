@@ -309,6 +309,30 @@ def test_what_lost_a_race_before_its_branch_was_decided_does_not_tell_which_side
     driver.assert_empty()
 
 
+def test_a_loser_that_runs_again_has_its_branch_decided_again_where_that_led_elsewhere():
+    driver, run = flow(
+        task("gate"),
+        {"kind": "branch", "id": "by", "needs": ["gate"], "cases": [{"when": "true", "to": ["yes"]}],
+         "default": ["lost"]},
+        task("yes", needs=["by"]),
+        task("a"),
+        task("lost", needs=["by"]),
+        first("a", "lost"),
+    )  # fmt: skip
+    driver.finish(run, "a")
+    driver.finish(run, "gate")
+    driver.finish(run, "yes")
+    assert driver.phase(run, "lost") == "CANCELLED"
+
+    driver.expect(inp.Rerun(BY, T, "again", driver.records[run], "a"))
+    driver.quiet()
+    assert driver.phases("again") == {
+        "gate": "SUCCEEDED", "by": "SUCCEEDED", "yes": "RUNNING", "a": "RUNNING", "lost": "NOT_TAKEN", "f": "PENDING",
+    }  # fmt: skip
+    driver.finish_all()
+    driver.assert_empty()
+
+
 def test_a_rerun_of_a_race_runs_what_comes_after_its_losers_too():
     driver, run = flow(task("a"), task("b"), first("a", "b"), task("tidy", needs=["b"], trigger="all_done"))
     driver.finish(run, "a")

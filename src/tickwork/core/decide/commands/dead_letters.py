@@ -181,6 +181,9 @@ def _add_decided_again(
     while True:
         runs_again = {**again, **later}.__contains__
         raced = [index for index in lost if index not in again and lost.runs_again(index, runs_again)]
+        raced += sorted(
+            lost.unsettled_branches([index for index in lost if runs_again(index)]).difference(again, later)
+        )
         if not raced:
             break
         again |= dict.fromkeys(raced)  # what is decided again starts from the start

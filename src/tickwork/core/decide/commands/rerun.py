@@ -36,6 +36,8 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
         kept = _kept(old, record, new, from_node, inputs, again, lost)
         runs_again = frozenset(range(len(old.steps))).difference(kept.values()).__contains__
         raced = [index for index, source in kept.items() if source in lost and lost.runs_again(source, runs_again)]
+        open_ = lost.unsettled_branches(set(lost).difference(kept.values()))
+        raced += [index for index, source in kept.items() if source in open_]
         lacking = [] if only_teardown else [step.index for step in new.teardowns if step.index not in kept]
         undone = [setup for setup in torn_down(new, lacking) if setup in kept]
         if not raced and not undone:
@@ -81,6 +83,7 @@ class GivenUp:
     """The nodes of a run that were cancelled because another one was first."""
 
     def __init__(self, plan: Plan, phases: bytes | bytearray) -> None:
+        self._plan, self._phases = plan, phases
         self._races: dict[int, list[int]] = {}  # that each loser lost
         self._leads_to: dict[int, list[int]] = {}  # losers, and what leads only to these
         for step in plan.steps if plan.races else ():
@@ -109,6 +112,20 @@ class GivenUp:
         any of them."""
         races = self._races.get(index)
         return any(again(child) for child in self._leads_to[index]) if races is None else all(map(again, races))
+
+    def unsettled_branches(self, again: Collection[int]) -> set[int]:
+        """The branches around these losers, which run again, where nothing tells that they led to them. A loser may
+        have been cancelled before its branch was decided, so it would run beside the side that was taken."""
+        return {
+            branch
+            for index in again
+            for branch in self._plan.steps[index].branches
+            if self._phases[branch] == Phase.SUCCEEDED and not self._led_to(branch, index)
+        }
+
+    def _led_to(self, branch: int, index: int) -> bool:
+        taken, possible = sides_taken(self._plan.steps[branch], self._phases, self)
+        return bool(taken) and bool(possible) and all(index in side for side in possible)
 
 
 def _changed_inputs(old: Plan, before: Value, new: Plan, after: Value) -> dict[str, None]:
@@ -165,11 +182,19 @@ def left_out(plan: Plan, phases: bytes | bytearray, lost: GivenUp) -> dict[int, 
     for step in plan.steps:
         if step.kind is not Kind.BRANCH or phases[step.index] != Phase.SUCCEEDED:
             continue
-        sides = [*(to for _, to in step.cases), step.default]
-        targets = dict.fromkeys(target for side in sides for target in side)
-        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN and target not in lost]
-        chosen = [side for side in sides if all(target in side for target in taken)]
-        for target in targets:
+        _, chosen = sides_taken(step, phases, lost)
+        for target in targets_of(step):
             if phases[target] == Phase.NOT_TAKEN and not (chosen and all(target in side for side in chosen)):
                 untaken.setdefault(target, []).append(step.index)
     return untaken
+
+
+def sides_taken(branch: Step, phases: bytes | bytearray, lost: GivenUp) -> tuple[list[int], list[tuple[int, ...]]]:
+    """The nodes that show which side a branch took, and the sides that have all of them."""
+    taken = [target for target in targets_of(branch) if phases[target] != Phase.NOT_TAKEN and target not in lost]
+    sides = [*(to for _, to in branch.cases), branch.default]
+    return taken, [side for side in sides if all(target in side for target in taken)]
+
+
+def targets_of(branch: Step) -> list[int]:
+    return list(dict.fromkeys([*(target for _, to in branch.cases for target in to), *branch.default]))
