@@ -391,7 +391,7 @@ def one_result(settings: Settings, rows: list[Row]) -> Found:
         ):
             continue
         report, task = asked[place], ledger.tasks.get(event.task)
-        if isinstance(report, inp.Decide):
+        if isinstance(report, inp.Decide | inp.CancelTask):
             continue
         if task is None or task.phase not in (Phase.RUNNING, Phase.CHECKING):
             yield f"tick {tick}: {event} of a task that does not run"

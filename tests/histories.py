@@ -330,6 +330,7 @@ class History:
         self.seed = seed
         self.rng = random.Random(seed)
         self.inside = random.Random(f"inside {seed}")  # of what tasks ask for and other partitions send
+        self.people = random.Random(f"people {seed}")  # who act on single tasks
         self.check = True
         if self.rng.random() < 0.4:
             settings.setdefault("max_changes_per_tick", self.rng.choice([7, 20, 60]))
@@ -360,6 +361,7 @@ class History:
             asked += [inp.RunsKnown(x.backfill, self.driver.ran(x)) for x in self.driver.searches]
             asked += [self.driver.extracted(x) for x in self.driver.reads]
             asked += self.between_partitions()
+            asked += self.act_on_tasks()
             self.driver.lookups, self.driver.searches, self.driver.reads = [], [], []
             self.pass_time()
             self.send(asked)
@@ -496,6 +498,14 @@ class History:
         self.known_runs.append((tenant, run_id))
         submit = inp.Submit(BY, tenant, run_id, workflow, None if plain is None else pack(plain), terms)
         return inp.TaskCommand(submit, partitions)
+
+    def act_on_tasks(self) -> list[inp.Input]:
+        """People cancel a task that goes on, or do not wait for its next attempt."""
+        rng, tasks = self.people, self.driver.state.tasks
+        live = [task for task in tasks.values() if rng.random() < 0.1] if rng.random() < 0.015 else []
+        waiting = [task for task in tasks.values() if task.phase == Phase.BACKOFF and rng.random() < 0.05]
+        cancels: list[inp.Input] = [inp.CancelTask(BY, task.run.tenant.id, task.number, "now") for task in live[:2]]
+        return [*cancels, *(inp.RetryTask(BY, task.run.tenant.id, task.number, "now") for task in waiting)]
 
     def between_partitions(self) -> list[inp.Input]:
         """Commands of tasks in other partitions come, some of them twice; those sent there are acknowledged."""
@@ -654,7 +664,11 @@ class History:
                     {node: rng.choice(["retry", "accept", "skip"]) for node in failed} if rng.random() < 0.6 else {}
                 )
                 values = {node: pack(1) for node, deed in decisions.items() if deed == "accept"}
-                return [inp.Resolve(BY, tenant, record.run_id, "fixed", decisions, values, record)]
+                stay = bool(decisions) and self.people.random() < 0.4
+                if stay:
+                    decisions = {node: deed for node, deed in decisions.items() if self.people.random() < 0.6}
+                    values = {node: value for node, value in values.items() if node in decisions}
+                return [inp.Resolve(BY, tenant, record.run_id, "fixed", decisions, values, record, stay)]
             case 1:
                 records = [r for t, r in ended[-25:] if t == tenant and r.state == RunState.FAILED]
                 return [
