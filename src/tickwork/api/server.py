@@ -1,7 +1,7 @@
-"""The server: uvicorn on one socket, told apart from others by what it notices.
+"""The server: uvicorn on one socket, with checks of its own.
 
-A worker's death is noticed by its closed connection, so the protocol tells the engine of every connection that
-ends. Bound wider than loopback, a token is needed. At its end, waiting calls and streams end at once.
+A closed connection is the first sign of a dead worker, so the protocol reports every connection that ends to the
+engine. An address wider than loopback needs a token. When the server ends, waiting calls and streams end at once.
 """
 
 import asyncio

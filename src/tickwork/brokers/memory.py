@@ -42,7 +42,7 @@ class MemoryBrokerState:
     """What several lanes of one process share."""
 
     def __init__(self) -> None:
-        self.up = True  # an outage is a lie told to all who ask
+        self.up = True  # False: an outage, for all users of this broker
         self.identity = 1
         self.messages: dict[int, _Message] = {}
         self.dead: list[DeadLetter] = []

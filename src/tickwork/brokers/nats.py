@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 2.0
 TOGETHER_MAX = 500  # publications or acknowledgements that wait for their confirmation at one time
-KEPT_S = 1.0  # what came too late for who asked goes back to the others
+KEPT_S = 1.0  # messages that came too late for their request go back to the other receivers
 DEAD_DAYS = 30
 DEAD_BYTES_MAX = 256 * 1024 * 1024
 IDLE_DAYS = 7  # a consumer that nobody asks for so long goes; what waits for it stays
@@ -155,7 +155,7 @@ class NatsBroker:
         return client
 
     def _connected(self) -> "Client":
-        """Between two steps of one call another may have found the stream gone, and dropped the connection for all."""
+        """Between two steps of a call, another call may have missed the stream and dropped the connection for all."""
         if self._client is None:
             raise Unavailable("reconnecting to NATS; try again", retry_after_ms=100)
         return self._client

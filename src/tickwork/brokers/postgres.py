@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 4
 TIMEOUT_S = 5.0
-POLL_S, POLL_S_MAX = 0.02, 0.25  # a lane where nothing waits is asked ever less often
+POLL_S, POLL_S_MAX = 0.02, 0.25  # an empty queue is polled less and less often
 DEAD_DAYS = 30
 
 # The fill factor leaves room so that a claim rewrites a row in its own page and touches no index; the vacuum settings

@@ -64,7 +64,7 @@ class NodeAuthentication:
         clock: Clock,
         identify: Callable[[str], None],
     ) -> None:
-        """`identify` is told what this node sends with its requests from now on."""
+        """`identify` gets what this node sends with its requests from now on."""
         self.credentials = credentials
         self.rotate_ms = ROTATE_MS  # how often the secret changes
         self._ownership = ownership

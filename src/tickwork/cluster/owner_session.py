@@ -117,7 +117,7 @@ class OwnerSession:
         self._exchange.retry_now()
 
     def holds_only(self, held: Iterable[Key]) -> None:
-        """What the worker says; what else was on its way is offered again."""
+        """The worker holds only these attempts; others that were on their way are offered again."""
         keys = [*held, *self._terminal]
         self._held.clear()
         self._held.update(dict.fromkeys(keys))
@@ -128,7 +128,7 @@ class OwnerSession:
         self._exchange.introduce(profile)
 
     def deliver(self, reports: Sequence[Report]) -> ReportBatch:
-        """A last report that is on its way already is not sent twice: the worker asked again because it took long."""
+        """A last report that is on its way already is not sent twice: the worker repeated it because it took long."""
         batch = ReportBatch(self)
         alone, owed, terminal = (batch,), self._batches, self._terminal
         new: list[Report] = []

@@ -28,7 +28,7 @@ SINGLY_S = 60.0  # so long single requests are used before a trunk is tried agai
 
 
 class Peers(Protocol):
-    """The other nodes. Raises `Unavailable` where one cannot be reached or does not own what it is asked about."""
+    """The other nodes. Raises `Unavailable` if one cannot be reached or does not own the partition."""
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply: ...
 

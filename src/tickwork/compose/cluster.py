@@ -168,7 +168,7 @@ async def _serving_node(
     inner = listen(settings.host, 0) if shared else None
     try:
         node = make_node(settings, _address(settings, inner or listener), _attending(settings, keeper_of))
-        node.alarms.on_alarm = on_alarm  # from the beginning: what cannot be owned is told once
+        node.alarms.on_alarm = on_alarm  # from the beginning: a partition that cannot be owned raises one alarm
         app = make_app(node, token=settings.token or None)
         server = HttpServer(app, node, host=settings.host, port=settings.port, listener=listener, inner=inner)
         await node.start()
@@ -274,7 +274,7 @@ class NodeProcesses:
 
 def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
     """Settings go as variables, so that no password is an argument. Those with their default go too: a process may
-    find another value in a file here, which this one was told not to take."""
+    find another value in a file here, which this one must not take."""
     variables = {f"{PREFIX}{name.upper()}": str(value) for name, value in msgspec.structs.asdict(settings).items()}
     left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
     return {**left, **variables, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}

@@ -25,7 +25,7 @@ from tickwork.runtime.engine import Engine
 DEBOUNCE_MS = 200  # an editor writes a file in several steps
 FOLLOW_S = 0.1
 FOLLOW_MAX = 100  # runs looked at in one round
-TOLD_MAX = 20  # and told; a person cannot read more
+TOLD_MAX = 20  # and printed; a person cannot read more
 AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 MARGIN_S = 10.0  # beyond its own grace, before a worker that does not end is ended
 
@@ -221,7 +221,7 @@ async def _abandon(worker: WorkerProcess, start: "asyncio.Future[None]") -> None
 
 
 class Follower:
-    """Tells every run as it appears and whenever its state changes; what is there at the start is not told."""
+    """Prints every run as it appears and whenever its state changes; runs that exist at the start are not printed."""
 
     def __init__(self, engine: Engine, say: Callable[[Note], None]) -> None:
         self._engine, self._say = engine, say

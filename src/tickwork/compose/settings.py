@@ -23,7 +23,7 @@ PREFIX = "TICKWORK_"
 PORT = 8440
 FOLDER = ".tickwork"
 FILE = "tickwork.toml"
-# Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
+# Variables with our prefix that are no settings: what tasks get, and what helps to find a fault.
 OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "process", "run_id"))
 KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
 # What a number may be. A value outside would not be noticed before something else breaks, or is there for good.

@@ -36,7 +36,7 @@ TOLD = (
 
 
 def end_with_parent() -> None:
-    """In a child: be told to end when the process that started us is gone."""
+    """In a child: get a signal to end when the parent process is gone."""
     parent = os.environ.pop(PARENT, "")
     if not parent:
         return
@@ -98,7 +98,7 @@ class WorkerProcess:
 
     @property
     def last_words(self) -> str:
-        """Why it ended, as it said itself."""
+        """Return why it ended, in its own words."""
         message = self.errors.strip().rpartition("tickwork: ")[2]
         return message.replace(": Refused: ", ": ") or "the worker ended without a message"
 

@@ -65,7 +65,7 @@ class ConcurrentExecutor:
         self._at_once = at_once
         self._line: deque[tuple[AttemptJob, NodeSpec]] = deque()
         self._running: dict[Key, asyncio.Task[Succeeded | Failed]] = {}
-        self._silent: dict[Key, None] = {}  # stopped: nothing is said
+        self._silent: dict[Key, None] = {}  # stopped: nothing is reported
 
     @property
     def isolation(self) -> str:

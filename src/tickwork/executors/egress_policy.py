@@ -163,7 +163,7 @@ class EgressPolicy:
 
 
 def check_url(scheme: str, host: str, user_info: bytes) -> None:
-    """What can be said before a name is looked up. Raises `AddressRefused`."""
+    """Check what is known before a name is looked up. Raises `AddressRefused`."""
     if scheme not in DEFAULT_PORTS:
         raise AddressRefused("scheme", f"the scheme of a URL must be http or https, not {scheme or 'empty'}")
     if user_info:

@@ -2,7 +2,7 @@
 
 An attempt travels alone unless its like is known to be short and more of them wait than there are children to take
 them; then so many share a packet as a few milliseconds hold. A packet that no child has read can be taken back from
-the socket at any time. Every packet has a number that never comes again, so what is said of one is never taken for
+the socket at any time. Every packet has a number that never comes again, so a report about one is never taken for
 another that has the same attempts. Where an attempt travels alone it is below zero, and its end is that of the packet.
 """
 
@@ -43,7 +43,7 @@ class PacketQueue:
         self.queue: deque[QueuedAttempt] = deque()
         self.errands: dict[Key, QueuedAttempt] = {}  # everything here, in the queue or out
         self.out: dict[Key, int] = {}  # in the socket or with a child: the number of its packet
-        self.packets: dict[int, list[QueuedAttempt]] = {}  # of which no child has said that it is through
+        self.packets: dict[int, list[QueuedAttempt]] = {}  # that no child has reported as done
         self.shared = 0  # of these, the ones with several attempts
         self._took_us: dict[int, int] = {}  # what an attempt of a spec takes; not there: nobody knows
         self._number = 0

@@ -77,7 +77,7 @@ class PoolOwner(Protocol):
 
 
 class PendingKill:
-    """An attempt that we end: error and message, or nothing is said of it."""
+    """An attempt that we end: its error and message, or None: nothing is reported."""
 
     __slots__ = ("reason", "requested")
 
@@ -127,7 +127,7 @@ class ProcessPool:
 
     @property
     def ending(self) -> bool:
-        """Whether a child was asked to end and has not yet."""
+        """Whether a child that was asked to end is still running."""
         return any(child.kill_at_ns or child.retired for child in self.children)
 
     def __contains__(self, key: Key) -> bool:
@@ -162,7 +162,7 @@ class ProcessPool:
         return keys
 
     def stop(self, key: Key) -> None:
-        """End it; nothing is said of it."""
+        """End it, and report nothing."""
         if self._later.pop(key, None) is not None:
             return
         if key in self._box.out:
@@ -242,7 +242,7 @@ class ProcessPool:
                 self._report_ending(errand.key)
         self._box.put_back([errand for errand in errands if errand.key in self._box.errands])
 
-    # ---- what children say
+    # ---- messages of children
 
     def _readable(self, child: ChildProcess) -> None:
         if child.noisy:
@@ -400,7 +400,7 @@ class ProcessPool:
         self._output.stop(child)
 
     def _hear_out(self, child: ChildProcess) -> None:
-        """Everything it said before it died, then nothing more."""
+        """Handle all messages that it sent before it died."""
         self._listen_no_more(child)
         before = -1
         while before != (before := self._heard_bytes(child)):

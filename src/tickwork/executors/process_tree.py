@@ -88,7 +88,7 @@ atexit.register(lambda: _agent.leave())
 
 
 def kill_all(leader: int, mark: str) -> int:
-    """Kill the rest, `leader` itself included. Answers how many were found."""
+    """Kill the rest, `leader` itself included. Return how many there were."""
     killed = 0
     for _ in range(ROUNDS_MAX):
         pids = belonging(leader, mark)

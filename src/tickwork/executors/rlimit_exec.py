@@ -1,4 +1,4 @@
-"""Puts limits on itself, then becomes the program it was told to run.
+"""Puts limits on itself, then becomes the program in its arguments.
 
 Runs as a plain file with the standard library only (`python -I -S launch.py LIMITS PROGRAM …`), so that the limits
 hold before any code of the user is read. They are hard limits: only a privileged program can raise them.

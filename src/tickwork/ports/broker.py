@@ -1,9 +1,9 @@
-"""Lanes over a broker: how dispatches travel where a company wants its broker to carry them.
+"""Brokers: another way for dispatches to travel, where a company wants its broker to carry them.
 
-A lane is a dumb pipe and the store is the truth. Whatever a lane loses, repeats, reorders or delays costs time and
-nothing else: before a worker runs what it received, the server must have said that it is this worker's (`Taken`), and
-only then is the message accepted at the broker. The promises are tests: tests/conformance/broker_suite.py runs on every
-adapter.
+A broker only carries messages; the store is the truth. If it loses, repeats, reorders or delays some, that costs time
+and nothing else: before a worker runs what it received, the server must have confirmed that it is this worker's
+(`Taken`), and only then is the message accepted at the broker. The promises are tests:
+tests/conformance/broker_suite.py runs on every adapter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ class Broker(Protocol):
         empty where nothing came in time. What cannot be read becomes a dead letter here and is not returned."""
 
     async def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """The broker may forget them: the server has said whose they are. Accepting again changes nothing."""
+        """The broker may forget them: the server has decided whose they are. Accepting again changes nothing."""
 
     async def reject(self, delivery: Delivery, reason: str) -> None:
         """It goes to the dead letters, with the reason."""

@@ -1,4 +1,4 @@
-"""How a worker runs attempts: what the agent asks of an executor, and what it is told.
+"""How a worker runs attempts: the calls of the agent to an executor, and the reports of the executor to the agent.
 
 An executor runs what it is given until it ends, and says so through `ReportSink`. It never retries and never
 decides. Whatever happens to the code it runs, the agent that calls it goes on beating.

@@ -13,7 +13,7 @@ from tickwork.core.calendar.zones import Zones, names_in_use
 
 @cache
 def load_zones() -> Zones:
-    """All zones of the package; a zone's own file is read when it is first asked for."""
+    """All zones of the package; a zone's own file is read on first use."""
     package = resources.files(tzdata)
     folder = package / "zoneinfo"
     every = (package / "zones").read_text(encoding="ascii").split()

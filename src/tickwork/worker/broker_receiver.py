@@ -1,4 +1,4 @@
-"""Work from a lane: received while there is room, asked of the server, accepted at the broker, and run.
+"""Work from a broker: received while there is room, claimed at the server, accepted at the broker, and run.
 
 The order is the rule: a message is accepted only after the server has said, durably, that the attempt is this worker's
 or nobody's to take. Whatever goes wrong before that, the message comes again, here or elsewhere. How long work takes
@@ -63,7 +63,7 @@ class BrokerReceiver:
             job = asyncio.get_running_loop().create_task(self._take(came))
             self._jobs.add(job)
             job.add_done_callback(self._jobs.discard)
-            await asyncio.sleep(0)  # it has asked for them, and they count against the room
+            await asyncio.sleep(0)  # their claims are sent, and they count against the room
 
     async def _take(self, came: list[Delivery]) -> None:
         pending = [(delivery, settled) for delivery in came if (settled := await self._ask(delivery)) is not None]

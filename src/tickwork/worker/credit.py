@@ -10,7 +10,7 @@ and waited long shows how many end in the time that is meant; so many are reques
 the wait for nearly as many was short. A short wait behind few others says nothing about many.
 """
 
-AHEAD_MS = 100  # what is expected to end within this time is asked for in advance
+AHEAD_MS = 100  # attempts that are expected to end within this time are requested in advance
 AHEAD_LOCAL_MS = 25  # the same where the server is in this process: more comes sooner, and both share an interpreter
 CREDIT_MAX = 2_000
 LEAST_US = 50  # what any attempt takes, with everything around it

@@ -97,8 +97,8 @@ class ExchangeClient(Generic[H]):
         self._carried = 0  # reports in the last call
         self._credit_sent = 0
         self._introduce = True  # the server must hear profile and everything held
-        self._doubt = False  # a reply may be lost: say what is held
-        self._held_sent = 0  # number of the last call that said what is held
+        self._doubt = False  # a reply may be lost: list what is held
+        self._held_sent = 0  # number of the last call that listed what is held
         self._failures = 0
         self._back = asyncio.Event()  # the server may be reached again
         self._over: asyncio.Future[None] | None = None
@@ -380,7 +380,7 @@ class ExchangeClient(Generic[H]):
             self.specs[spec.id] = spec
         for key in reply.stop:
             self._handler.stop(key)
-        # What an older reply brings was offered again after the call that said what is held, and may be over by now.
+        # What an older reply brings was offered again after the call that listed what is held, and may be over by now.
         if call.seq >= self._held_sent:
             for job in reply.work:
                 self._handler.begin(job)

@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None:
-            self.close()  # nobody asked
+            self.close()  # there was no request
             return
         try:
             self.parser.feed_data(data)

@@ -111,7 +111,7 @@ class HttpLink:
         return (await self._ask("GET", f"/v1/artifacts/{digest}", timeout=MOVE_S)).content
 
     async def store(self, data: bytes) -> str:
-        if len(data) > ARTIFACT_BYTES_MAX:  # a server that hangs up in the middle would be asked again and again
+        if len(data) > ARTIFACT_BYTES_MAX:  # a server that hangs up in the middle would get the request again and again
             raise Refused("too_large", f"{len(data)} bytes are more than the {ARTIFACT_BYTES_MAX} of an artifact")
         digest = digest_of(data)
         await self._ask("PUT", f"/v1/artifacts/{digest}", content=data, headers=BYTES, timeout=MOVE_S)

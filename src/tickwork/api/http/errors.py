@@ -1,7 +1,7 @@
 """What went wrong, as RFC 9457 problem details: a stable code for programs, a sentence for people.
 
 The error tree is sorted by what the caller does next, and so are the statuses. Nothing of the inside gets out:
-what nobody expected is logged under a number, and the caller is told the number.
+an unexpected error is logged under a number, and the caller gets the number.
 """
 
 import logging

@@ -214,7 +214,7 @@ class Partition:
 
     @property
     def idle(self) -> bool:
-        """Everything that was asked is decided and durable, and no timer is due."""
+        """Whether all inputs are decided and durable, and no timer is due."""
         return not (self._inbox or self._in_hand or self._undurable or self._timer_due())
 
     def refresh(self) -> None:
@@ -302,7 +302,7 @@ class Partition:
         self._pace.ticked(loop.time())
 
     async def _yield_to_responses(self) -> None:
-        """Who was told a moment ago what has become durable sends it on its way before anything else is done."""
+        """Let callers whose inputs have just become durable send their responses before the next tick."""
         if asyncio.get_running_loop().time() - self._resolved_at < RESOLVED_S:
             await asyncio.sleep(0)
 

@@ -548,5 +548,5 @@ def _fenced(call: TranslatedCall, answers: dict[int, CommandResult]) -> tuple[At
 
 
 def _has_commands(reports: Sequence[Report]) -> bool:
-    """Whether something must be looked up for a report: only what its code asked for may need it."""
+    """Whether facts must be looked up for a report: only commands of a task's code may need them."""
     return any(type(report) is Succeeded and report.commands is not None for report in reports)
