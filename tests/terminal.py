@@ -17,7 +17,6 @@ SECONDS = 40.0  # bound of every wait; a machine under load is slow
 
 APP = """
 import time
-from typing import Literal as tw_literal
 import tickwork as tw
 
 @tw.task
@@ -61,7 +60,8 @@ def asks() -> str:
 
 @tw.workflow
 def chooses() -> str:
-    form = tw.form("menu", text="What is for lunch?", fields={"dish": tw_literal["soup", "rice"], "extra": "5", "n": 1})
+    from typing import Literal
+    form = tw.form("menu", text="What is for lunch?", fields={"dish": Literal["soup", "rice"], "extra": "5", "n": 1})
     return shout(form.dish)
 
 @tw.task
