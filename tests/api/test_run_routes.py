@@ -217,6 +217,28 @@ async def test_a_form_shows_its_fields_and_checks_the_answer(http):
     assert any("filled in by api" in step["text"] for step in why["steps"])
 
 
+async def test_what_waits_for_a_person_is_listed_newest_first(http):
+    form = {"kind": "approval", "id": "form", "message": "How, ${inputs.who}?", "fields": {"how": {"type": "string"}}}
+    plain = {"kind": "approval", "id": "ok", "approvers": ["eve"], "four_eyes": True, "timeout": "2h"}
+    inputs = {"who": {"type": "string"}}
+    await publish(http, flow("ask", form, inputs=inputs), flow("release", plain), flow("none"))
+    first, second, _ = [
+        await submit(http, name, **more)
+        for name, more in (("ask", {"inputs": {"who": "Ada"}}), ("release", {}), ("none", {}))
+    ]
+
+    waiting = (await http.get("/v1/approvals")).json()["approvals"]
+    assert [(entry["run"], entry["node"]) for entry in waiting] == [(second, "ok"), (first, "form")]
+    assert waiting[0]["approvers"] == ["eve"] and waiting[0]["not_by"] == "api" and waiting[0]["due_at"]
+    assert waiting[1]["message"] == "How, Ada?" and waiting[1]["fields"] == {"how": {"type": "string"}}
+    assert (await http.get("/v1/approvals?workflow=none")).json() == {"approvals": []}
+    assert (await http.get("/v1/approvals?limit=1")).json()["more"] is True
+
+    await http.post(f"/v1/runs/{first}/approvals/form", json={"approve": True, "values": {"how": "so"}})
+    await http.post(f"/v1/runs/{second}/cancel", json={})
+    assert (await http.get("/v1/approvals")).json()["approvals"] == []
+
+
 async def test_a_failed_run_is_retried_and_cancelled(http):
     await publish(http, flow("greet", task("hello", retry=1)))
     run_id = await submit(http)

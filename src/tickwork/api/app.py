@@ -18,6 +18,7 @@ from tickwork.api.http.response import Response, StreamingResponse, json_encoder
 from tickwork.api.http.route import ResponseSpec, Route
 from tickwork.api.openapi import document
 from tickwork.api.routes import (
+    approvals,
     artifacts,
     backfills,
     cluster,
@@ -74,6 +75,7 @@ TABLE: tuple[Route, ...] = (
     *watching.ROUTES,
     *artifacts.ROUTES,
     *workflows.ROUTES,
+    *approvals.ROUTES,
     *versions.ROUTES,
     *schedules.ROUTES,
     *endpoints.ROUTES,

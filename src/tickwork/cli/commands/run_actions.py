@@ -109,7 +109,7 @@ def approve(
     comment: str = "",
     to: ClientOptions = TO,
 ) -> int:
-    """Approve an approval node of a run, or fill in a form.
+    """Approve an approval of a run, or fill in a form.
 
     Parameters
     ----------

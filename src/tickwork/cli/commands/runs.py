@@ -86,6 +86,34 @@ def show(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int
     return Exit.OK
 
 
+def approvals(*, workflow: str = "", to: ClientOptions = TO) -> int:
+    """List the approvals and forms that wait for a person, newest run first.
+
+    Parameters
+    ----------
+    workflow
+        Only in runs of this workflow.
+    """
+    from tickwork.cli.output import console, print_json, safe, table, when
+    from tickwork.protocol import http_models as wire
+
+    with to.client() as client:
+        listing = tuple(client.approvals(workflow))
+    if to.json:
+        print_json(wire.OpenApprovals(approvals=listing))
+        return Exit.OK
+    if not listing:
+        console(stderr=True).print("nothing waits for a person")
+        return Exit.OK
+    rows = [
+        (safe(entry.run), safe(entry.node), safe(_first_line(entry.message)), safe(", ".join(entry.fields)),
+         safe(", ".join(entry.approvers)), when(entry.due_at) if entry.due_at else "")
+        for entry in listing
+    ]  # fmt: skip
+    console().print(table(("=run", "node", "message", "fields", "approvers", "until"), rows), soft_wrap=True)
+    return Exit.OK
+
+
 def stream(run: str, /, *, node: str = "", to: ClientOptions = TO) -> int:
     """Show what the tasks of a run stream, while it goes on.
 

@@ -238,6 +238,26 @@ class Decision(RequestModel, frozen=True, kw_only=True):
     values: dict[str, Any] = {}  # of the fields of a form
 
 
+class OpenApproval(Model, frozen=True, kw_only=True):
+    """An approval or a form that waits for a person."""
+
+    run: str
+    workflow: str
+    by: str  # who submitted the run
+    submitted_at: str
+    node: str
+    message: str = ""
+    approvers: tuple[str, ...] = ()  # none: anybody
+    not_by: str = ""  # with four eyes: not by this one
+    fields: dict[str, Any] = {}  # of a form, as its document declares them: type, enum, default …
+    due_at: str | None = None  # its time limit
+
+
+class OpenApprovals(Model, frozen=True, kw_only=True):
+    approvals: tuple[OpenApproval, ...]
+    more: bool = False  # there may be more than these
+
+
 class Signal(RequestModel, frozen=True, kw_only=True):
     """An event from outside, for one run or for all that wait for its name and key."""
 

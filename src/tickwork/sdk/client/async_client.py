@@ -293,6 +293,10 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         """Reject an approval node."""
         await self._send(calls.decide(run, node, approve=False, comment=comment))
 
+    async def approvals(self, workflow: str = "") -> Sequence[wire.OpenApproval]:
+        """List the approvals and forms that wait for a person, newest run first, up to 1,000."""
+        return await self._send(calls.approvals(workflow))
+
     async def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
         """Send an event to all runs that wait for its name and key, and return how many did. With `run`, send it to
         that run, which keeps it until it waits for it. With a mailbox of its name, one run takes it, now or later."""

@@ -429,6 +429,11 @@ def _of_application(application: str) -> dict[str, str]:
     return {"application": application} if application else {}
 
 
+def approvals(workflow: str) -> ApiCall[list[wire.OpenApproval]]:
+    query = {"limit": "1000"} | ({"workflow": workflow} if workflow else {})
+    return ApiCall("GET", "/v1/approvals", ("approvals", wire.OpenApproval), query)
+
+
 def workers() -> ApiCall[list[wire.Worker]]:
     return ApiCall("GET", "/v1/workers", ("workers", wire.Worker))
 
