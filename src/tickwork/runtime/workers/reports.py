@@ -7,6 +7,7 @@ values of workers are checked and cut here, before they are journalled.
 
 import re
 from collections.abc import Sequence
+from sys import intern
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -191,8 +192,8 @@ class ReportTranslator:
         terms = _approval_terms(request.value) if request.kind == "approval" else ApprovalTerms()
         return history.Await(
             request.position,
-            request.kind,
-            _line(request.name, NAME_CHARACTERS_MAX),
+            intern(request.kind),
+            _label(request.name),
             _line(request.digest, DIGEST_CHARACTERS_MAX),
             request.delay_ms,
             request.until_ms,
@@ -201,7 +202,7 @@ class ReportTranslator:
             _line(terms.message, MESSAGE_CHARACTERS_MAX),
             terms.approvers,
             terms.four_eyes,
-            _line(request.line, NAME_CHARACTERS_MAX),
+            _label(request.line),
             tuple(_line(name, NAME_CHARACTERS_MAX) for name in request.names),
             terms.fields,
         )
@@ -301,6 +302,11 @@ def _approval_terms(value: bytes | Ref | None) -> ApprovalTerms:
 def _line(text: str, characters_max: int) -> str:
     """Text of a worker goes into the journal: make it valid Unicode of limited length."""
     return shortened(text, characters_max).encode("utf-8", "replace").decode()
+
+
+def _label(text: str) -> str:
+    """A name or a line of code, which thousands of suspended functions share."""
+    return intern(_line(text, NAME_CHARACTERS_MAX))
 
 
 def _small_results(
