@@ -71,6 +71,7 @@ bench: setup  ## every figure of docs/performance.md against its gate; some are 
 	$(PY) bench/throughput.py --check
 	$(PY) bench/throughput.py --store postgres --check
 	$(PY) bench/beats.py --check
+	$(PY) bench/durable.py --check
 
 requirements: setup  ## the requirements that no test names yet
 	$(PY) tools/requirements.py

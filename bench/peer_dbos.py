@@ -1,7 +1,7 @@
 """DBOS through its queue: SQLite with one worker process, PostgreSQL with two.
 
-Its queue is polled ten times a second instead of its default of once, in its favour. Runs are enqueued many to a
-transaction. Chain and graph are one workflow of durable steps, the form that it recommends.
+Its queue and its messages are polled ten times a second instead of its default of once, in its favour. Runs are
+enqueued many to a transaction. Chain and graph are one workflow of durable steps, the form that it recommends.
 """
 
 import asyncio
@@ -77,6 +77,7 @@ def work() -> None:
             "application_version": "1",
             "executor_id": os.environ["PEER_NUMBER"],
             "run_admin_server": False,
+            "notification_listener_polling_interval_sec": POLL_S,
             "log_level": "ERROR",
         }
     )
