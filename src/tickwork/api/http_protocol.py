@@ -20,7 +20,7 @@ from tickwork.api.http.auth import not_a_node
 from tickwork.api.http.errors import problem
 from tickwork.api.http.request import NODE
 from tickwork.api.http.response import Response
-from tickwork.cluster import multiplexed_connection as trunk
+from tickwork.cluster import multiplexed_connection as multiplexed
 from tickwork.cluster.node import Node
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ HEADERS_S = 30  # time limit for a complete request head
 STRANGER_S = 10  # the same for an unauthenticated connection, also between requests
 SHORT_BYTES_MAX = 64 * 1024  # above this size uvicorn stops reading until the body is requested
 KNOWN_MAX = 4  # heads that a connection remembers
-_TRUNK, _TRUNK_PATHS = trunk.PROTOCOL.encode(), (trunk.PATH.encode(), trunk.WORKER_PATH.encode())
+_UPGRADE, _UPGRADE_PATHS = (
+    multiplexed.PROTOCOL.encode(),
+    (multiplexed.PATH.encode(), multiplexed.WORKER_PATH.encode()),
+)
 _TOO_LARGE = "The head of the request is too large."
 _LENGTH, _END = b"\r\ncontent-length: ", b"\r\n\r\n"
 
@@ -248,12 +251,12 @@ class ServerConnection(HttpToolsProtocol):
     # ---- another node, for many workers, or a worker for itself
 
     def _should_upgrade(self) -> bool:
-        return self.node is not None and self._get_upgrade() == _TRUNK and self.url in _TRUNK_PATHS
+        return self.node is not None and self._get_upgrade() == _UPGRADE and self.url in _UPGRADE_PATHS
 
     def handle_websocket_upgrade(self) -> None:
         assert self.node is not None
-        refused = self.front.refusal({**self.scope, "path": trunk.PATH})
-        for_nodes = self.url == trunk.PATH.encode()
+        refused = self.front.refusal({**self.scope, "path": multiplexed.PATH})
+        for_nodes = self.url == multiplexed.PATH.encode()
         if refused is None and for_nodes and not self._is_node():
             refused = not_a_node("this connection is for nodes of the cluster only")
         if refused is not None:
@@ -262,7 +265,9 @@ class ServerConnection(HttpToolsProtocol):
         self._looking.cancel()
         self.door.leaves(self)
         self.connections.discard(self)
-        self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
+        self.transport.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _UPGRADE
+        )
         channel = self.node.workers.accept_connection("" if for_nodes else self._peer() or "?").channel
         channel.connection_made(self.transport)
         self.transport.set_protocol(channel)

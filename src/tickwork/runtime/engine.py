@@ -89,7 +89,7 @@ class Engine:
         self._ahead: JournalFollower | None = None  # state loaded before the partition is owned
         self.workers = WorkerSessions(
             clock=clock,
-            vault=context.payloads,
+            payload_store=context.payloads,
             on_alarm=context.alarms.add,
             detector=FailureDetector(lost_after_ms=lost_after_ms, processes=processes),
             read_commands=lambda *command: self.runs.task_commands(*command),

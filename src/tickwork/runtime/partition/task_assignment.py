@@ -118,8 +118,8 @@ class BadArgument(Refused):
 
 
 class AssignmentBuilder:
-    def __init__(self, vault: PayloadStore, clock: LogicalClock) -> None:
-        self._vault = vault
+    def __init__(self, payload_store: PayloadStore, clock: LogicalClock) -> None:
+        self._payload_store = payload_store
         self._clock = clock
         self._recipes: dict[Step, AssignmentTemplate] = {}
         self._lists: OrderedDict[str, list[msgspec.Raw]] = OrderedDict()
@@ -206,7 +206,7 @@ class AssignmentBuilder:
                 return None
             pieces += (source.part.head, _finish(data, source.part))
         args = b"".join(pieces)
-        checkpoint = None if order.checkpoint is None else self._vault.at_hand(order.checkpoint)
+        checkpoint = None if order.checkpoint is None else self._payload_store.at_hand(order.checkpoint)
         if len(args) > VALUE_BYTES_MAX or (checkpoint is None and order.checkpoint is not None):
             return None
         return _work(order, args, (), checkpoint)
@@ -217,7 +217,7 @@ class AssignmentBuilder:
         checkpoint = order.checkpoint
         if order.history is None and isinstance(checkpoint, Ref) and checkpoint.place == "artifact":
             return _work(order, args, fetch, checkpoint)
-        data = None if checkpoint is None else await self._vault.bytes_of(checkpoint)
+        data = None if checkpoint is None else await self._payload_store.bytes_of(checkpoint)
         if order.history is not None:
             data = await self._history(order.history, data)
         return _work(order, args, fetch, data)
@@ -240,7 +240,7 @@ class AssignmentBuilder:
         """A history as the next attempt of its function would get it, with all values in it."""
         record = _record(history, None)
         entries = [
-            msgspec.structs.replace(entry, value=await self._vault.bytes_of(entry.value))
+            msgspec.structs.replace(entry, value=await self._payload_store.bytes_of(entry.value))
             if isinstance(entry.value, Ref)
             else entry
             for entry in record.entries
@@ -264,10 +264,10 @@ class AssignmentBuilder:
         """A large value is fetched by the worker; so is a smaller one where others fill the `room` in the message."""
         if value is None or isinstance(value, bytes) or (isinstance(value, Ref) and value.place == "artifact"):
             return value
-        data = await self._vault.bytes_of(value)
+        data = await self._payload_store.bytes_of(value)
         if len(data) <= min(VALUE_BYTES_MAX, room):
             return data
-        return Ref(await self._vault.as_artifact(data), len(data), None, "artifact")
+        return Ref(await self._payload_store.as_artifact(data), len(data), None, "artifact")
 
     async def assemble(self, sources: list[ArgumentSource]) -> tuple[bytes, tuple[ArtifactArgument, ...]]:
         pieces, fetch, size, count = [b""], [], 0, 0
@@ -278,7 +278,7 @@ class AssignmentBuilder:
                 continue
             data = _finish(await self._loaded(source), part)
             if size + len(data) > VALUE_BYTES_MAX:
-                fetch.append(ArtifactArgument(part.name, await self._vault.as_artifact(data)))
+                fetch.append(ArtifactArgument(part.name, await self._payload_store.as_artifact(data)))
                 continue
             size, count = size + len(data), count + 1
             pieces += (part.head, data)
@@ -302,7 +302,7 @@ class AssignmentBuilder:
 
     def _here(self, source: ArgumentSource) -> bytes | None:
         if source.item is None:
-            return self._vault.at_hand(source.value)
+            return self._payload_store.at_hand(source.value)
         lists = []
         for items in source.item.lists:
             pieces = self._pieces_here(items, source.item.combine)
@@ -315,7 +315,7 @@ class AssignmentBuilder:
         pieces = self._lists.get(_list_name(items))
         if pieces is not None:
             return pieces
-        data = self._vault.at_hand(items.value)
+        data = self._payload_store.at_hand(items.value)
         return None if data is None else self._take_apart(data, items, combine)
 
     def _take_apart(self, data: bytes, items: ItemList, combine: Combine) -> list[msgspec.Raw]:
@@ -338,7 +338,7 @@ class AssignmentBuilder:
         if data is not None:
             return data
         if source.item is None:
-            return await self._vault.bytes_of(source.value)
+            return await self._payload_store.bytes_of(source.value)
         return _item(source.item, [await self._list(items, source.item.combine) for items in source.item.lists])
 
     async def _list(self, items: ItemList, combine: Combine) -> list[msgspec.Raw]:
@@ -355,7 +355,7 @@ class AssignmentBuilder:
         return await asyncio.shield(loading)
 
     async def _load_list(self, items: ItemList, combine: Combine) -> list[msgspec.Raw]:
-        return self._take_apart(await self._vault.bytes_of(items.value), items, combine)
+        return self._take_apart(await self._payload_store.bytes_of(items.value), items, combine)
 
 
 def _entries(data: bytes) -> list[msgspec.Raw]:

@@ -67,9 +67,9 @@ class CommandReader(Protocol):
 class ReportTranslator:
     """Reads the write-behind of the partition at each call: a machine that is rebuilt has a new one."""
 
-    def __init__(self, partition: "Partition", vault: PayloadStore, read_commands: CommandReader) -> None:
+    def __init__(self, partition: "Partition", payload_store: PayloadStore, read_commands: CommandReader) -> None:
         self._partition = partition
-        self._vault = vault
+        self._payload_store = payload_store
         self._read_commands = read_commands
 
     async def inputs_of(self, call: Call, offer: Offer | None) -> "TranslatedCall":
@@ -259,7 +259,7 @@ class ReportTranslator:
         if value.size > COMMANDS_BYTES_MAX:
             raise Refused("commands_too_large", f"commands have at most {COMMANDS_BYTES_MAX} bytes", path="commands")
         checked = await self._value(value, [])
-        return await retry_until_available(lambda: self._vault.bytes_of(checked))
+        return await retry_until_available(lambda: self._payload_store.bytes_of(checked))
 
     async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
         if isinstance(value, Ref):
@@ -269,8 +269,8 @@ class ReportTranslator:
         if value is None:
             return None
         if len(value) <= VALUE_BYTES_MAX:
-            return self._vault.take(value, payloads)
-        return await self._vault.take_any(value, payloads)
+            return self._payload_store.take(value, payloads)
+        return await self._payload_store.take_any(value, payloads)
 
 
 class ApprovalTerms(msgspec.Struct, frozen=True):

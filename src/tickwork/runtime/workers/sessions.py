@@ -90,14 +90,14 @@ class WorkerSessions:
         self,
         *,
         clock: Clock,
-        vault: PayloadStore,
+        payload_store: PayloadStore,
         on_alarm: Callable[[str, str], None],
         detector: FailureDetector,
         read_commands: CommandReader,
     ) -> None:
         self._clock = clock
         self._read_commands = read_commands
-        self._vault = vault
+        self._payload_store = payload_store
         self._on_alarm = on_alarm
         self._detector = detector
         self._check_s = min(max(CHECK_S, detector.lost_after_ms / 50_000), CHECK_S_MAX)
@@ -111,7 +111,7 @@ class WorkerSessions:
     def attach(self, partition: "Partition", *, store: str) -> None:
         """Serve this partition, which keeps its identity when its machine is rebuilt."""
         self._partition, self._assigner, self._store = partition, partition.assigner, store
-        self._reporting = ReportTranslator(partition, self._vault, self._read_commands)
+        self._reporting = ReportTranslator(partition, self._payload_store, self._read_commands)
 
     @property
     def _write_behind(self) -> WriteBehind:

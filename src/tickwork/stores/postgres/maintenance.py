@@ -23,7 +23,7 @@ from tickwork.ports.store_maintenance import (
 )
 from tickwork.stores.checksums import SUMS, of_bytes, of_epoch, of_fields, of_row, require
 from tickwork.stores.fencing import journal_needed, not_the_owner
-from tickwork.stores.postgres import run_blocks as shelf
+from tickwork.stores.postgres import run_blocks
 from tickwork.stores.postgres.connections import Address, PostgresConnection, Transaction
 from tickwork.stores.postgres.rows import checked
 from tickwork.stores.run_blocks import PendingRuns
@@ -60,7 +60,7 @@ class PostgresMaintenance:
     async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
         first, last = _span(partition)
         rows: list[RunRow] = []
-        async for row in shelf.walk(self._at.readers.fetch, max(number + 1, first), last):
+        async for row in run_blocks.walk(self._at.readers.fetch, max(number + 1, first), last):
             if len(rows) >= limit:
                 break
             rows.append(row)
@@ -84,14 +84,14 @@ class PostgresMaintenance:
             await _watermark(talk, partition, epoch)
             await talk.fetch("put_archive", *astuple(archive), of_row(archive))
             # Only as they were read: one that was brought back and ended again is another.
-            taken = await shelf.take_out(talk, ends, lambda row: ends.get(row.number) == row.ended_ms)
+            taken = await run_blocks.take_out(talk, ends, lambda row: ends.get(row.number) == row.ended_ms)
             gone = {row.number for row in taken}
             moved = [
                 (run.tenant, run.id, run.number, run.steps, of_fields(run.tenant, run.id, run.number, archive.object))
                 for run in runs
                 if run.number in gone
             ]
-            await talk.fetch("move_runs", *shelf.columns(moved, 5), archive.object)
+            await talk.fetch("move_runs", *run_blocks.columns(moved, 5), archive.object)
 
         await self._at.writers.together(work, "move_runs")
 
@@ -205,7 +205,7 @@ class PostgresMaintenance:
                 elif batch.table == "payloads":  # a digest names its bytes: a second write changes nothing
                     await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
                 elif batch.table == "runs":
-                    await shelf.put(talk, PendingRuns([RunRow(*row) for row in batch.rows]))
+                    await run_blocks.put(talk, PendingRuns([RunRow(*row) for row in batch.rows]))
                 else:
                     sum_of = SUMS.get(batch.table)
                     rows = [tuple(row) for row in batch.rows]
@@ -261,7 +261,7 @@ async def _add_partitions(talk: Transaction, rows: Sequence[Sequence[Any]]) -> N
 
 
 async def _runs(talk: Transaction) -> AsyncIterator[list[Any]]:
-    async for rows in shelf.checked(talk):  # of a stretch: 256 at most
+    async for rows in run_blocks.checked(talk):  # of a stretch: 256 at most
         yield [astuple(row) for row in rows]
 
 

@@ -37,8 +37,7 @@ from tickwork.ports.store import (
 from tickwork.stores.checksums import of_bytes, of_epoch, of_fields, of_row, require
 from tickwork.stores.fencing import commit_fenced, rows_fenced
 from tickwork.stores.postgres import rows as reading
-from tickwork.stores.postgres import run_blocks as shelf
-from tickwork.stores.postgres import writing
+from tickwork.stores.postgres import run_blocks, writing
 from tickwork.stores.postgres.connections import (
     GENERIC,
     SCHEMA,
@@ -226,7 +225,7 @@ class PostgresStore(PostgresMaintenance):
         """Not synced by themselves: the server's log is one, so the next commit takes them to disk with it. Until
         then a crash takes back rows and watermark together, and the journal has everything behind it."""
         portion = PendingRuns(rows.runs)
-        near = await shelf.near(self._at.readers.fetch, portion) if rows.runs else []
+        near = await run_blocks.near(self._at.readers.fetch, portion) if rows.runs else []
         plain = not rows.reopened and portion.is_new(near) and not portion.crowded(near)
         count = await self._count(partition, epoch, rows)
         self._writes[partition] = (epoch, count, rows)
@@ -259,12 +258,12 @@ class PostgresStore(PostgresMaintenance):
             done = int((await talk.fetch(name, *args))[0][0])
             if done != writing.WRITTEN:
                 return done
-            taken = await shelf.take_out(talk, reopened, lambda row: row.number in reopened)
+            taken = await run_blocks.take_out(talk, reopened, lambda row: row.number in reopened)
             attempts = [(row.number, row.attempts) for row in taken if row.attempts] + rows.attempts
             if attempts:
-                await talk.fetch("add_attempts", *shelf.columns(writing.summed(attempts), 3))
+                await talk.fetch("add_attempts", *run_blocks.columns(writing.summed(attempts), 3))
             if rows.runs:
-                await shelf.put(talk, portion)
+                await run_blocks.put(talk, portion)
             return done
 
         return await self._at.rows.together(work, "write_rows")
@@ -311,15 +310,15 @@ class PostgresStore(PostgresMaintenance):
     # ---- what people ask for
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
-        return await shelf.find(self._at.readers.fetch, tenant, ids, keys)
+        return await run_blocks.find(self._at.readers.fetch, tenant, ids, keys)
 
     async def list_runs(self, query: RunFilter) -> list[RunRow]:
-        return await shelf.listed(self._at.list, query)
+        return await run_blocks.listed(self._at.list, query)
 
     async def read_attempts(self, run: int) -> list[bytes]:
         rows = await self._at.readers.fetch("read_attempts", run)
         earlier = [reading.checked("attempts", (run, *row))[1] for row in rows]
-        last = await shelf.numbered(self._at.readers.fetch, [run])
+        last = await run_blocks.numbered(self._at.readers.fetch, [run])
         return earlier + [row.attempts for row in last if row.attempts]
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:

@@ -22,7 +22,7 @@ class ArchiveWrites:
 
     connection: apsw.Connection
     _sql: dict[str, str]
-    _shelf: RunBlocks
+    _run_blocks: RunBlocks
     _transaction: Callable[[Callable[[], Any]], Any]
     hit: Callable[[str], None]
     _execute_one: Callable[..., int]
@@ -37,7 +37,7 @@ class ArchiveWrites:
         self.hit("after_archive")
         ends = {run.number: run.ended_ms for run in runs}
         # Only as it was read: one that was brought back and ended again is another.
-        taken = self._shelf.take_out(ends, lambda row: ends.get(row.number) == row.ended_ms)
+        taken = self._run_blocks.take_out(ends, lambda row: ends.get(row.number) == row.ended_ms)
         gone = {row.number for row in taken}
         for run in runs:
             if run.number not in gone:
@@ -114,11 +114,11 @@ class ArchiveReads:
     """The reader's share."""
 
     _rows: Callable[..., list[Any]]
-    _shelf: RunBlocks
+    _run_blocks: RunBlocks
 
     def runs_after(self, partition: int, number: int, limit: int) -> list[RunRow]:
         first, last = _span(partition)
-        return list(islice(self._shelf.walk(max(number + 1, first), last), max(limit, 0)))
+        return list(islice(self._run_blocks.walk(max(number + 1, first), last), max(limit, 0)))
 
     def children_between(self, first: int, last: int) -> list[ChildRow]:
         rows = []

@@ -43,7 +43,7 @@ class Dump:
     def __init__(self, path: Path) -> None:
         self._connection = opening.connect_reader(path, "OFF")
         self._connection.execute("begin")
-        self._shelf = RunBlocks(self._connection)
+        self._run_blocks = RunBlocks(self._connection)
         self._own = {"partitions": self._partitions, "runs": self._runs}
         self._batches = self._all()
 
@@ -107,12 +107,12 @@ class Dump:
     def _runs(self) -> Iterator[Row]:
         """What leads to runs is in tables of ours, so SQLite's own check does not compare the two."""
         counts = Counts()
-        for _, some in groupby(self._shelf.checked(0, NUMBER_MAX), key=lambda block: stretch_of(block[0].first)):
+        for _, some in groupby(self._run_blocks.checked(0, NUMBER_MAX), key=lambda block: stretch_of(block[0].first)):
             blocks = list(some)
             rows = sorted((row for _, rows in blocks for row in rows), key=lambda row: row.number)
             for outline, own in blocks:
                 require_outline(outline, own)
-            checksums.require(self._shelf.leads(rows), f"the index entry of run {rows[0].id} and its neighbours")
+            checksums.require(self._run_blocks.leads(rows), f"the index entry of run {rows[0].id} and its neighbours")
             counts.add(rows)
             yield from map(astuple, rows)
         for table, count in counts.expected().items():
@@ -132,7 +132,7 @@ class Load:
     def __init__(self, path: Path) -> None:
         self._connection = opening.connect(path, "FULL")
         try:
-            self._shelf = RunBlocks(self._connection)
+            self._run_blocks = RunBlocks(self._connection)
             self._connection.execute("begin immediate")
             for table in COLUMNS:
                 held = "run_blocks" if table == "runs" else table
@@ -148,7 +148,7 @@ class Load:
                 for row in batch.rows:
                     self._partition(tuple(row))
             elif batch.table == "runs":
-                self._shelf.put([RunRow(*row) for row in batch.rows])
+                self._run_blocks.put([RunRow(*row) for row in batch.rows])
             else:
                 self._plain(batch)
         except apsw.Error as error:

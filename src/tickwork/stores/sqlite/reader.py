@@ -46,7 +46,7 @@ class Reader(ArchiveReads):
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self._sql = queries()
-        self._shelf = RunBlocks(connection)
+        self._run_blocks = RunBlocks(connection)
 
     def read(self, method: Callable[..., T], *args: Any) -> T:
         """Run a method of this class in a transaction, with its errors translated."""
@@ -207,16 +207,16 @@ class Reader(ArchiveReads):
     # ---- what people ask for
 
     def find_runs(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-        return self._shelf.find(tenant, ids, keys)
+        return self._run_blocks.find(tenant, ids, keys)
 
     def list_runs(self, query: RunFilter) -> list[RunRow]:
-        return self._shelf.listed(query)
+        return self._run_blocks.listed(query)
 
     def attempts(self, run: int) -> list[bytes]:
         rows = self._rows("read_attempts", run)
         for data, checksum in rows:
             checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
-        last = [row.attempts for row in self._shelf.numbered([run]).values()]
+        last = [row.attempts for row in self._run_blocks.numbered([run]).values()]
         return [data for data, _ in rows] + [data for data in last if data]
 
     def children(self, run: int, step: int) -> list[tuple[int, bytes]]:

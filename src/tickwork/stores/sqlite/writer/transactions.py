@@ -48,7 +48,7 @@ class WriterTransactions(ArchiveWrites):
         self.suspect = False  # the outcome of a commit is unknown: the store must be opened again before a read
         self._failpoints = failpoints
         self._sql = queries()
-        self._shelf = RunBlocks(connection)
+        self._run_blocks = RunBlocks(connection)
 
     def establish_identity(self, cluster: str, partitions: int) -> None:
         self._transaction(
@@ -197,7 +197,7 @@ class WriterTransactions(ArchiveWrites):
         if rows.reopened:
             self._reopen(rows.reopened)
         if rows.runs:
-            self._shelf.put(rows.runs)
+            self._run_blocks.put(rows.runs)
         self._write_beside(partition, rows)
 
     def _write_live(self, rows: Rows) -> None:
@@ -211,7 +211,7 @@ class WriterTransactions(ArchiveWrites):
 
     def _reopen(self, numbers: Sequence[int]) -> None:
         reopened, of = frozenset(numbers), checksums.of_bytes
-        taken = self._shelf.take_out(reopened, lambda row: row.number in reopened)
+        taken = self._run_blocks.take_out(reopened, lambda row: row.number in reopened)
         self._many(
             "add_attempts", [(row.number, row.attempts, of(row.number, row.attempts)) for row in taken if row.attempts]
         )
