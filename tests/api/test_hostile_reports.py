@@ -65,10 +65,18 @@ class HostileWorker:
         return [self.number(), *words, self.number(), self.number(), self.number(), retry]
 
     def awaited(self) -> list:
-        kind = self.random.choice(["sleep", "event", "call", "approval"] * 5 + [self.text()])
+        kind = self.random.choice(["sleep", "event", "call", "approval", "receive"] * 5 + [self.text()])
         times = [self.number(), self.number()] if self.random.random() < 0.1 else [10, 0]
         name = self.random.choice(["greet", "order", "a", self.text()])
-        return [self.number(), kind, name, "d", *times, self.text(), self.value(), self.text()]
+        names = [self.random.choice(["a", self.text()]) for _ in range(self.random.randrange(3))]
+        return [self.number(), kind, name, "d", *times, self.text(), self.value(), self.text(), names]
+
+    def said(self) -> list:
+        """Replies to updates, and published values."""
+        pick = self.random
+        replies = [[pick.choice(["k1", self.text()]), self.value(), pick.random() < 0.3, self.text()]]
+        published = [[pick.choice(["v", self.text()]), self.text(), self.value()]]
+        return [replies[: pick.randrange(2)], published[: pick.randrange(2)]]
 
     def report(self, number: int, attempt: int) -> list:
         pick = self.random
@@ -90,10 +98,10 @@ class HostileWorker:
             case 4:
                 return [6, *head, self.number(), self.number(), self.text()]
             case 5:
-                return [8, *head, some, versions]
+                return [8, *head, some, versions, *self.said()]
             case 6 | 7:
                 together = [self.numbers() for _ in range(pick.randrange(3))]
-                return [9, *head, some, awaits, self.numbers(), together, versions, 0, 0]
+                return [9, *head, some, awaits, self.numbers(), together, versions, 0, 0, *self.said()]
         return [10, *head, self.value() or b"\xc0", 0, 0, self.numbers()]
 
     def commands(self):
@@ -118,10 +126,12 @@ async def test_hostile_reports_about_held_attempts_do_not_end_the_server(http, e
     await publish(http, FUNCTION, flow("greet", task("hello")))
     worker = HostileWorker(http, seed)
     await worker.call()
-    held = {}
+    held, begun = {}, []
+    if seed % 2:  # events of this name are kept until a function takes them
+        await http.put("/v1/mailboxes/a", json={"max": 3})
     for _ in range(60):
         if len(held) < 4:
-            await submit(http, worker.random.choice(["order", "order", "greet"]))
+            begun.append(await submit(http, worker.random.choice(["order", "order", "greet"])))
         for job in await worker.call():
             held[job.task] = job.attempt
         reports = [worker.report(*one) for one in worker.random.sample(sorted(held.items()), k=min(2, len(held)))]
@@ -131,6 +141,8 @@ async def test_hostile_reports_about_held_attempts_do_not_end_the_server(http, e
         for job in await worker.call(*reports):
             held[job.task] = job.attempt
         await http.post("/v1/events", json={"event": worker.random.choice(["a", "order"]), "payload": {}})
+        update = {"payload": worker.number(), "key": worker.random.choice(["k1", "k2", ""]), "wait_ms": 0}
+        await http.post(f"/v1/runs/{worker.random.choice(begun)}/updates/a", json=update)
         assert engine.context.partition.failed is None, reports
     runs = (await http.get("/v1/runs", params={"limit": 200})).json()["runs"]
     for run in runs:
