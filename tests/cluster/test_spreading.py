@@ -66,6 +66,27 @@ async def test_an_id_is_one_run_however_wide_its_tenant_was_spread_then(cluster,
     assert sorted(run["id"] for run in listed) == sorted([*ids, *(f"new-{width}" for width in widths)])
 
 
+async def test_what_waits_for_a_person_is_listed_from_all_partitions_newest_first(cluster, houses):
+    form = {"kind": "approval", "id": "ok", "fields": {"how": {"type": "string"}}}
+    url = houses[0].server.address
+    answer = await cluster.client.put(f"{url}/v1/workflows", json={"documents": [{"name": "ask", "nodes": [form]}]})
+    assert answer.status_code == 200, answer.text
+    await spread(cluster, houses, 4)
+    ids = [f"ask-{number}" for number in range(12)]
+    await sent(cluster, houses[0], {"runs": [{"workflow": "ask", "id": one} for one in ids]})
+
+    for house in houses:
+        listed = (await cluster.get(house, "/v1/approvals")).json()["approvals"]
+        assert sorted(entry["run"] for entry in listed) == sorted(ids)
+        times = [entry["submitted_at"] for entry in listed]
+        assert times == sorted(times, reverse=True)
+    part = (await cluster.get(houses[1], "/v1/approvals?limit=5")).json()
+    assert len(part["approvals"]) == 5 and part["more"] is True
+    path = f"{houses[1].server.address}/v1/runs/ask-3/approvals/ok"
+    filled = await cluster.client.post(path, json={"approve": True, "values": {"how": "so"}})
+    assert filled.status_code == 204, filled.text
+
+
 @pytest.mark.proves("I27", "F25", "I61")
 async def test_an_owner_that_does_not_know_the_question_yet_is_asked_in_another_way(cluster, houses, monkeypatch):
     """As while nodes are replaced by a later version."""
