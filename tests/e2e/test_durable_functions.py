@@ -46,6 +46,14 @@ async def order(ctx: tw.Durable, number: str, path: str) -> list[object]:
 
 
 @tw.durable
+async def sleeps(ctx: tw.Durable, path: str) -> None:
+    with open(path, "a") as file:
+        file.write("begun\\n")
+    for _ in range(3):
+        await ctx.sleep(0.05)
+
+
+@tw.durable
 async def waits(ctx: tw.Durable, text: str) -> None:
     await ctx.step(large, 200_000)
     await ctx.step(f"{ctx.randint(1, 1_000_000)}", large, len(text))
@@ -80,9 +88,11 @@ if __name__ == "__main__":
 def shell(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "changed.py").write_text(APP.replace("large, len(text)", "large, len(text) + 1"))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TICKWORK_")}
 
     def run(*command: str) -> str:
+        kept = {
+            name: value for name, value in os.environ.items() if name[:9] != "TICKWORK_" or name == "TICKWORK_PARKED"
+        }
         env = kept | {"PYTHONPATH": str(SOURCE), "NO_COLOR": "1"}
         done = subprocess.run(
             [sys.executable, *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=90, check=False
@@ -111,3 +121,11 @@ def test_a_durable_function_runs_in_an_embedded_engine(shell):
         "0 1 runs checked, 0 differ ",
         "1 1 runs checked, 1 differ ",
     ]
+
+
+@pytest.mark.parametrize(("parked", "begun"), [("1000", 1), ("0", 4)])
+def test_a_function_that_its_worker_still_has_goes_on_without_a_replay(shell, tmp_path, monkeypatch, parked, begun):
+    monkeypatch.setenv("TICKWORK_PARKED", parked)
+    shell("-m", "tickwork", "run", "app.py:sleeps", "--input", f"path={tmp_path}/begun")
+
+    assert (tmp_path / "begun").read_text() == "begun\n" * begun

@@ -36,6 +36,8 @@ from tickwork.protocol.worker_messages import (
 from tickwork.protocol.worker_messages import Report as WorkerReport
 from tickwork.sdk.authoring.app_loader import App, app_with
 from tickwork.sdk.context import commands_of, running
+from tickwork.sdk.durable.driver import seed_of
+from tickwork.sdk.durable.parked import ParkedFunctions
 from tickwork.sdk.runner.attempt import AttemptContext, explained, is_permanent, items_in
 from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionResult, history_of
 from tickwork.sdk.values.encode import NULL, encode
@@ -57,6 +59,7 @@ class FunctionExecutor(SimExecutor):
 
     def __init__(self, seat: WorkerSeat) -> None:
         super().__init__(seat.host, {}, seat.ledger, slots=scenario.SLOTS, catalog=Catalog())
+        self._parked = ParkedFunctions(count_max=self.chance.pick((0, 3, 100)), bytes_max=1 << 24)
         self._apps = {version: application(version, self) for version in (1, function_programs.VERSION)}
         self.handlers = {name: Handler(ms=(0, 20)) for name in self._apps[1].handlers}
 
@@ -76,7 +79,10 @@ class FunctionExecutor(SimExecutor):
             try:
                 if known.durable:
                     history = await history_of(work.checkpoint, partial(self._fetched))
-                    value = await FunctionAttempt(work, known, here, _Host(self), history).run()
+                    name = seed_of(work)
+                    parked = self._parked.take(name, history)
+                    attempt = FunctionAttempt(work, known, here, _Host(self), history, parked=parked)
+                    value = await attempt.run(park=partial(self._parked.keep, name, history_bytes=1_000))
                     if not isinstance(value, FunctionResult):
                         return value
                     value = value.value

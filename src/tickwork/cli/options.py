@@ -92,6 +92,8 @@ class WorkerOptions:
     "Concurrent tasks in threads (TICKWORK_THREADS; 16)."
     coroutines: int | None = None
     "Concurrent asynchronous tasks (TICKWORK_COROUTINES; 64)."
+    parked: int | None = None
+    "Suspended durable functions to keep in memory (TICKWORK_PARKED; 1000)."
     memory_mb: int | None = None
     "Memory limit of each process that runs tasks (TICKWORK_MEMORY_MB; none)."
     pass_env: str | None = None
@@ -111,6 +113,7 @@ class WorkerOptions:
             "processes": self.processes,
             "threads": self.threads,
             "coroutines": self.coroutines,
+            "parked": self.parked,
             "memory_mb": self.memory_mb,
             "pass_env": self.pass_env,
             "allow_networks": self.allow_networks,

@@ -33,6 +33,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "processes": (0, 10_000),
     "threads": (1, 10_000),
     "coroutines": (1, 100_000),
+    "parked": (0, 1_000_000),
     "grace_s": (0, 86_400),
     "stop_grace_s": (0, 86_400),
     "memory_mb": (0, 1 << 30),
@@ -66,6 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     processes: int = 0  # that run tasks; 0: as many as cores, at least two
     threads: int = 16  # for tasks that ask for a thread
     coroutines: int = 64  # asynchronous tasks at once
+    parked: int = (
+        1_000  # suspended durable functions that stay in a worker's memory, so that they go on without a replay
+    )
     grace_s: float = 30.0  # what running tasks get when a worker ends
     stop_grace_s: float = 5.0  # what a task gets to end after it was cancelled or timed out
     memory_mb: int = 0  # per child process; 0: no limit

@@ -88,6 +88,7 @@ def executors_of(settings: Settings, app: str) -> list[Executor]:
         processes=settings.processes,
         threads=settings.threads,
         coroutines=settings.coroutines,
+        parked=settings.parked,
         limits=limits,
         env=env,
         stop_grace_s=settings.stop_grace_s,

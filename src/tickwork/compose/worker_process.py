@@ -27,6 +27,7 @@ TOLD = (
     "processes",
     "threads",
     "coroutines",
+    "parked",
     "memory_mb",
     "pass_env",
     "grace_s",

@@ -30,6 +30,7 @@ from tickwork.ports.executor import ReportSink, lacking
 from tickwork.protocol.child_messages import (
     IN_FILE,
     PACKET_BYTES_MAX,
+    PARKED_VARIABLE,
     AppLoaded,
     LargeAttemptJob,
     SpilledResult,
@@ -77,13 +78,20 @@ class ProcessExecutor:
         folder: str | None = None,
         command: tuple[str, ...] = HOST,
         stop_grace_s: float = STOP_GRACE_S,
+        parked: int = 0,
     ) -> None:
         self._processes = processes or max(2, os.cpu_count() or 2)
         self._widths = {"process": 1, "thread": threads, "async": coroutines}
         self._scratch: ScratchDirectory | None = None
         self._folder = folder or ""  # "": one of its own, from `start` to `close`
         self._settings = ChildSettings(
-            app, folder=self._folder, cwd=cwd, limits=limits, env=env, command=command, stop_grace_s=stop_grace_s
+            app,
+            folder=self._folder,
+            cwd=cwd,
+            limits=limits,
+            env=(env or {}) | {PARKED_VARIABLE: str(parked)},
+            command=command,
+            stop_grace_s=stop_grace_s,
         )
         self._pools: dict[str, ProcessPool] = {}
         self._modes: dict[str, str] = {}  # handler -> how it is run

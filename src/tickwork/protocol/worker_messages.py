@@ -322,6 +322,7 @@ class FunctionHistory(_Message, frozen=True):
     open: tuple[str, ...] = ()  # keys of updates that it received and has not replied to
     published: tuple[tuple[str, str], ...] = ()  # name and digest
     cost: int = 0  # of its steps so far
+    past: int = 0  # the attempt that ended in the last suspension
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):

@@ -760,3 +760,17 @@ def test_what_a_cancelled_function_undoes_is_not_held_up_by_its_budget():
     assert [entry.kind for entry in driver.entries(run)] == ["step", "step", "cancel"]
     driver.fail(run, "f", "Cancelled")
     assert driver.state_of(run) == "CANCELLED"
+
+
+def test_an_attempt_that_does_not_know_of_an_outcome_cannot_await_it_again():
+    driver, run = begun()
+    driver.suspend(run, event(0), sleep(1, 10))
+    driver.advance(10)
+    driver.signal(payload="early")
+    driver.suspend(run, event(0), event(2))
+    history = driver.function(run).history
+    assert history is not None and sorted(history.awaits) == [2]
+    assert driver.outcomes(run) == [(1, "sleep", None, ""), (0, "event", "early", "")]
+    driver.signal()
+    driver.suspend(run, sleep(3, 5))
+    assert [entry.position for entry in driver.entries(run)] == [1, 0, 2], "one outcome for each"

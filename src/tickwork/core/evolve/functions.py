@@ -73,8 +73,9 @@ def _on_suspended(state: State, event: ev.FunctionSuspended) -> None:
         if position in history.awaits:
             _withdraw(state, task, position)
     give_back(state, task, report.withdrawn)
+    arrived = frozenset(entry.position for entry in history.arrived)
     for request in report.awaits:
-        if request.position not in history.awaits:
+        if request.position not in history.awaits and request.position not in arrived:
             register(state, task, request, _due(state, request))
     _group(history, report.together)
     history.woken = bool(history.arrived)

@@ -19,7 +19,7 @@ from tickwork.core.definition.model import Argument, Combine, MapNode, TaskNode,
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.effects import Dispatch, Effect
 from tickwork.core.state.evaluation_context import reference, resolve, stored_value
-from tickwork.core.state.history import History, HistoryEntry, PendingAwait
+from tickwork.core.state.history import WITHDRAWN, History, HistoryEntry
 from tickwork.core.state.map_items import positions
 from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task, retry_of
@@ -104,6 +104,7 @@ class FunctionRecord(msgspec.Struct):
     open: tuple[str, ...] = ()
     published: tuple[tuple[str, str], ...] = ()
     cost: int = 0
+    past: int = 0
 
 
 ReadyAssignment = tuple[str, AttemptJob, NodeSpec]
@@ -232,7 +233,7 @@ class AssignmentBuilder:
                 room -= len(value)
         history = FunctionHistory(
             record.started_ms, record.base, tuple(entries), record.awaits, record.versions, checkpoint,
-            record.open, record.published, record.cost,
+            record.open, record.published, record.cost, record.past,
         )  # fmt: skip
         return msgspec.msgpack.encode(history)
 
@@ -370,22 +371,28 @@ def _item(item: ItemSource, lists: list[list[msgspec.Raw]]) -> bytes:
 
 
 def _record(history: History, messages: RunMessages | None) -> FunctionRecord:
+    """An attempt that is offered again does not know the outcomes that came since it was dispatched: these calls are
+    without an outcome for it. Of what was given up meanwhile, the kind is not known any more."""
     messages = messages or RunMessages()
-    awaits = sorted(history.awaits.items(), key=_position)
+    awaits = {
+        at: (pending.request.kind, pending.request.name, pending.request.digest)
+        for at, pending in history.awaits.items()
+    }
+    for entry in history.arrived:
+        if entry.position >= 0:
+            kind = "" if entry.kind == WITHDRAWN else entry.kind
+            awaits[entry.position] = (kind, entry.name, entry.digest)
     return FunctionRecord(
         history.started_ms,
         history.base,
         tuple(history.entries),
-        tuple((at, pending.request.kind, pending.request.name, pending.request.digest) for at, pending in awaits),
+        tuple((at, *awaits[at]) for at in sorted(awaits)),
         dict(history.versions),
         tuple(update.update for update in messages.open),
         tuple((name, value.digest) for name, value in sorted(messages.published.items())),
         history.cost,
+        history.past,
     )
-
-
-def _position(pair: tuple[int, PendingAwait]) -> int:
-    return pair[0]
 
 
 def _check_size(size: int) -> None:

@@ -252,7 +252,7 @@ class Driver:
         if known is None:
             return
         kind, name, digest = known
-        if (kind not in (operation.kind, "withdrawn")) or name != operation.name:
+        if (kind not in (operation.kind, "withdrawn", "")) or name != operation.name:
             self._refuse(f"the history has {kind} {name!r} where the code now has {operation}")
         if digest != operation.digest:
             self._refuse(f"the history has other arguments than the code now gives to {operation}")

@@ -174,6 +174,10 @@ class Durable:
         self._driver, self._context = driver, context
         self._log: _ReplayLog | None = None
 
+    def go_on(self, context: Context) -> None:
+        """The function was kept in memory, and this is its next attempt."""
+        self._context, self._log = context, None
+
     # ---- who it is
 
     @property

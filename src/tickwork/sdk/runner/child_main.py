@@ -18,6 +18,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from tickwork.core.base.errors import TickworkError
 from tickwork.core.base.values import Ref
 from tickwork.protocol.child_messages import (
     IN_FILE,
+    PARKED_VARIABLE,
     AppLoaded,
     Cancel,
     CheckpointDurable,
@@ -61,6 +63,8 @@ from tickwork.protocol.worker_messages import (
 )
 from tickwork.sdk.authoring.app_loader import App, Handler, load_app
 from tickwork.sdk.context import _current, running
+from tickwork.sdk.durable.driver import seed_of
+from tickwork.sdk.durable.parked import ParkedFunctions
 from tickwork.sdk.runner.attempt import (
     AttemptContext,
     Cancelled,
@@ -77,6 +81,7 @@ from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionOutcom
 from tickwork.sdk.runner.output_capture import Output
 
 PACKET_BYTES = 256 * 1024
+PARKED_BYTES_MAX = 64 * 1024 * 1024  # of suspended functions that stay in memory
 KNOWN_MAX = 1_000  # heads of packets whose meaning is remembered
 PROGRESS_NS = 200_000_000  # at most five a second for each attempt
 LOOK_NS = 200_000  # whatever printed past Python took longer, or has done so before
@@ -432,6 +437,8 @@ class _Loop:
         self._free = [host.marks.slot(number) for number in reversed(range(width))]
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._contexts: dict[Key, AttemptContext] = {}
+        parked = int(os.environ.get(PARKED_VARIABLE) or 0)
+        self._parked = ParkedFunctions(count_max=parked, bytes_max=PARKED_BYTES_MAX)
         self._over = asyncio.Event()
         self._listening = self._retired = False
 
@@ -511,10 +518,15 @@ class _Loop:
         async def fetched(digest: str) -> bytes:
             return Path(files[digest]).read_bytes()
 
-        history = await history_of(checkpoint_of(work, job), fetched)
+        checkpoint = checkpoint_of(work, job)
+        history = await history_of(checkpoint, fetched)
         whole = msgspec.structs.replace(work, args=arguments(work, job))
-        channel = self._host.channel((work.task, work.attempt))
-        return await FunctionAttempt(whole, handler, here, channel, history, budget=spec.budget).run()
+        channel, parked, name = self._host.channel((work.task, work.attempt)), self._parked, seed_of(work)
+        attempt = FunctionAttempt(
+            whole, handler, here, channel, history, budget=spec.budget, parked=parked.take(name, history)
+        )
+        size = len(checkpoint or b"") + sum(Path(file).stat().st_size for file in files.values())
+        return await attempt.run(park=partial(parked.keep, name, history_bytes=size))
 
     def _cancel(self, key: Key) -> None:
         task, here = self._tasks.get(key), self._contexts.get(key)

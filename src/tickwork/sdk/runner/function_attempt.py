@@ -42,6 +42,7 @@ from tickwork.sdk.durable.function import (
     StepCall,
 )
 from tickwork.sdk.durable.outcomes import ContinueAsNew
+from tickwork.sdk.durable.parked import ParkedFunction
 from tickwork.sdk.durable.pending import Operation
 from tickwork.sdk.runner.attempt import error_text, is_permanent
 from tickwork.sdk.values.encode import NULL, encode
@@ -115,14 +116,22 @@ class FunctionAttempt:
         *,
         perform_step: Callable[[str, StepCall], Awaitable[Any]] = perform,
         budget: int = 0,
+        parked: ParkedFunction | None = None,
     ) -> None:
         """`perform_step` takes the name of a step and its call; tests replace steps by it. `budget`: what steps may
-        cost until the server pauses the run, and again that much each time."""
+        cost until the server pauses the run, and again that much each time. `parked`: the function as an earlier
+        attempt left it, which this history fits."""
         self._key = (work.task, work.attempt)
         self._perform_step = perform_step
         self._handler, self._context, self._host = handler, context, host
-        self._driver = Driver(history, submitted_ms=work.submitted_ms, seed=seed_of(work))
-        self._args = work.args
+        if parked is None or history is None:
+            self._driver = Driver(history, submitted_ms=work.submitted_ms, seed=seed_of(work))
+            self._durable = Durable(self._driver, context)
+            self._driver.begin(handler.call(work.args, self._durable))
+        else:
+            self._driver, self._durable = parked.driver, parked.context
+            self._driver.extend(history)
+            self._durable.go_on(context)
         self._cost = history.cost if history is not None else 0
         self._cost_max = (self._cost // budget + 1) * budget if budget else 0
         self._running: dict[asyncio.Task[StepEntry], LocalStep] = {}
@@ -130,10 +139,15 @@ class FunctionAttempt:
         self._retries: dict[int, StepEntry] = {}  # failed steps that the server may have run again
         self._started_ms = host.wall_ms()
 
-    async def run(self) -> FunctionOutcome:
-        """Raises what the function raises."""
+    async def run(self, *, park: Callable[[ParkedFunction], None] | None = None) -> FunctionOutcome:
+        """Raises what the function raises. `park` takes the function if it suspends; without it, it is dropped."""
+        kept = False
         try:
-            return await self._run()
+            outcome = await self._run()
+            if park is not None and isinstance(outcome, Suspended):
+                kept = True
+                park(ParkedFunction(self._driver, self._durable, outcome.attempt))
+            return outcome
         except ContinueAsNew as left:
             self._handler.codec.bind((), left.names)
             await self._say_rest()
@@ -142,11 +156,11 @@ class FunctionAttempt:
         finally:
             for task in self._running:
                 task.cancel()
-            self._driver.close()
+            if not kept:
+                self._driver.close()
 
     async def _run(self) -> FunctionOutcome:
         driver = self._driver
-        driver.begin(self._handler.call(self._args, Durable(driver, self._context)))
         while not driver.advance():
             self._drop_abandoned()
             self._begin_steps()
