@@ -287,7 +287,7 @@ class Recorder:
 ASKED = {
     "open": None,
     "close": None,
-    "found": {"cluster": "c", "partitions": 1},
+    "establish_identity": {"cluster": "c", "partitions": 1},
     "read_routes": {},
     "put_route": {"route": Route("t", 1), "over": None},
     "add_inbox": {"rows": [InboxRow("i", 1, "t", b"")]},
@@ -304,7 +304,7 @@ ASKED = {
     "last_index": {"partition": 1, "kind": 0, "subject": 1, "through": 1},
     "read_payloads": {"digests": ["d"]},
     "find_runs": {"tenant": "t", "ids": ["i"], "keys": ["k"]},
-    "list_runs": {"wanted": RunFilter("t")},
+    "list_runs": {"query": RunFilter("t")},
     "read_attempts": {"run": 1},
     "read_children": {"run": 1, "step": 1},
     "read_cache": {"keys": ["k"]},
