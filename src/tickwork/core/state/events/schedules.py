@@ -1,0 +1,138 @@
+"""Events of schedules, their occurrences, and backfills."""
+
+from tickwork.core.state.events.base import EventStruct
+from tickwork.core.state.governor import Decision, GovernorState
+
+
+class SchedulePut(EventStruct, frozen=True, tag=6):
+    """`item` is its place in a set; -1: it came alone."""
+
+    input: int
+    schedule: int
+    next_ms: int  # 0: none, or the Governor will say
+    item: int = -1
+    wait_ms: int = 0  # jitter of the next start
+
+
+class ScheduleRemoved(EventStruct, frozen=True, tag=7):
+    input: int
+    schedule: int
+
+
+class SchedulePaused(EventStruct, frozen=True, tag=80):
+    """By a person (`input`), or because its runs kept failing."""
+
+    schedule: int
+    input: int
+    reason: str
+    until_ms: int = 0
+
+
+class ScheduleResumed(EventStruct, frozen=True, tag=81):
+    schedule: int
+    input: int
+
+
+class ScheduleDecided(EventStruct, frozen=True, tag=82):
+    """The Governor's word, and the course as it stands with it."""
+
+    schedule: int
+    course: GovernorState
+    decision: Decision
+
+
+class HintsChanged(EventStruct, frozen=True, tag=83):
+    input: int
+    schedule: int
+
+
+class ScheduleStateChanged(EventStruct, frozen=True, tag=84):
+    input: int
+    schedule: int
+
+
+class CatchUpDecided(EventStruct, frozen=True, tag=85):
+    """Several occurrences are late: up to `to_ms`, those before `run_from_ms` share a fate, the others run."""
+
+    schedule: int
+    to_ms: int
+    run_from_ms: int
+    fate: int
+    cause: str
+    spread_ms: int = 0
+    runs: int = 0
+
+
+class OccurrencesSettled(EventStruct, frozen=True, tag=86):
+    """These will have no run of their own."""
+
+    schedule: int
+    from_ms: int
+    to_ms: int
+    count: int
+    fate: int
+    cause: str
+    next_ms: int
+    wait_ms: int = 0
+
+
+class OccurrenceBuffered(EventStruct, frozen=True, tag=87):
+    schedule: int
+    due_ms: int
+    next_ms: int
+    wait_ms: int = 0
+
+
+class OccurrencesCancelled(EventStruct, frozen=True, tag=88):
+    """These waited for their turn, which will not come."""
+
+    schedule: int
+    dues_ms: tuple[int, ...]
+    cause: str
+
+
+class ScheduleMoved(EventStruct, frozen=True, tag=89):
+    """Its next time was computed again, by other zone data."""
+
+    schedule: int
+    next_ms: int
+    wait_ms: int = 0
+
+
+class HolidaysPut(EventStruct, frozen=True, tag=90):
+    input: int
+
+
+class ZonesChanged(EventStruct, frozen=True, tag=91):
+    input: int
+
+
+class CatchUpChosen(EventStruct, frozen=True, tag=104):
+    input: int
+
+
+class BackfillStarted(EventStruct, frozen=True, tag=92):
+    input: int
+    backfill: int
+    to_ms: int  # what is still expected is left to the schedule
+
+
+class BackfillStateChanged(EventStruct, frozen=True, tag=93):
+    input: int
+
+
+class BackfillLookupStarted(EventStruct, frozen=True, tag=94):
+    """Which of these have run before? The cursor has moved past them."""
+
+    backfill: int
+    dues_ms: tuple[int, ...]
+    cursor_ms: int
+
+
+class BackfillLookupFinished(EventStruct, frozen=True, tag=95):
+    input: int
+    backfill: int
+
+
+class BackfillEnded(EventStruct, frozen=True, tag=96):
+    backfill: int

@@ -1,0 +1,76 @@
+"""Inputs of a partition: commands and facts.
+
+Commands are requests, with imperative names and their sender (`by`). Facts are observations: a result, a lost worker, a
+row that the shell looked up. All of them are journalled in one order, and the machine knows nothing else about the
+world.
+
+Structs are encoded as arrays with an integer tag, so a field may only be added at the end and
+a tag is never used again. Values over `values.INLINE_BYTES_MAX` come as references.
+"""
+
+from tickwork.core.state.inputs.messages import *
+from tickwork.core.state.inputs.partition import *
+from tickwork.core.state.inputs.runs import *
+from tickwork.core.state.inputs.schedules import *
+from tickwork.core.state.inputs.workers import *
+
+Input = (
+    PutDefinition
+    | PutTenant
+    | PutQueue
+    | PutLabelLimit
+    | PutPolicy
+    | PutSchedule
+    | RemoveSchedule
+    | ApplySchedules
+    | PutHolidays
+    | PutMailbox
+    | RemoveMailbox
+    | Advise
+    | Trigger
+    | SteerSchedule
+    | Backfill
+    | SteerBackfill
+    | RunsKnown
+    | NewZones
+    | ChooseCatchUp
+    | RegisterVersion
+    | SetLatestVersion
+    | Pause
+    | Resume
+    | Submit
+    | Cancel
+    | Resolve
+    | CancelTask
+    | RetryTask
+    | Redrive
+    | Rerun
+    | Decide
+    | Ingest
+    | SendUpdate
+    | Offer
+    | WorkerLost
+    | Started
+    | Succeeded
+    | Failed
+    | Checkpointed
+    | StepsRecorded
+    | Suspended
+    | Continued
+    | HandedBack
+    | Delivered
+    | Acknowledged
+    | CacheAnswered
+    | Extracted
+    | ClockGap
+    | HoldTimers
+    | Taken
+)
+
+
+def request_in(item: Input, command: int) -> Input:
+    """What an event points to: an input, or the command of a task in it."""
+    if command >= 0:
+        assert isinstance(item, Succeeded), "only results have commands"
+        return item.commands[command].request
+    return item.request if isinstance(item, Delivered) else item

@@ -1,0 +1,114 @@
+"""Inputs about a whole partition: definitions, limits, versions, pauses, and its clock."""
+
+from tickwork.core.state.inputs.base import InputStruct
+from tickwork.core.state.inputs.schedules import PutSchedule
+
+
+class PutDefinition(InputStruct, frozen=True, tag=1):
+    by: str
+    tenant: str
+    document: bytes  # JSON
+    latest: bool = True  # False: known by its hash, for a version of an application to choose it
+
+
+class PutTenant(InputStruct, frozen=True, tag=2):
+    by: str
+    tenant: str
+    weight: int = 1
+    limit: int | None = None  # attempts running at once
+    rate_starts: int | None = None
+    rate_ms: int = 1_000
+    burst: int | None = None
+    max_live_runs: int | None = None
+    window: str = "bucket"  # or "sliding": exact, and without a burst
+
+
+class PutQueue(InputStruct, frozen=True, tag=3):
+    by: str
+    queue: str
+    limit: int | None = None
+    rate_starts: int | None = None
+    rate_ms: int = 1_000
+    burst: int | None = None
+    window: str = "bucket"  # as in PutTenant
+
+
+class PutLabelLimit(InputStruct, frozen=True, tag=4):
+    by: str
+    label: str
+    value: str
+    limit: int | None = None
+
+
+class PutPolicy(InputStruct, frozen=True, tag=5):
+    """A gate asked before every step that names it: `allow` must hold, or `action` follows."""
+
+    by: str
+    policy: str
+    allow: str  # CEL
+    reason: str
+    action: str  # pause, fail, skip_with_log
+    pause_ms: int = 0  # a pause that ends by itself; 0: it waits for a person
+
+
+class RegisterVersion(InputStruct, frozen=True, tag=50):
+    """A version of an application has started: its definitions, which are put before, and its schedules."""
+
+    by: str
+    tenant: str
+    application: str
+    version: str
+    workflows: dict[str, str]  # name to hash
+    puts: list[PutSchedule]
+    latest: bool = False  # also where it is known already
+
+
+class SetLatestVersion(InputStruct, frozen=True, tag=51):
+    """`puts` is what that version declares, as it is kept."""
+
+    by: str
+    tenant: str
+    application: str
+    version: str
+    puts: list[PutSchedule]
+
+
+class Pause(InputStruct, frozen=True, tag=8):
+    """Scope is run, queue, workflow, tenant, schedule, group (of schedules) or partition; a queue has no tenant, and
+    neither has a partition, whose name is its number: while it is paused, nothing of it is given to a worker."""
+
+    by: str
+    scope: str
+    tenant: str
+    name: str
+    reason: str = ""
+    until_ms: int | None = None  # of a run, a schedule or a group
+    left_as: int | None = None  # a fact: the state in which this run left memory
+
+
+class Resume(InputStruct, frozen=True, tag=9):
+    by: str
+    scope: str
+    tenant: str
+    name: str
+    left_as: int | None = None  # as in `Pause`
+
+
+OUTAGE = "outage"  # no owner decided anything until the partition was taken up
+
+
+class ClockGap(InputStruct, frozen=True, tag=28):
+    """The shell saw time jump: what was due inside is late for this reason."""
+
+    from_ms: int
+    to_ms: int
+    cause: str  # outage, clock_step
+    by: str = ""  # who confirmed a step; "": it was adopted without a person
+
+
+class HoldTimers(InputStruct, frozen=True, tag=100):
+    """Logical time is ahead of real time, or no longer is. While timers are held none fires, so nothing happens before
+    its time; every other input is decided as usual."""
+
+    held: bool
+    reason: str = ""

@@ -1,0 +1,163 @@
+"""Inputs about runs and their tasks."""
+
+from tickwork.core.base.values import Value
+from tickwork.core.definition.model import Retry
+from tickwork.core.state.history import HistoryRecord
+from tickwork.core.state.inputs.base import InputStruct, KnownRun
+from tickwork.core.state.messages import RunMessages
+
+
+class RunTerms(InputStruct, frozen=True):
+    """What one submission says instead of its workflow."""
+
+    timeout_ms: int | None = None  # of the whole run
+    retry: Retry | None = None  # for nodes that have no retry of their own
+
+
+class SubmitOptions(InputStruct, frozen=True):
+    """What few submissions need."""
+
+    key: str = ""
+    body: str = ""  # digest of the request; two bodies under one key are refused
+    start_at_ms: int | None = None
+    delay_ms: int | None = None
+    debounce: str = ""  # a later submission under this key replaces the inputs and restarts the delay
+    priority: int | None = None
+    definition: str = ""  # a definition's hash, where not the latest is wanted
+    known: KnownRun | None = None
+    version: str = ""  # of an application: only its workers may have the run
+    at_most_ms: int | None = None  # a debounced run starts no later than this after its first submission
+    queue: str = ""  # for nodes that name none
+    own: RunTerms | None = None
+
+
+class Submit(InputStruct, frozen=True, tag=10):
+    by: str
+    tenant: str
+    run_id: str
+    workflow: str
+    inputs: Value = None
+    terms: SubmitOptions | None = None
+
+
+class Cancel(InputStruct, frozen=True, tag=11):
+    by: str
+    tenant: str
+    run_id: str
+    reason: str = ""
+    left_as: int | None = None  # a fact: the state in which this run left memory
+
+
+class RunRecord(InputStruct, frozen=True):
+    """A run that has left memory, as its rows hold it: the fact beside what brings it back."""
+
+    number: int
+    run_id: str
+    definition: str
+    state: int
+    inputs: Value
+    by: str
+    source: str
+    submitted: int
+    started: int
+    priority: int
+    phases: bytes
+    results: tuple[tuple[int, Value], ...]  # by node
+    key: str = ""
+    body: str = ""
+    scheduled_ms: int = 0
+    schedule: str = ""
+    queue: str = ""
+    backfill: int = 0
+    decided: str = ""
+    pin: str = ""
+    tried: int = 0  # its highest attempt so far
+    history: HistoryRecord | None = None  # of its durable function
+    messages: RunMessages | None = None
+    own: RunTerms | None = None
+
+
+class Resolve(InputStruct, frozen=True, tag=12):
+    """An operator's decision about a FAILED run: node -> retry, accept or skip. Empty: retry all that failed."""
+
+    by: str
+    tenant: str
+    run_id: str
+    reason: str
+    decisions: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    record: RunRecord | None = None
+    others_stay: bool = False  # nodes without a decision stay failed, and so the run fails again
+
+
+class CancelTask(InputStruct, frozen=True, tag=272):
+    """This task fails, whatever it is doing. Its run goes on by its rules."""
+
+    by: str
+    tenant: str
+    task: int
+    reason: str = ""
+
+
+class RetryTask(InputStruct, frozen=True, tag=273):
+    """The next attempt of a task that waits for it begins now."""
+
+    by: str
+    tenant: str
+    task: int
+    reason: str = ""
+
+
+class Redrive(InputStruct, frozen=True, tag=13):
+    """Dead letters brought back in bulk, no faster than `per_second`."""
+
+    by: str
+    tenant: str
+    reason: str
+    per_second: int
+    records: list[RunRecord] = []
+
+
+class Rerun(InputStruct, frozen=True, tag=14):
+    """A new run that keeps the results of an old one, except from one node on."""
+
+    by: str
+    tenant: str
+    run_id: str
+    record: RunRecord
+    from_node: str = ""
+    definition: str = ""  # another version; "": the same
+    inputs: Value = None
+    change_inputs: bool = False
+    from_start: bool = False  # nothing is kept
+
+
+class Decide(InputStruct, frozen=True, tag=15):
+    by: str
+    tenant: str
+    run_id: str
+    node: str
+    approve: bool
+    comment: str = ""
+    left_as: int | None = None  # as in `Pause`
+    values: Value = None  # of the fields of a form
+
+
+class CacheAnswered(InputStruct, frozen=True, tag=27):
+    """What the shell found under the key that a `LookUp` effect asked for."""
+
+    task: int
+    found: bool
+    value: Value = None
+
+
+class Extracted(InputStruct, frozen=True, tag=65):
+    """A fact: what conditions read of a value that is not inline, as a `ReadExtract` effect asked for it. A code says
+    why there is none."""
+
+    run: int
+    source: int
+    key: str
+    value: bytes | None = None
+    code: str = ""
+    message: str = ""
