@@ -4,14 +4,14 @@ from tickwork.core.state.events.base import EventStruct
 
 
 class StepsAppended(EventStruct, frozen=True, tag=170):
-    """Steps of an attempt that goes on are recorded."""
+    """Steps are recorded while their attempt goes on."""
 
     task: int
     input: int
 
 
 class FunctionSuspended(EventStruct, frozen=True, tag=171):
-    """A durable function holds no worker until something that it awaits has an outcome."""
+    """A durable function is off its worker until an await has an outcome."""
 
     task: int
     input: int
@@ -27,7 +27,7 @@ class StepRetrying(EventStruct, frozen=True, tag=172):
 
 
 class AwaitMet(EventStruct, frozen=True, tag=173):
-    """An await has its outcome. Without an input, its time has come."""
+    """An await has its outcome: that of an input, or without an input, a timeout."""
 
     task: int
     position: int
@@ -35,25 +35,25 @@ class AwaitMet(EventStruct, frozen=True, tag=173):
     kept: int = -1  # an event that was kept earlier, by its index in the run
     error: str = ""
     message: str = ""
-    command: int = -1  # of the input: an event that a task sent with its result
+    command: int = -1  # of the input: an event that a task sent with its result; as in `Duplicate`
     taken: int = 0  # the message of a mailbox, by its number
 
 
 class FunctionWoken(EventStruct, frozen=True, tag=174):
-    """A suspended function may go on."""
+    """A suspended function may resume."""
 
     task: int
 
 
 class FunctionContinued(EventStruct, frozen=True, tag=175):
-    """The function starts again with an empty history."""
+    """The function restarts with an empty history."""
 
     task: int
     input: int
 
 
 class FunctionCancelled(EventStruct, frozen=True, tag=176):
-    """Its run was cancelled: the function learns it, and may undo what it did until a tick."""
+    """The run was cancelled. The function is notified and may undo its work until tick `until`."""
 
     task: int
     input: int

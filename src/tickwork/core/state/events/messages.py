@@ -8,13 +8,13 @@ class MailboxPut(EventStruct, frozen=True, tag=251):
 
 
 class MailboxRemoved(EventStruct, frozen=True, tag=255):
-    """With the fates that it knew."""
+    """The mailbox is removed with the outcomes that it remembers."""
 
     input: int
 
 
 class MessageKept(EventStruct, frozen=True, tag=252):
-    """An event that came for a mailbox has this number. If somebody waits for it, it is taken next."""
+    """A mailbox keeps an event under this number. If a run waits for it, the run takes it next."""
 
     message: int
     input: int
@@ -26,7 +26,7 @@ class MessageExpired(EventStruct, frozen=True, tag=253):
 
 
 class MessageRefused(EventStruct, frozen=True, tag=254):
-    """The queue of its key was full."""
+    """The message is refused because the queue of its key is full."""
 
     message: int
     input: int
@@ -34,7 +34,7 @@ class MessageRefused(EventStruct, frozen=True, tag=254):
 
 
 class CommandQueued(EventStruct, frozen=True, tag=240):
-    """A command of a task is for another partition. It is sent there until that partition acknowledges it."""
+    """A command of a task goes to another partition. It is sent repeatedly until that partition acknowledges it."""
 
     input: int
     command: int
@@ -47,7 +47,7 @@ class CommandAcknowledged(EventStruct, frozen=True, tag=241):
 
 
 class CommandReceived(EventStruct, frozen=True, tag=242):
-    """A command of a task in another partition was decided upon; it is never decided again. A code: it was refused."""
+    """A command of a task in another partition is decided, and never again. With a `code`, it is refused."""
 
     input: int
     code: str = ""

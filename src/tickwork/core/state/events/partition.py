@@ -39,15 +39,15 @@ class InputRefused(EventStruct, frozen=True, tag=10):
 
 
 class Duplicate(EventStruct, frozen=True, tag=11):
-    """A submission that was accepted before; the answer is that run."""
+    """The submission was accepted before. The response names that run."""
 
     input: int
     run_id: str
-    command: int = -1  # which command of a result it was
+    command: int = -1  # index of the command in a result
 
 
 class StaleReport(EventStruct, frozen=True, tag=12):
-    """A report about an attempt that is no longer its sender's: recorded, counted, ignored."""
+    """A report about an attempt that its sender no longer holds. It is recorded and counted, and has no effect."""
 
     input: int
 
@@ -64,7 +64,7 @@ class TimersHeld(EventStruct, frozen=True, tag=160):
 
 
 class VersionPut(EventStruct, frozen=True, tag=110):
-    """A version of an application is known, or registered again; where it is the latest, its definitions are."""
+    """A version of an application is registered, or registered again. If it is the latest, so are its definitions."""
 
     input: int
     version: int

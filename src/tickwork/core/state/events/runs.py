@@ -18,9 +18,9 @@ class RunDebounced(EventStruct, frozen=True, tag=21):
 
 
 class RunScheduled(EventStruct, frozen=True, tag=22):
-    """An occurrence of a schedule became this run; the schedule's next time with it.
+    """An occurrence of a schedule became this run, and the schedule has its next time.
 
-    Way is due, buffered (it had to wait for another run), trigger, test or backfill; only `due` moves the schedule on.
+    `way` is due, buffered (it waited for another run), trigger, test or backfill. Only `due` advances the schedule.
     """
 
     run: int
@@ -28,7 +28,7 @@ class RunScheduled(EventStruct, frozen=True, tag=22):
     due_ms: int
     next_ms: int = 0  # 0: none
     wait_ms: int = 0
-    start_at: int = 0  # tick, where late starts are spread
+    start_at: int = 0  # tick, if late starts are spread
     way: str = "due"
     input: int = -1
     backfill: int = 0
@@ -43,22 +43,22 @@ class RunSpawned(EventStruct, frozen=True, tag=23):
 
 
 class RunRestored(EventStruct, frozen=True, tag=24):
-    """A failed run is back in memory by an operator's decision, before that is applied."""
+    """A failed run is back in memory because of an operator's decision, which is applied next."""
 
     run: int
     input: int
-    record: int = 0  # which of the input's records
+    record: int = 0  # index among the records of the input
     start_at: int = 0
 
 
 class RunRerun(EventStruct, frozen=True, tag=25):
     run: int
     input: int
-    kept: list[tuple[int, int]] = []  # node here, node of the old run whose outcome it keeps; parents first
+    kept: list[tuple[int, int]] = []  # node, node of the old run whose outcome it keeps; parents first
 
 
 class RunGated(EventStruct, frozen=True, tag=26):
-    """Its concurrency key is taken; it stands in line."""
+    """The run waits because another run holds its concurrency key."""
 
     run: int
     key: str
@@ -73,13 +73,13 @@ class RunMoved(EventStruct, frozen=True, tag=27):
 
 
 class Visited(EventStruct, frozen=True, tag=28):
-    """The runs looked at in this tick, in order."""
+    """The runs that this tick visits, in order."""
 
     runs: list[int]
 
 
 class Deferred(EventStruct, frozen=True, tag=29):
-    """Runs whose visit did not fit into this tick, or that have more to see in the next; first in line for it."""
+    """Runs whose visit did not fit into this tick, or that need another one. The next tick visits them first."""
 
     runs: list[int]
 
@@ -91,14 +91,14 @@ class EventStored(EventStruct, frozen=True, tag=30):
 
 
 class UpdateReceived(EventStruct, frozen=True, tag=250):
-    """An update waits in the inbox of its run."""
+    """An update is in the inbox of its run."""
 
     run: int
     input: int
 
 
 class SlaReached(EventStruct, frozen=True, tag=31):
-    """A point of the plan's service level came; `late` where what it watches had not ended."""
+    """A point in time of the service level has come. `late`: what it watches had not ended."""
 
     run: int
     point: int
@@ -106,13 +106,13 @@ class SlaReached(EventStruct, frozen=True, tag=31):
 
 
 class RunDue(EventStruct, frozen=True, tag=33):
-    """The time came at which a delayed run starts, or a redriven one goes on."""
+    """A delayed run starts, or a redriven run continues, because its time has come."""
 
     run: int
 
 
 class RunOverdue(EventStruct, frozen=True, tag=120):
-    """The time of a whole run is over. Its clean-up goes on until a tick; everything else of it is cancelled."""
+    """The run has timed out. Its teardowns go on until tick `until`; everything else of it is cancelled."""
 
     run: int
     until: int
@@ -120,7 +120,7 @@ class RunOverdue(EventStruct, frozen=True, tag=120):
 
 
 class RunEnding(EventStruct, frozen=True, tag=270):
-    """A run is about to end by a trigger. Its teardowns go on until a tick; everything else of it is cancelled."""
+    """The run is about to end by `trigger`. Its teardowns go on until tick `until`; everything else is cancelled."""
 
     run: int
     trigger: int
@@ -131,14 +131,14 @@ class RunEnding(EventStruct, frozen=True, tag=270):
 
 
 class StepCancelled(EventStruct, frozen=True, tag=271):
-    """A node that was kept for the teardowns of its child runs has none left."""
+    """A node that was kept for the teardowns of its child runs is cancelled: they have ended."""
 
     run: int
     step: int
 
 
 class FollowUpStarted(EventStruct, frozen=True, tag=200):
-    """A run that learns how run `of` ended, which is about to end. Cause is failed, timed_out or completed."""
+    """A follow-up of run `of`, which is about to end. `cause` is failed, timed_out or completed."""
 
     run: int
     of: int
@@ -148,7 +148,7 @@ class FollowUpStarted(EventStruct, frozen=True, tag=200):
 
 
 class RunDetached(EventStruct, frozen=True, tag=202):
-    """A child run whose parent ends before it, and that goes on by itself."""
+    """A child run goes on after the end of its parent."""
 
     run: int
 
@@ -159,7 +159,7 @@ class GateTaken(EventStruct, frozen=True, tag=32):
 
 
 class ExtractRequested(EventStruct, frozen=True, tag=125):
-    """A rule reads into a value that is not inline; `source` and `key` as in `context`."""
+    """A condition needs a part of a value that is not inline. `source` and `key` are those of `evaluation_context`."""
 
     run: int
     source: int
@@ -167,7 +167,7 @@ class ExtractRequested(EventStruct, frozen=True, tag=125):
 
 
 class ExtractKept(EventStruct, frozen=True, tag=126):
-    """What was sought has come with an `Extracted` input."""
+    """The requested part has come with an `Extracted` input."""
 
     run: int
     input: int

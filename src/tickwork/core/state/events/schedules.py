@@ -5,11 +5,11 @@ from tickwork.core.state.governor import Decision, GovernorState
 
 
 class SchedulePut(EventStruct, frozen=True, tag=6):
-    """`item` is its place in a set; -1: it came alone."""
+    """`item` is its index in a set; -1: it was put alone."""
 
     input: int
     schedule: int
-    next_ms: int  # 0: none, or the Governor will say
+    next_ms: int  # 0: none, or the Governor decides it
     item: int = -1
     wait_ms: int = 0  # jitter of the next start
 
@@ -20,7 +20,7 @@ class ScheduleRemoved(EventStruct, frozen=True, tag=7):
 
 
 class SchedulePaused(EventStruct, frozen=True, tag=80):
-    """By a person (`input`), or because its runs kept failing."""
+    """A person paused the schedule (`input`), or its runs kept failing."""
 
     schedule: int
     input: int
@@ -34,7 +34,7 @@ class ScheduleResumed(EventStruct, frozen=True, tag=81):
 
 
 class ScheduleDecided(EventStruct, frozen=True, tag=82):
-    """The Governor's word, and the course as it stands with it."""
+    """A decision of the Governor, and its state afterwards."""
 
     schedule: int
     course: GovernorState
@@ -52,7 +52,7 @@ class ScheduleStateChanged(EventStruct, frozen=True, tag=84):
 
 
 class CatchUpDecided(EventStruct, frozen=True, tag=85):
-    """Several occurrences are late: up to `to_ms`, those before `run_from_ms` share a fate, the others run."""
+    """Several occurrences up to `to_ms` are late. Those before `run_from_ms` share a fate; the others run."""
 
     schedule: int
     to_ms: int
@@ -64,7 +64,7 @@ class CatchUpDecided(EventStruct, frozen=True, tag=85):
 
 
 class OccurrencesSettled(EventStruct, frozen=True, tag=86):
-    """These will have no run of their own."""
+    """These occurrences get no run of their own."""
 
     schedule: int
     from_ms: int
@@ -84,7 +84,7 @@ class OccurrenceBuffered(EventStruct, frozen=True, tag=87):
 
 
 class OccurrencesCancelled(EventStruct, frozen=True, tag=88):
-    """These waited for their turn, which will not come."""
+    """These buffered occurrences will not run."""
 
     schedule: int
     dues_ms: tuple[int, ...]
@@ -92,7 +92,7 @@ class OccurrencesCancelled(EventStruct, frozen=True, tag=88):
 
 
 class ScheduleMoved(EventStruct, frozen=True, tag=89):
-    """Its next time was computed again, by other zone data."""
+    """The next time was computed again with other zone data."""
 
     schedule: int
     next_ms: int
@@ -114,7 +114,7 @@ class CatchUpChosen(EventStruct, frozen=True, tag=104):
 class BackfillStarted(EventStruct, frozen=True, tag=92):
     input: int
     backfill: int
-    to_ms: int  # what is still expected is left to the schedule
+    to_ms: int  # later occurrences are left to the schedule
 
 
 class BackfillStateChanged(EventStruct, frozen=True, tag=93):
@@ -122,7 +122,7 @@ class BackfillStateChanged(EventStruct, frozen=True, tag=93):
 
 
 class BackfillLookupStarted(EventStruct, frozen=True, tag=94):
-    """Which of these have run before? The cursor has moved past them."""
+    """A lookup of which of these have run before has started. The cursor has moved past them."""
 
     backfill: int
     dues_ms: tuple[int, ...]

@@ -14,7 +14,7 @@ class TaskDispatched(EventStruct, frozen=True, tag=41):
 
 
 class ChildDispatched(EventStruct, frozen=True, tag=42):
-    """The next child of a map exists from here on, and its first attempt with it."""
+    """The next child of a map is created, together with its first attempt."""
 
     parent: int
     task: int
@@ -22,7 +22,7 @@ class ChildDispatched(EventStruct, frozen=True, tag=42):
 
 
 class TaskTaken(EventStruct, frozen=True, tag=46):
-    """An attempt that was on a lane is now with a worker, as if it had been dispatched to it."""
+    """A worker claimed an attempt from a broker, which now counts as dispatched to it."""
 
     task: int
     worker: int
@@ -43,12 +43,12 @@ class TaskRetrying(EventStruct, frozen=True, tag=45):
     due: int  # tick
     cause: str
     input: int = -1
-    held: bool = False  # its dependency's retry budget is spent, so it is due later than its backoff
+    held: bool = False  # the retry budget is spent, so it is due later than its backoff
 
 
 class TaskDue(EventStruct, frozen=True, tag=47):
     task: int
-    input: int = -1  # somebody did not want to wait for its time
+    input: int = -1  # a request to retry now
 
 
 class TaskRequeued(EventStruct, frozen=True, tag=48):
@@ -61,20 +61,20 @@ class TaskFailed(EventStruct, frozen=True, tag=49):
     code: str
     message: str = ""
     input: int = -1
-    dead: bool = False  # its attempts are used up: a dead letter
+    dead: bool = False  # attempts exhausted: a dead letter
 
 
 class QueueChosen(EventStruct, frozen=True, tag=220):
-    """Where the attempts of a node go, as far as values say it. It comes before the node is ready."""
+    """Queue and labels for the attempts of a node, where values determine them. It precedes `TaskReady`."""
 
     run: int
     step: int
-    queue: str  # "": as the definition says
+    queue: str  # "": that of the definition
     labels: tuple[tuple[str, str], ...] = ()
 
 
 class TaskSkipped(EventStruct, frozen=True, tag=201):
-    """It said itself that there is nothing to do. What comes after it is decided as after a node that was not taken."""
+    """The task reported that there is nothing to do. Its successors are decided as after a node that was not taken."""
 
     task: int
     input: int
@@ -91,15 +91,15 @@ class CacheMissed(EventStruct, frozen=True, tag=51):
 
 
 class TaskWaiting(EventStruct, frozen=True, tag=52):
-    """A wait, an event, an approval, or the parent of children. `until` is a tick, 0 for none."""
+    """A task waits: for a time, an event, an approval, or its children. `until` is a tick; 0: no limit."""
 
     run: int
     step: int
     until: int = 0
     key: str = ""
     total: int = 0  # children of a map
-    max_parallel: int = 0  # of them at once, where a value says so
-    keys: tuple[str, ...] | None = None  # of the object over whose entries a map goes, in order
+    max_parallel: int = 0  # of them at once, where a value determines it
+    keys: tuple[str, ...] | None = None  # of the object whose entries a map iterates over, in order
 
 
 class WaitElapsed(EventStruct, frozen=True, tag=53):
@@ -107,49 +107,49 @@ class WaitElapsed(EventStruct, frozen=True, tag=53):
 
 
 class TaskAnswered(EventStruct, frozen=True, tag=54):
-    """What it waited for came: an event or an approval."""
+    """The event or approval that a task waited for has come."""
 
     task: int
     input: int
-    kept: int = -1  # an event that was kept earlier, by its place in the run
+    kept: int = -1  # an event that was kept earlier, by its index in the run
     command: int = -1  # as in `Duplicate`
     taken: int = 0  # the message of a mailbox, by its number
 
 
 class IterationStarted(EventStruct, frozen=True, tag=55):
-    """The next turn of a repeat."""
+    """The next iteration of a repeat starts."""
 
     parent: int
     task: int
 
 
 class IterationDelayed(EventStruct, frozen=True, tag=62):
-    """A repeat rests before its next turn."""
+    """A repeat pauses before its next iteration."""
 
     task: int
     due: int
 
 
 class TaskStopped(EventStruct, frozen=True, tag=272):
-    """A map, repeat or child workflow is cancelled by a person: so are its children. How it ends follows."""
+    """A person cancelled a map, repeat or child workflow, and so its children. Another event ends it."""
 
     task: int
 
 
 class RepeatTimedOut(EventStruct, frozen=True, tag=222):
-    """The time of a repeat is over: its turn is cancelled. How the repeat ends follows."""
+    """A repeat has timed out and its iteration is cancelled. Another event ends the repeat."""
 
     task: int
 
 
 class FanOutEnded(EventStruct, frozen=True, tag=56):
-    """All children of a map or repeat have ended well enough."""
+    """The children of a map or repeat have ended, within its tolerance of failures."""
 
     task: int
 
 
 class StepEnded(EventStruct, frozen=True, tag=57):
-    """A node that ended without a task of its own: not taken, skipped, blocked, taken branch."""
+    """A node ended without a task of its own: a branch, or a node that was not taken, skipped or blocked."""
 
     run: int
     step: int
@@ -158,7 +158,7 @@ class StepEnded(EventStruct, frozen=True, tag=57):
 
 
 class FirstEnded(EventStruct, frozen=True, tag=221):
-    """A `first` ended with this winner. What leads only to it and has not ended is cancelled."""
+    """A `first` node has a winner. Unfinished nodes that lead only to the others are cancelled."""
 
     run: int
     step: int
@@ -171,7 +171,7 @@ class StepReset(EventStruct, frozen=True, tag=58):
 
 
 class StepAccepted(EventStruct, frozen=True, tag=59):
-    """An operator gave a failed node its result, or let the run go on without it."""
+    """An operator set the result of a failed node, or skipped it."""
 
     run: int
     step: int

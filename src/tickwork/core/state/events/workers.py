@@ -21,7 +21,7 @@ class QueueHeld(EventStruct, frozen=True, tag=72):
 
 
 class RateDue(EventStruct, frozen=True, tag=74):
-    """The bucket of a rate limit that holds lanes has a token again."""
+    """A rate limit that holds ready queues has a token again."""
 
     gauge: int
 

@@ -69,7 +69,7 @@ Input = (
 
 
 def request_in(item: Input, command: int) -> Input:
-    """What an event points to: an input, or the command of a task in it."""
+    """Return the request of an event: its input, or a task's command within it."""
     if command >= 0:
         assert isinstance(item, Succeeded), "only results have commands"
         return item.commands[command].request

@@ -8,7 +8,7 @@ class InputStruct(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class KnownRun(InputStruct, frozen=True):
-    """A fact beside what begins a run: this id or key belongs to one that has left memory, or may in this tick."""
+    """A fact about a request that starts a run: its id or key belongs to a run that has left memory, or may by now."""
 
     run_id: str
     body: str

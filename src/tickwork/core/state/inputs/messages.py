@@ -6,7 +6,7 @@ from tickwork.core.state.inputs.runs import Submit
 
 
 class PutMailbox(InputStruct, frozen=True, tag=251):
-    """From now on, events of this name are kept until a run takes them. Events that are kept already stay."""
+    """Keep events of this name until a run takes them. Messages that are already kept stay."""
 
     by: str
     tenant: str
@@ -17,7 +17,7 @@ class PutMailbox(InputStruct, frozen=True, tag=251):
 
 
 class RemoveMailbox(InputStruct, frozen=True, tag=252):
-    """Refused while it keeps messages. Events of its name are lost again where nobody waits for them."""
+    """Refused while the mailbox keeps messages. Afterwards, events of this name that no run waits for are lost."""
 
     by: str
     tenant: str
@@ -25,7 +25,7 @@ class RemoveMailbox(InputStruct, frozen=True, tag=252):
 
 
 class Ingest(InputStruct, frozen=True, tag=16):
-    """An event from outside: for one run, or for all that wait for this name and key."""
+    """An event from outside, for one run or for all runs that wait for this name and key."""
 
     by: str
     tenant: str
@@ -36,13 +36,13 @@ class Ingest(InputStruct, frozen=True, tag=16):
 
 
 class SendUpdate(InputStruct, frozen=True, tag=250):
-    """A message to the durable function of a run, which replies to it once."""
+    """A message to the durable function of a run, which replies exactly once."""
 
     by: str
     tenant: str
     run_id: str
     name: str
-    key: str  # repeated under it, it is the same update
+    key: str  # idempotency key: the same key is the same update
     body: str  # digest of name and payload
     payload: Value = None
 
@@ -53,11 +53,11 @@ class Delivered(InputStruct, frozen=True, tag=150):
     sender: int  # partition
     number: int
     request: Submit | Ingest
-    origin: str  # which task of which run
+    origin: str  # names the task and its run, for people
 
 
 class Acknowledged(InputStruct, frozen=True, tag=151):
-    """A fact: that partition has decided about a command of ours. A code says that it was refused."""
+    """A fact: another partition has decided about a command of this one. With a `code`, it was refused."""
 
     partition: int
     number: int

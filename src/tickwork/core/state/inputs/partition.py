@@ -41,7 +41,7 @@ class PutLabelLimit(InputStruct, frozen=True, tag=4):
 
 
 class PutPolicy(InputStruct, frozen=True, tag=5):
-    """A gate asked before every step that names it: `allow` must hold, or `action` follows."""
+    """A condition that is evaluated before every step that names it. If `allow` is false, `action` follows."""
 
     by: str
     policy: str
@@ -52,7 +52,7 @@ class PutPolicy(InputStruct, frozen=True, tag=5):
 
 
 class RegisterVersion(InputStruct, frozen=True, tag=50):
-    """A version of an application has started: its definitions, which are put before, and its schedules."""
+    """A version of an application has started. Its definitions are put before; `puts` are its schedules."""
 
     by: str
     tenant: str
@@ -60,11 +60,11 @@ class RegisterVersion(InputStruct, frozen=True, tag=50):
     version: str
     workflows: dict[str, str]  # name to hash
     puts: list[PutSchedule]
-    latest: bool = False  # also where it is known already
+    latest: bool = False  # makes it the latest version, even if it was registered before
 
 
 class SetLatestVersion(InputStruct, frozen=True, tag=51):
-    """`puts` is what that version declares, as it is kept."""
+    """Make a registered version the latest. `puts` are the schedules that it declares, as stored."""
 
     by: str
     tenant: str
@@ -74,8 +74,10 @@ class SetLatestVersion(InputStruct, frozen=True, tag=51):
 
 
 class Pause(InputStruct, frozen=True, tag=8):
-    """Scope is run, queue, workflow, tenant, schedule, group (of schedules) or partition; a queue has no tenant, and
-    neither has a partition, whose name is its number: while it is paused, nothing of it is given to a worker."""
+    """Pause a run, queue, workflow, tenant, schedule, group (of schedules) or partition, as `scope` says.
+
+    Queues and partitions have no tenant; the name of a partition is its number. A paused partition dispatches nothing.
+    """
 
     by: str
     scope: str
@@ -94,11 +96,11 @@ class Resume(InputStruct, frozen=True, tag=9):
     left_as: int | None = None  # as in `Pause`
 
 
-OUTAGE = "outage"  # no owner decided anything until the partition was taken up
+OUTAGE = "outage"  # the partition had no owner
 
 
 class ClockGap(InputStruct, frozen=True, tag=28):
-    """The shell saw time jump: what was due inside is late for this reason."""
+    """The clock jumped. Timers that were due in between are late for this reason."""
 
     from_ms: int
     to_ms: int
@@ -107,8 +109,7 @@ class ClockGap(InputStruct, frozen=True, tag=28):
 
 
 class HoldTimers(InputStruct, frozen=True, tag=100):
-    """Logical time is ahead of real time, or no longer is. While timers are held none fires, so nothing happens before
-    its time; every other input is decided as usual."""
+    """Hold timers because logical time is ahead of real time, or release them. Other inputs are decided as usual."""
 
     held: bool
     reason: str = ""

@@ -8,14 +8,14 @@ from tickwork.core.state.messages import RunMessages
 
 
 class RunTerms(InputStruct, frozen=True):
-    """What one submission says instead of its workflow."""
+    """Values of one submission that override those of its workflow."""
 
     timeout_ms: int | None = None  # of the whole run
     retry: Retry | None = None  # for nodes that have no retry of their own
 
 
 class SubmitOptions(InputStruct, frozen=True):
-    """What few submissions need."""
+    """Options that few submissions use."""
 
     key: str = ""
     body: str = ""  # digest of the request; two bodies under one key are refused
@@ -23,9 +23,9 @@ class SubmitOptions(InputStruct, frozen=True):
     delay_ms: int | None = None
     debounce: str = ""  # a later submission under this key replaces the inputs and restarts the delay
     priority: int | None = None
-    definition: str = ""  # a definition's hash, where not the latest is wanted
+    definition: str = ""  # hash of a definition; "": the latest
     known: KnownRun | None = None
-    version: str = ""  # of an application: only its workers may have the run
+    version: str = ""  # of an application: only workers of this version may execute the run
     at_most_ms: int | None = None  # a debounced run starts no later than this after its first submission
     queue: str = ""  # for nodes that name none
     own: RunTerms | None = None
@@ -49,7 +49,7 @@ class Cancel(InputStruct, frozen=True, tag=11):
 
 
 class RunRecord(InputStruct, frozen=True):
-    """A run that has left memory, as its rows hold it: the fact beside what brings it back."""
+    """A run that has left memory, as its rows hold it: a fact added to a request that brings it back."""
 
     number: int
     run_id: str
@@ -78,7 +78,7 @@ class RunRecord(InputStruct, frozen=True):
 
 
 class Resolve(InputStruct, frozen=True, tag=12):
-    """An operator's decision about a FAILED run: node -> retry, accept or skip. Empty: retry all that failed."""
+    """An operator's decisions about a FAILED run: node to retry, accept or skip. Empty: retry all failed nodes."""
 
     by: str
     tenant: str
@@ -87,11 +87,11 @@ class Resolve(InputStruct, frozen=True, tag=12):
     decisions: dict[str, str] = {}
     values: dict[str, Value] = {}
     record: RunRecord | None = None
-    others_stay: bool = False  # nodes without a decision stay failed, and so the run fails again
+    others_stay: bool = False  # nodes without a decision stay failed, so the run fails again
 
 
 class CancelTask(InputStruct, frozen=True, tag=272):
-    """This task fails, whatever it is doing. Its run goes on by its rules."""
+    """Fail this task, whatever its state. The run continues by the rules of its workflow."""
 
     by: str
     tenant: str
@@ -100,7 +100,7 @@ class CancelTask(InputStruct, frozen=True, tag=272):
 
 
 class RetryTask(InputStruct, frozen=True, tag=273):
-    """The next attempt of a task that waits for it begins now."""
+    """Start the next attempt of a waiting task now."""
 
     by: str
     tenant: str
@@ -109,7 +109,7 @@ class RetryTask(InputStruct, frozen=True, tag=273):
 
 
 class Redrive(InputStruct, frozen=True, tag=13):
-    """Dead letters brought back in bulk, no faster than `per_second`."""
+    """Retry dead letters in bulk, at most `per_second`."""
 
     by: str
     tenant: str
@@ -119,7 +119,7 @@ class Redrive(InputStruct, frozen=True, tag=13):
 
 
 class Rerun(InputStruct, frozen=True, tag=14):
-    """A new run that keeps the results of an old one, except from one node on."""
+    """Start a new run that keeps the results of an old one, except from one node on."""
 
     by: str
     tenant: str
@@ -129,7 +129,7 @@ class Rerun(InputStruct, frozen=True, tag=14):
     definition: str = ""  # another version; "": the same
     inputs: Value = None
     change_inputs: bool = False
-    from_start: bool = False  # nothing is kept
+    from_start: bool = False  # no result is kept
 
 
 class Decide(InputStruct, frozen=True, tag=15):
@@ -144,7 +144,7 @@ class Decide(InputStruct, frozen=True, tag=15):
 
 
 class CacheAnswered(InputStruct, frozen=True, tag=27):
-    """What the shell found under the key that a `LookUp` effect asked for."""
+    """A fact, the result of a `LookUpCache` effect: the cached value of a task, if there is one."""
 
     task: int
     found: bool
@@ -152,8 +152,7 @@ class CacheAnswered(InputStruct, frozen=True, tag=27):
 
 
 class Extracted(InputStruct, frozen=True, tag=65):
-    """A fact: what conditions read of a value that is not inline, as a `ReadExtract` effect asked for it. A code says
-    why there is none."""
+    """A fact, the result of a `ReadExtract` effect: what conditions read of a large value, or an error code."""
 
     run: int
     source: int

@@ -29,7 +29,7 @@ class RemoveSchedule(InputStruct, frozen=True, tag=7):
 
 
 class ApplySchedules(InputStruct, frozen=True, tag=30):
-    """A whole set, all or none. What this owner had and the set lacks is removed."""
+    """Replace all schedules of an owner: all of them or none. Its schedules that are not in `puts` are removed."""
 
     by: str
     tenant: str
@@ -38,7 +38,7 @@ class ApplySchedules(InputStruct, frozen=True, tag=30):
 
 
 class PutHolidays(InputStruct, frozen=True, tag=31):
-    """A named list of dates (YYYY-MM-DD) that calendars of this tenant may name. None: the list goes."""
+    """A named list of dates (YYYY-MM-DD) for calendars of this tenant. `None` removes the list."""
 
     by: str
     tenant: str
@@ -47,7 +47,7 @@ class PutHolidays(InputStruct, frozen=True, tag=31):
 
 
 class Advise(InputStruct, frozen=True, tag=32):
-    """Hints to the Governor. Given ones replace those of their kind; `clear` drops what was there before."""
+    """Hints to the Governor. A hint replaces the previous one of its kind; `clear` drops all previous hints."""
 
     by: str
     tenant: str
@@ -61,18 +61,18 @@ class Advise(InputStruct, frozen=True, tag=32):
 
 
 class Trigger(InputStruct, frozen=True, tag=33):
-    """One run now, beside whatever is due. A test touches nothing of the schedule."""
+    """Start one run now, in addition to the occurrences that are due. A test run does not change the schedule."""
 
     by: str
     tenant: str
     schedule: str
     test: bool = False
-    key: str = ""  # repeated under it, a trigger begins nothing more
+    key: str = ""  # idempotency key: a repeated trigger starts nothing
     known: KnownRun | None = None
 
 
 class SteerSchedule(InputStruct, frozen=True, tag=34):
-    """Deed is archive, restore or reset_failures."""
+    """Change the state of a schedule. `deed` is archive, restore or reset_failures."""
 
     by: str
     tenant: str
@@ -81,7 +81,7 @@ class SteerSchedule(InputStruct, frozen=True, tag=34):
 
 
 class Backfill(InputStruct, frozen=True, tag=35):
-    """Runs for the occurrences from `from_ms` on and before `to_ms`, a few at a time."""
+    """Start runs for the occurrences from `from_ms` up to, but not including, `to_ms`; `concurrency` at a time."""
 
     by: str
     tenant: str
@@ -95,7 +95,7 @@ class Backfill(InputStruct, frozen=True, tag=35):
 
 
 class SteerBackfill(InputStruct, frozen=True, tag=36):
-    """Deed is pause, resume or cancel."""
+    """Change the state of a backfill. `deed` is pause, resume or cancel."""
 
     by: str
     tenant: str
@@ -104,20 +104,20 @@ class SteerBackfill(InputStruct, frozen=True, tag=36):
 
 
 class RunsKnown(InputStruct, frozen=True, tag=37):
-    """A fact: of the occurrences that a `FindRuns` effect asked for, these have run before."""
+    """A fact, the result of a `FindRuns` effect: these occurrences have run before."""
 
     backfill: int
     known: tuple[int, ...]
 
 
 class NewZones(InputStruct, frozen=True, tag=38):
-    """A fact: this owner knows other time zones than the one before it. Next times are computed again."""
+    """A fact: this owner has other time-zone data than the previous owner. Next times are computed again."""
 
     version: str
 
 
 class ChooseCatchUp(InputStruct, frozen=True, tag=44):
-    """Whatever is late now is caught up with by this policy, once, instead of by each schedule's own."""
+    """Catch up once by this policy, instead of by the policy of each schedule, with all that is late now."""
 
     by: str
     policy: str

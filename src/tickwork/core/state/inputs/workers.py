@@ -9,7 +9,7 @@ from tickwork.core.state.messages import PublishedValue, UpdateReply
 
 
 class Offer(InputStruct, frozen=True, tag=20):
-    """A worker says what it serves and how many attempts it is ready to hold in all."""
+    """A worker announces what it serves and how many attempts it can hold in total."""
 
     worker: str
     credit: int
@@ -19,12 +19,12 @@ class Offer(InputStruct, frozen=True, tag=20):
     cpu_milli: int = 0
     memory_mb: int = 0
     gpu: int = 0
-    start: str = ""  # which start of this worker it is: another one under the same name holds nothing of the first
-    process: str = ""  # names its operating system process, so that the same host can prove that it has ended
+    start: str = ""  # identifies this start of the worker: after a restart it holds none of its previous attempts
+    process: str = ""  # identifies its operating system process, so that its host can prove that it has ended
 
 
 class WorkerLost(InputStruct, frozen=True, tag=21):
-    """Silent too long, or its connection closed without goodbye; `clean` where it said goodbye."""
+    """A worker was silent for too long or its connection closed. `clean`: it announced its end."""
 
     worker: str
     clean: bool = False
@@ -37,17 +37,17 @@ class Started(InputStruct, frozen=True, tag=22):
 
 
 class TaskCommand(InputStruct, frozen=True):
-    """What the code of a task asked for: it happens if the result that brings it is accepted, and only then."""
+    """A command by the code of a task. It is applied if and only if the result that carries it is accepted."""
 
     request: Submit | Ingest
-    partitions: tuple[int, ...] = ()  # a fact: those that it is for; (): this one
+    partitions: tuple[int, ...] = ()  # a fact: where it goes; (): this partition
 
 
 class Succeeded(InputStruct, frozen=True, tag=23):
     task: int
     attempt: int
     value: Value = None
-    sender: str = ""  # the worker that reports, where it is another one than holds the attempt, as far as is known
+    sender: str = ""  # the reporting worker, where the attempt is held by another one as far as the broker knows
     commands: tuple[TaskCommand, ...] = ()
 
 
@@ -59,8 +59,8 @@ class Failed(InputStruct, frozen=True, tag=24):
     permanent: bool = False
     sender: str = ""  # as in `Succeeded`
     position: int = -1  # of the recorded failure that ended a durable function
-    bases: tuple[str, ...] = ()  # more general types of the error, the nearest first: rules for these count too
-    skip: bool = False  # the task itself says that there is nothing to do: it is not taken
+    bases: tuple[str, ...] = ()  # base types of the error, the nearest first: rules for them apply too
+    skip: bool = False  # the task reports that there is nothing to do, and is skipped
 
 
 class Checkpointed(InputStruct, frozen=True, tag=25):
@@ -71,7 +71,7 @@ class Checkpointed(InputStruct, frozen=True, tag=25):
 
 
 class StepsRecorded(InputStruct, frozen=True, tag=110):
-    """Steps that ended in the middle of an attempt."""
+    """Steps that ended while their attempt goes on."""
 
     task: int
     attempt: int
@@ -83,14 +83,16 @@ class StepsRecorded(InputStruct, frozen=True, tag=110):
 
 
 class Suspended(InputStruct, frozen=True, tag=111):
-    """A durable function cannot go on before something that it awaits has an outcome. The attempt ends."""
+    """The attempt ends because its durable function waits for the outcome of an await."""
 
     task: int
     attempt: int
     steps: tuple[StepEntry, ...] = ()
     awaits: tuple[Await, ...] = ()  # new ones
-    withdrawn: tuple[int, ...] = ()  # positions of awaits that it gave up
-    together: tuple[tuple[int, ...], ...] = ()  # positions that it awaits all of; any other lets it go on alone
+    withdrawn: tuple[int, ...] = ()  # positions of abandoned awaits
+    together: tuple[
+        tuple[int, ...], ...
+    ] = ()  # positions that must all have outcomes; any other await resumes the function alone
     versions: tuple[tuple[str, int], ...] = ()
     sender: str = ""  # as in `Succeeded`
     replies: tuple[UpdateReply, ...] = ()
@@ -98,24 +100,24 @@ class Suspended(InputStruct, frozen=True, tag=111):
 
 
 class Continued(InputStruct, frozen=True, tag=112):
-    """A durable function starts again under the same run id, with these inputs and an empty history."""
+    """A durable function restarts under the same run id, with these inputs and an empty history."""
 
     task: int
     attempt: int
     value: Value = None
     sender: str = ""  # as in `Succeeded`
-    withdrawn: tuple[int, ...] = ()  # awaits that it gave up before
+    withdrawn: tuple[int, ...] = ()  # awaits that were abandoned before
 
 
 class HandedBack(InputStruct, frozen=True, tag=26):
     task: int
     attempt: int
-    worker: str = ""  # only if it is still this worker's: a broker may not know yet that another took it
-    begun: bool = False  # its code ran for a while, or may have
+    worker: str = ""  # ignored if another worker holds the attempt by now: a broker may not know that yet
+    begun: bool = False  # its code has run, or may have
 
 
 class Taken(InputStruct, frozen=True, tag=29):
-    """A worker got this attempt from a lane, and asks to have it."""
+    """A worker received this attempt from a broker and claims it."""
 
     task: int
     attempt: int
