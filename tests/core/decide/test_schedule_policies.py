@@ -5,7 +5,6 @@ import pytest
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import unpack
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.evolve.schedules import occurrence_id
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.invariants import violations
 from tickwork.core.snapshot.snapshot import capture, digest, restore
@@ -13,6 +12,7 @@ from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import RunScheduled
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.retry import jitter_ms_max
+from tickwork.core.state.run_ids import occurrence_id
 from tickwork.core.state.schedule import Fate, GovernorLimits, SchedulePolicy
 from tickwork.system.zone_data import load_zones
 

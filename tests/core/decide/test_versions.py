@@ -4,7 +4,8 @@ import pytest
 
 from driver import BY, Driver, T, document, task
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.decide.commands.versions import pinned, stranded
+from tickwork.core.decide.commands.version_pins import pinned
+from tickwork.core.decide.commands.versions import stranded
 from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.versions import DECLARED_KEPT, VERSIONS_KEPT, declared_puts, latest_of
 from tickwork.core.machine import Machine

@@ -5,12 +5,12 @@ import pytest
 from driver import BY, Driver, T, task
 from histories import History
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.evolve.schedules import occurrence_id
 from tickwork.core.explain.run_history import HistoryEntry, RunHistory, why
 from tickwork.core.explain.run_history_text import on_first_line, sentence
 from tickwork.core.snapshot.snapshot import capture, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import QueueHeld, TaskDispatched, Visited
+from tickwork.core.state.run_ids import occurrence_id
 from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.journal.record import GENESIS, Row, unseal
 from tickwork.journal.replay import Recorder

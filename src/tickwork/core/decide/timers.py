@@ -9,8 +9,8 @@ from collections.abc import Callable
 from tickwork.core.decide.commands.dead_letters import resolve_redriven
 from tickwork.core.decide.runs.attempts import fail_or_retry
 from tickwork.core.decide.runs.children import time_out_repeat
-from tickwork.core.decide.runs.functions import called_runs, meet_due
-from tickwork.core.decide.runs.run_end import alert_dead_letter, end_calls, resume_run, time_out
+from tickwork.core.decide.runs.functions import meet_due
+from tickwork.core.decide.runs.run_end import alert_dead_letter, called_runs, end_calls, resume_run, time_out
 from tickwork.core.decide.schedules.backfill import look_at_backfill
 from tickwork.core.decide.schedules.schedule_firing import fire
 from tickwork.core.decide.tick_context import TickContext

@@ -14,7 +14,6 @@ from tickwork.core.base.values import INLINE_BYTES_MAX, Value, too_large
 from tickwork.core.decide.commands.task_commands import FOR_NOW, OUTBOX_REPORTS, apply_commands, check_commands
 from tickwork.core.decide.runs.attempts import fail_or_retry
 from tickwork.core.decide.runs.functions import (
-    called_runs,
     check_awaited,
     check_awaits,
     check_said,
@@ -23,7 +22,7 @@ from tickwork.core.decide.runs.functions import (
     over_budget,
     withdrawn_children,
 )
-from tickwork.core.decide.runs.run_end import alert, alert_dead_letter, end_calls, end_run, pause_run
+from tickwork.core.decide.runs.run_end import alert, alert_dead_letter, called_runs, end_calls, end_run, pause_run
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.node_validation import QUANTITY_MAX

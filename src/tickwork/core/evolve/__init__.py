@@ -14,7 +14,7 @@ from tickwork.core.evolve.capacity import SETUP_HANDLERS
 from tickwork.core.evolve.functions import FUNCTION_HANDLERS
 from tickwork.core.evolve.mailboxes import MAILBOX_HANDLERS
 from tickwork.core.evolve.outbox import OUTBOX_HANDLERS
-from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
+from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.schedules import SCHEDULE_HANDLERS
 from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
@@ -26,7 +26,6 @@ from tickwork.core.state.state import State
 __all__ = [
     "HANDLERS",
     "begin_tick",
-    "child_id",
     "evolve",
     "has_children_to_give",
     "live_tasks",

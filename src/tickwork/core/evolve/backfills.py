@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.calendar.durations import instant_text
 from tickwork.core.definition.model import PRIORITY_MIN
 from tickwork.core.evolve.indexes import clear_timer, set_timer
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.run_ids import backfill_run_id
 from tickwork.core.state.schedule import Fate, FateRange
 from tickwork.core.state.state import Backfill, BackfillState, Run, State, Timer
 
@@ -90,11 +90,6 @@ def _on_lookup_finished(state: State, event: ev.BackfillLookupFinished) -> None:
         _close_span(state, backfill)
     backfill.ready, backfill.lookups = ready, ()
     arm_backfill(state, backfill)
-
-
-def backfill_run_id(backfill: Backfill, due_ms: int) -> str:
-    run_id = f"sched-{backfill.schedule.name}-{instant_text(due_ms)}"
-    return f"{run_id}-again-{backfill.number}" if backfill.forced else run_id
 
 
 def _on_ended(state: State, event: ev.BackfillEnded) -> None:

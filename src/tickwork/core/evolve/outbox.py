@@ -7,8 +7,8 @@ and sent again after a crash, so the receiver needs to remember one number for e
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.core.evolve.run_creation import task_words
 from tickwork.core.state import events as ev
+from tickwork.core.state.run_ids import task_name
 from tickwork.core.state.state import QueuedCommand, State
 
 
@@ -16,7 +16,7 @@ def _on_queued(state: State, event: ev.CommandQueued) -> None:
     report: Any = state.inputs[event.input]
     request = report.commands[event.command].request
     waiting = state.outbox.setdefault(event.partition, [])
-    waiting.append(QueuedCommand(event.number, request, task_words(state.tasks[report.task])))
+    waiting.append(QueuedCommand(event.number, request, task_name(state.tasks[report.task])))
     state.sent[event.partition] = event.number
 
 

@@ -9,12 +9,12 @@ from tickwork.core.calendar.zones import in_zone
 from tickwork.core.definition.input_fields import filled
 from tickwork.core.definition.model import Definition
 from tickwork.core.definition.plan import Plan
-from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
+from tickwork.core.evolve.backfills import backfill_run_begun
 from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, failed_steps, follow_up_of, report_inputs
 from tickwork.core.evolve.indexes import clear_timer, set_timer, want
 from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.runs import arm_sla
-from tickwork.core.evolve.schedules import fired_on_time, occurrence_id, run_begun, run_returned
+from tickwork.core.evolve.schedules import fired_on_time, run_begun, run_returned
 from tickwork.core.evolve.tasks import count_ended, keep_result, know_queue
 from tickwork.core.state import events as ev
 from tickwork.core.state.history import history_of_record, record_of_history
@@ -29,10 +29,16 @@ from tickwork.core.state.inputs import (
     Succeeded,
     request_in,
 )
-from tickwork.core.state.lifecycle import ENDED, RunTrigger
-from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Fired, Run, Schedule, State, Task, Tenant, Timer
-
-SUBMITTED = "submit"
+from tickwork.core.state.lifecycle import ENDED
+from tickwork.core.state.run_ids import (
+    SUBMITTED,
+    backfill_run_id,
+    child_id,
+    follow_up_id,
+    occurrence_id,
+    task_name,
+)
+from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Fired, Run, Schedule, State, Tenant, Timer
 
 
 def add_run(state: State, run: Run) -> None:
@@ -101,13 +107,8 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
 def source_of_request(state: State, item: Input) -> str:
     """Return how a requested run came about: it was submitted, or a task started it with its result."""
     if isinstance(item, Succeeded):
-        return task_words(state.tasks[item.task])
+        return task_name(state.tasks[item.task])
     return item.origin if isinstance(item, Delivered) else SUBMITTED
-
-
-def task_words(task: Task) -> str:
-    node = task.run.plan.steps[task.step.index].id
-    return f"task {node}{f'[{task.child}]' if task.parent else ''} of {task.run.id}"
 
 
 def submitted(state: State, number: int, submit: Submit, tenant: Tenant, plan: Plan, source: str = SUBMITTED) -> None:
@@ -222,11 +223,6 @@ def _free_id(tenant: Tenant, stem: str, now_ms: int) -> str:
     return run_id
 
 
-def child_id(task: Task, child: int, number: int) -> str:
-    """Its number makes it new, also when a resolved parent has the same child again."""
-    return f"{task.run.id}.{task.step.id}.{child}.{number}"
-
-
 def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     task = state.tasks[event.task]
     parent, fan = task.run, task.fan
@@ -243,11 +239,6 @@ def _on_spawned(state: State, event: ev.RunSpawned) -> None:
         fan.running += 1
         fan.live[event.child] = run.number
     arrive(state, run)
-
-
-def follow_up_id(run_id: str, cause: str, number: int) -> str:
-    """Its number makes it new: a run that is tried again may fail again."""
-    return f"{run_id}.on_{'success' if cause == CAUSES[RunTrigger.COMPLETE] else 'failure'}.{number}"
 
 
 def _on_follow_up(state: State, event: ev.FollowUpStarted) -> None:

@@ -4,13 +4,11 @@
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.calendar.schedule_spec import ScheduleSpec, compile_when
 from tickwork.core.evolve.backfills import leave_backfill
@@ -410,12 +408,6 @@ def close_span(state: State, schedule: Schedule) -> None:
 
 
 # ---- its runs
-
-
-@lru_cache(64)  # asked for several times while it begins
-def occurrence_id(name: str, due_ms: int) -> str:
-    """The id of a run is the schedule's name and the nominal time in UTC, so nobody can begin it twice."""
-    return f"sched-{name}-{instant_text(due_ms)}"
 
 
 def run_begun(state: State, schedule: Schedule, run: Run, event: ev.RunScheduled) -> None:

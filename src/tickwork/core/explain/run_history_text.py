@@ -8,8 +8,6 @@ sentence that the API, the command line and the testing kit show.
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.calendar.durations import duration_text, instant_text
-from tickwork.core.evolve import child_id
-from tickwork.core.evolve.run_creation import SUBMITTED, follow_up_id
 from tickwork.core.explain.function_text import function_words
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
@@ -18,6 +16,7 @@ from tickwork.core.state.governor import HINTED, Decision, SignalSource
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
+from tickwork.core.state.run_ids import SUBMITTED, child_id, follow_up_id
 from tickwork.core.state.schedule import HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Run, State, Task
 

@@ -18,12 +18,13 @@ from tickwork.core.calendar.zones import in_zone
 from tickwork.core.decide.schedules.backfill import window_end_ms
 from tickwork.core.decide.schedules.schedule_commands import check_advice, check_put, is_same, schedule_of
 from tickwork.core.definition.plan import Plan
-from tickwork.core.evolve.schedules import anchored, is_held, occurrence_id, rhythm_of
+from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
 from tickwork.core.explain import schedule_preview
 from tickwork.core.explain.upcoming import left_of, upcoming
 from tickwork.core.snapshot.schedule_rows import LiveBackfill
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import FindRuns
+from tickwork.core.state.run_ids import occurrence_id
 from tickwork.core.state.schedule import Fate, FateRange, check_terms
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.protocol import http_models as wire

@@ -7,7 +7,8 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import TENANT, check_name
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.commands.versions import pin_of, pinned, stranded, version_of
+from tickwork.core.decide.commands.version_pins import pin_of, pinned
+from tickwork.core.decide.commands.versions import stranded, version_of
 from tickwork.core.definition.model import TaskNode
 from tickwork.core.definition.plan import Plan, new_plan
 from tickwork.core.evolve.versions import by_age, declared_puts, latest_of

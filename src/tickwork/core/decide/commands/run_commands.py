@@ -16,8 +16,8 @@ from tickwork.core.decide.commands.signals import SIGNAL_COMMANDS
 from tickwork.core.decide.commands.submissions import check_submission, submit
 from tickwork.core.decide.commands.task_actions import TASK_ACTIONS
 from tickwork.core.decide.commands.versions import VERSION_COMMANDS
-from tickwork.core.decide.runs.functions import called_runs, to_unwind
-from tickwork.core.decide.runs.run_end import CLEAN_UP_MS_MAX, end_calls, pause_run, resume_run, stop_run
+from tickwork.core.decide.runs.functions import to_unwind
+from tickwork.core.decide.runs.run_end import CLEAN_UP_MS_MAX, called_runs, end_calls, pause_run, resume_run, stop_run
 from tickwork.core.decide.schedules import schedule_commands as schedules
 from tickwork.core.decide.schedules.backfill import BACKFILL_COMMANDS
 from tickwork.core.decide.tick_context import (

@@ -4,7 +4,7 @@ import re
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.commands.versions import pinned
+from tickwork.core.decide.commands.version_pins import pinned
 from tickwork.core.decide.runs.chosen_values import is_served
 from tickwork.core.decide.tick_context import (
     TickContext,

@@ -20,10 +20,6 @@ from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import AppVersion, State, Tenant
 
 
-def pin_of(application: str, version: str) -> str:
-    return f"{application}@{version}"
-
-
 def version_of(tenant: Tenant, application: str, version: str) -> AppVersion:
     versions = tenant.applications.get(application)
     if versions is None:
@@ -37,25 +33,6 @@ def version_of(tenant: Tenant, application: str, version: str) -> AppVersion:
         )
         raise Refused("unknown_version", message, path="version")
     return registered
-
-
-def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
-    """What a run asks for that is pinned to a version, as `version` or `application@version`: the label's value
-    and the hash of its definition."""
-    requested, _, name = version.rpartition("@")
-    matches = [
-        (application, versions[name].workflows[workflow])
-        for application, versions in sorted(tenant.applications.items())
-        if requested in ("", application) and name in versions and workflow in versions[name].workflows
-    ]
-    if not matches:
-        message = f"no version {shortened(version, 128)!r} with a workflow {shortened(workflow, 128)!r} is registered"
-        raise Refused("unknown_version", message, path="version")
-    if len(matches) > 1:
-        known = " or ".join(pin_of(application, name) for application, _ in matches)
-        raise Refused("which_version", f"several applications have this version; say {known}", path="version")
-    application, definition = matches[0]
-    return pin_of(application, name), definition
 
 
 def _register(turn: TickContext, position: int, request: inp.RegisterVersion) -> None:

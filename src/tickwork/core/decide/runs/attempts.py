@@ -1,7 +1,6 @@
 """Attempts that did not succeed: another attempt, or the end of the task."""
 
-from tickwork.core.decide.runs.functions import called_runs
-from tickwork.core.decide.runs.run_end import alert_dead_letter, end_calls
+from tickwork.core.decide.runs.run_end import alert_dead_letter, called_runs, end_calls
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.worker_pools import handler_of, others_may_have
 from tickwork.core.state.events import (

@@ -17,7 +17,7 @@ from tickwork.core.definition.model import (
     WorkflowNode,
 )
 from tickwork.core.definition.plan import Kind, Plan
-from tickwork.core.evolve import child_id, has_children_to_give
+from tickwork.core.evolve import has_children_to_give
 from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
 from tickwork.core.state.effects import CancelAttempt
 from tickwork.core.state.evaluation_context import (
@@ -38,6 +38,7 @@ from tickwork.core.state.events import (
 )
 from tickwork.core.state.lifecycle import IDLE, Phase, RunTrigger
 from tickwork.core.state.map_items import item_names, turn_names
+from tickwork.core.state.run_ids import child_id
 from tickwork.core.state.state import Run, State, Task
 
 READY, CHECKING = Phase.READY, int(Phase.CHECKING)

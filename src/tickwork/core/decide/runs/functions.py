@@ -14,13 +14,13 @@ from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.model import Retry, TaskNode
 from tickwork.core.definition.node_validation import COST_MAX
-from tickwork.core.evolve import child_id
 from tickwork.core.evolve.awaits import entry_bytes
 from tickwork.core.state.events import AwaitMet, FunctionWoken, RunSpawned, StepRetrying
 from tickwork.core.state.history import TIMED_OUT, Await, History, HistoryEntry, PendingAwait, StepEntry, unseen_events
 from tickwork.core.state.inputs import StepsRecorded, Suspended
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.retry import backoff_ms
+from tickwork.core.state.run_ids import child_id
 from tickwork.core.state.state import Run, State, Task
 
 WAITING = int(Phase.WAITING)
@@ -309,13 +309,6 @@ def check_nesting(state: State, run: Run) -> None:
         parent = state.tasks[parent].run.parent
     if depth >= NESTING_MAX:
         raise Refused("nested_too_deep", f"workflows may call each other {NESTING_MAX} deep")
-
-
-def called_runs(state: State, task: Task) -> list[Run]:
-    """The child runs of a function, in the order of their calls."""
-    if task.history is None:
-        return []
-    return [state.runs[pending.child] for _, pending in _in_order(task.history) if pending.child]
 
 
 def approval_of(task: Task, name: str) -> PendingAwait | None:

@@ -2,7 +2,6 @@
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import unpack
-from tickwork.core.decide.runs.functions import called_runs
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_child_inputs
 from tickwork.core.definition.model import (
@@ -146,6 +145,14 @@ def released(turn: TickContext, children: list[Run], reason: str) -> list[Run]:
         else:
             at_once.append(child)
     return at_once
+
+
+def called_runs(state: State, task: Task) -> list[Run]:
+    """Return the child runs of a function, in the order of their calls."""
+    if task.history is None:
+        return []
+    awaits = task.history.awaits
+    return [state.runs[awaits[position].child] for position in sorted(awaits) if awaits[position].child]
 
 
 def child_runs(state: State, task: Task) -> list[Run]:

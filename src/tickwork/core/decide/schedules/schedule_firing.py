@@ -12,7 +12,7 @@ from tickwork.core.decide.runs.run_end import replace_run
 from tickwork.core.decide.schedules.governor_input import next_decision
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.run_creation import begun_on_time, on_scheduled
-from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id, waits_for_past
+from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, waits_for_past
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
     CatchUpDecided,
@@ -24,6 +24,7 @@ from tickwork.core.state.events import (
     ScheduleResumed,
 )
 from tickwork.core.state.retry import jitter_ms
+from tickwork.core.state.run_ids import occurrence_id
 from tickwork.core.state.schedule import CatchUpChoice, Fate
 from tickwork.core.state.state import BLOCK_BITS, Schedule, State
 
