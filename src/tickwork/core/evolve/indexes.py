@@ -84,6 +84,17 @@ def move_timer(state: State, kind: Timer, number: int, tick: int, later: int) ->
     return later
 
 
+def arm_sla(state: State, run: Run) -> None:
+    """Set the timer of a run to the next point in time of its service level."""
+    points = run.plan.sla_points
+    run.sla_at = 0
+    if run.sla_next < len(points):
+        clock = state.settings.clock
+        base_ms = run.scheduled_ms or clock.ms_of(run.submitted)
+        tick = max(clock.tick_at(base_ms + points[run.sla_next][0]), state.tick)
+        run.sla_at = set_timer(state, Timer.SLA, run.number, tick)
+
+
 def set_due(state: State, task: Task, tick: int) -> None:
     """The timer of a task's phase; call it after the phase is set."""
     task.due = set_timer(state, DUE_KIND[Phase(task.phase)], task.number, tick)

@@ -11,9 +11,8 @@ from tickwork.core.definition.model import Definition
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.backfills import backfill_run_begun
 from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, failed_steps, follow_up_of, report_inputs
-from tickwork.core.evolve.indexes import clear_timer, set_timer, want
+from tickwork.core.evolve.indexes import arm_sla, clear_timer, set_timer, want
 from tickwork.core.evolve.races import open_parents
-from tickwork.core.evolve.runs import arm_sla
 from tickwork.core.evolve.schedules import fired_on_time, run_begun, run_returned
 from tickwork.core.evolve.tasks import count_ended, keep_result, know_queue
 from tickwork.core.state import events as ev

@@ -9,7 +9,7 @@ from tickwork.core.definition.plan import NOTHING, Step
 from tickwork.core.evolve.awaits import call_ended
 from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.follow_ups import note_error
-from tickwork.core.evolve.indexes import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
+from tickwork.core.evolve.indexes import arm_sla, clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.evolve.schedules import run_ended
 from tickwork.core.evolve.tasks import (
     cancel_steps,
@@ -290,16 +290,6 @@ def _on_extract_kept(state: State, event: ev.ExtractKept) -> None:
     run.extracts = {**kept, (report.source, report.key): Extract(report.value, report.code, report.message)}
     run.todo, run.held = [*run.todo, *run.held], ()
     want(state, run)
-
-
-def arm_sla(state: State, run: Run) -> None:
-    points = run.plan.sla_points
-    run.sla_at = 0
-    if run.sla_next < len(points):
-        clock = state.settings.clock
-        base_ms = run.scheduled_ms or clock.ms_of(run.submitted)
-        tick = max(clock.tick_at(base_ms + points[run.sla_next][0]), state.tick)
-        run.sla_at = set_timer(state, Timer.SLA, run.number, tick)
 
 
 def _on_overdue(state: State, event: ev.RunOverdue) -> None:

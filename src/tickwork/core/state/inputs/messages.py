@@ -1,8 +1,7 @@
-"""Inputs about mailboxes, events from outside, updates, and commands between partitions."""
+"""Inputs about mailboxes, and commands between partitions."""
 
-from tickwork.core.base.values import Value
 from tickwork.core.state.inputs.base import InputStruct
-from tickwork.core.state.inputs.runs import Submit
+from tickwork.core.state.inputs.runs import Ingest, Submit
 
 
 class PutMailbox(InputStruct, frozen=True, tag=251):
@@ -22,29 +21,6 @@ class RemoveMailbox(InputStruct, frozen=True, tag=252):
     by: str
     tenant: str
     name: str
-
-
-class Ingest(InputStruct, frozen=True, tag=16):
-    """An event from outside, for one run or for all runs that wait for this name and key."""
-
-    by: str
-    tenant: str
-    event: str
-    key: str = ""
-    run_id: str = ""
-    payload: Value = None
-
-
-class SendUpdate(InputStruct, frozen=True, tag=250):
-    """A message to the durable function of a run, which replies exactly once."""
-
-    by: str
-    tenant: str
-    run_id: str
-    name: str
-    key: str  # idempotency key: the same key is the same update
-    body: str  # digest of name and payload
-    payload: Value = None
 
 
 class Delivered(InputStruct, frozen=True, tag=150):

@@ -1,7 +1,6 @@
-"""Inputs about a whole partition: definitions, limits, versions, pauses, and its clock."""
+"""Inputs about a whole partition: definitions, limits, pauses, and its clock."""
 
 from tickwork.core.state.inputs.base import InputStruct
-from tickwork.core.state.inputs.schedules import PutSchedule
 
 
 class PutDefinition(InputStruct, frozen=True, tag=1):
@@ -49,28 +48,6 @@ class PutPolicy(InputStruct, frozen=True, tag=5):
     reason: str
     action: str  # pause, fail, skip_with_log
     pause_ms: int = 0  # a pause that ends by itself; 0: it waits for a person
-
-
-class RegisterVersion(InputStruct, frozen=True, tag=50):
-    """A version of an application has started. Its definitions are put before; `puts` are its schedules."""
-
-    by: str
-    tenant: str
-    application: str
-    version: str
-    workflows: dict[str, str]  # name to hash
-    puts: list[PutSchedule]
-    latest: bool = False  # makes it the latest version, even if it was registered before
-
-
-class SetLatestVersion(InputStruct, frozen=True, tag=51):
-    """Make a registered version the latest. `puts` are the schedules that it declares, as stored."""
-
-    by: str
-    tenant: str
-    application: str
-    version: str
-    puts: list[PutSchedule]
 
 
 class Pause(InputStruct, frozen=True, tag=8):

@@ -1,4 +1,4 @@
-"""Inputs about runs and their tasks."""
+"""Inputs about runs and their tasks, and events and updates for them."""
 
 from tickwork.core.base.values import Value
 from tickwork.core.definition.model import Retry
@@ -141,6 +141,29 @@ class Decide(InputStruct, frozen=True, tag=15):
     comment: str = ""
     left_as: int | None = None  # as in `Pause`
     values: Value = None  # of the fields of a form
+
+
+class Ingest(InputStruct, frozen=True, tag=16):
+    """An event from outside, for one run or for all runs that wait for this name and key."""
+
+    by: str
+    tenant: str
+    event: str
+    key: str = ""
+    run_id: str = ""
+    payload: Value = None
+
+
+class SendUpdate(InputStruct, frozen=True, tag=250):
+    """A message to the durable function of a run, which replies exactly once."""
+
+    by: str
+    tenant: str
+    run_id: str
+    name: str
+    key: str  # idempotency key: the same key is the same update
+    body: str  # digest of name and payload
+    payload: Value = None
 
 
 class CacheAnswered(InputStruct, frozen=True, tag=27):

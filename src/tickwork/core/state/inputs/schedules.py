@@ -1,4 +1,4 @@
-"""Inputs about schedules, holidays, and backfills."""
+"""Inputs about schedules, holidays, backfills, and versions of applications, which declare schedules."""
 
 from tickwork.core.base.values import Value
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
@@ -122,3 +122,25 @@ class ChooseCatchUp(InputStruct, frozen=True, tag=44):
     by: str
     policy: str
     length_ms: int = 0  # of window and spread
+
+
+class RegisterVersion(InputStruct, frozen=True, tag=50):
+    """A version of an application has started. Its definitions are put before; `puts` are its schedules."""
+
+    by: str
+    tenant: str
+    application: str
+    version: str
+    workflows: dict[str, str]  # name to hash
+    puts: list[PutSchedule]
+    latest: bool = False  # makes it the latest version, even if it was registered before
+
+
+class SetLatestVersion(InputStruct, frozen=True, tag=51):
+    """Make a registered version the latest. `puts` are the schedules that it declares, as stored."""
+
+    by: str
+    tenant: str
+    application: str
+    version: str
+    puts: list[PutSchedule]

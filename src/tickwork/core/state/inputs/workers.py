@@ -3,8 +3,7 @@
 from tickwork.core.base.values import Value
 from tickwork.core.state.history import Await, StepEntry
 from tickwork.core.state.inputs.base import InputStruct
-from tickwork.core.state.inputs.messages import Ingest
-from tickwork.core.state.inputs.runs import Submit
+from tickwork.core.state.inputs.runs import Ingest, Submit
 from tickwork.core.state.messages import PublishedValue, UpdateReply
 
 
