@@ -140,7 +140,7 @@ async def test_asking_for_the_head_of_a_stream_leaves_no_watcher(real, engine): 
 
 
 async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog):  # noqa: F811
-    read = engine.queries.journal
+    read = engine.overview.journal
 
     async def broken(*, after, limit):
         if limit > 1:  # the rows themselves; the end that the head names is read before the stream begins
@@ -148,7 +148,7 @@ async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog): 
         return await read(after=after, limit=limit)
 
     await publish(real, flow())
-    engine.queries.journal = broken
+    engine.overview.journal = broken
 
     with pytest.raises(httpx2.RemoteProtocolError):
         await real.get("/v1/journal")

@@ -166,7 +166,7 @@ async def test_what_nobody_expected_gives_a_number_and_nothing_else(http, engine
     async def broken():
         raise RuntimeError("the secret inside")
 
-    engine.queries.status = broken
+    engine.overview.status = broken
     answer = await http.get("/v1/status")
 
     assert answer.status_code == 500 and "secret" not in answer.text

@@ -77,11 +77,11 @@ async def test_a_server_is_audited_held_and_released(tmp_path, capsys):
         url = ["--url", server.address, "--json"]
 
         assert await asyncio.to_thread(main, ["auditor", "--once", *url]) == 0
-        assert said(capsys)["seq"] == (await engine.queries.status()).seq
+        assert said(capsys)["seq"] == (await engine.overview.status()).seq
         async with asyncio.timeout(5):
             while (
                 engine.maintenance.auditors[0].lag_rows
-                or engine.maintenance.auditors[0].seq < (await engine.queries.status()).seq
+                or engine.maintenance.auditors[0].seq < (await engine.overview.status()).seq
             ):
                 await asyncio.sleep(0.02)
         assert engine.maintenance.auditors[0].difference is None
@@ -89,5 +89,5 @@ async def test_a_server_is_audited_held_and_released(tmp_path, capsys):
         assert await asyncio.to_thread(main, ["status", *url]) == 0
         assert said(capsys)["dispatch_held"] == "a difference"
         assert await asyncio.to_thread(main, ["release", *url]) == 0
-        assert (await engine.queries.status()).dispatch_held == ""
+        assert (await engine.overview.status()).dispatch_held == ""
         assert await asyncio.to_thread(main, ["release", *url]) == 4

@@ -103,7 +103,7 @@ async def opens(folder):
         detail = await engine.queries.run("newer")
         values = [len(await engine.queries.value_bytes(run_id, "a")) for run_id in ("old", "newer")]
         logs = [lines async for _, lines in engine.context.logs.read(int(detail.tasks[0].id), 1)]
-        epoch = (await engine.queries.status()).epoch
+        epoch = (await engine.overview.status()).epoch
     return states, values, logs, epoch
 
 

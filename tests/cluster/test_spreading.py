@@ -164,7 +164,7 @@ def parts(cluster, name):
     found = {}
     for house in cluster.houses:
         for number, engine in house.node.engines.items():
-            found[number] = next((one for one in engine.queries.queues() if one.name == name), None)
+            found[number] = next((one for one in engine.overview.queues() if one.name == name), None)
     return found
 
 

@@ -265,7 +265,7 @@ async def test_a_failed_run_says_why_also_where_no_attempt_failed_and_when_it_en
 async def test_a_store_can_be_looked_at_without_owning_it(house):
     await house.define("w", {"kind": "wait", "id": "soon", "duration_ms": 10}, task("a", needs=["soon"]))
     run_id = await house.submit("w", delay_ms=20)
-    before = (await house.engine.queries.head()).epoch
+    before = (await house.engine.overview.head()).epoch
     await house.engine.stop()
     house.clock.pass_ms(60_000)
     looking = Engine(
@@ -278,12 +278,12 @@ async def test_a_store_can_be_looked_at_without_owning_it(house):
         assert await looking.queries.why(run_id) is not None
         with pytest.raises(Unavailable):
             await looking.runs.cancel(run_id, by="test")
-        head = await looking.queries.head()
+        head = await looking.overview.head()
     finally:
         await looking.stop()
     await house.open()
 
-    assert head.epoch == before and (await house.engine.queries.head()).epoch == before + 1
+    assert head.epoch == before and (await house.engine.overview.head()).epoch == before + 1
 
 
 async def test_a_run_that_ended_cannot_be_cancelled_and_says_so(house):
@@ -761,7 +761,7 @@ async def test_a_commit_of_unknown_outcome_is_settled_by_the_head(after):
     run_id = await asyncio.wait_for(waiting, 10)
 
     assert (await house.engine.queries.run(run_id)).state == "active"
-    rows = await house.engine.queries.journal(after=0, limit=1_000)
+    rows = await house.engine.overview.journal(after=0, limit=1_000)
     assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
     await house.crash()
 
@@ -918,16 +918,16 @@ async def test_a_clock_that_is_wrong_for_a_moment_starts_nothing_early_also_afte
     house.clock.wall_offset_ms += 3_600_000
     await house.submit("w")
     await house.engine.context.clock_monitor.check()
-    status = (await house.engine.queries.status()).clock
+    status = (await house.engine.overview.status()).clock
     assert (status.state, round(status.step_ms, -3)) == ("held", 3_600_000)
     assert house.engine.context.alarms.counts["clock_step"] == 1
-    assert "tickwork clock confirm" in house.engine.queries.warnings[0]
+    assert "tickwork clock confirm" in house.engine.overview.warnings[0]
 
     house.clock.wall_offset_ms -= 3_600_000
     await house.engine.stop()
     await house.open()
     assert (await house.engine.queries.run(due)).state == "pending"
-    assert (await house.engine.queries.status()).clock.state == "steady"
+    assert (await house.engine.overview.status()).clock.state == "steady"
 
 
 @pytest.mark.proves("I16")
@@ -942,7 +942,7 @@ async def test_work_goes_on_and_timers_wait_while_logical_time_is_ahead_of_real_
         now = await house.submit("w")
         await house.until(now, "completed")
         assert house.engine.context.state.timers_held
-        assert (await house.engine.queries.status()).clock.state == "ahead"
+        assert (await house.engine.overview.status()).clock.state == "ahead"
 
         house.clock.pass_ms(10_000)
         house.engine.context.live.refresh()

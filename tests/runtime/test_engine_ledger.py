@@ -55,10 +55,10 @@ async def test_the_balance_is_in_the_status_and_comes_back_after_a_crash():
     house, engine = await furnished()
     for _ in range(3):
         await house.later(24 * HOUR)
-    before = await engine.queries.status()
+    before = await engine.overview.status()
     await house.crash()
     engine = await house.open()
-    after = await engine.queries.status()
+    after = await engine.overview.status()
     fired = engine.context.state.tenants["default"].schedules.get("noon").last_fired_ms
     text = exposition([(engine, after)]).decode()
     await engine.stop()
@@ -82,7 +82,7 @@ async def test_a_difference_is_an_alarm_and_stops_nothing():
     await house.later(24 * HOUR)
     engine.context.live.write_behind.ledger.observe = true
     await house.later(24 * HOUR)
-    status = await engine.queries.status()
+    status = await engine.overview.status()
     await engine.stop()
 
     assert status.ledger_differences >= 1
@@ -111,7 +111,7 @@ async def test_two_owners_at_once_make_one_run_of_each_occurrence():
             engine.context.live.refresh()
         await house.rest()
     runs = await ran(new)
-    status = await new.queries.status()
+    status = await new.overview.status()
     house.engine = old
     await house.crash()
     await new.stop()

@@ -26,7 +26,7 @@ async def house():
 async def figures(house) -> dict[tuple, float]:
     """Name and labels, sorted by name, to the value."""
     await asyncio.sleep(0.01)  # what is on its way is counted a turn later
-    text = exposition([(house.engine, await house.engine.queries.status())]).decode()
+    text = exposition([(house.engine, await house.engine.overview.status())]).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

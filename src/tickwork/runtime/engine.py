@@ -39,6 +39,7 @@ from tickwork.runtime.services.admin import AdminService
 from tickwork.runtime.services.endpoints import EndpointService
 from tickwork.runtime.services.logs import LogService
 from tickwork.runtime.services.mailboxes import MailboxService
+from tickwork.runtime.services.overview import OverviewService
 from tickwork.runtime.services.queries import QueryService
 from tickwork.runtime.services.runs import RunService
 from tickwork.runtime.services.schedules import ScheduleService
@@ -94,7 +95,8 @@ class Engine:
             detector=FailureDetector(lost_after_ms=lost_after_ms, processes=processes),
             read_commands=lambda *command: self.runs.task_commands(*command),
         )
-        self.queries = QueryService(context, self.workers)
+        self.overview = OverviewService(context, self.workers)
+        self.queries = QueryService(context)
         self.schedules = ScheduleService(context)
         self.endpoints = EndpointService(context, self.schedules, self.queries)
         self.mailboxes = MailboxService(context, self.queries)

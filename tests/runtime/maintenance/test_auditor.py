@@ -284,7 +284,7 @@ async def test_dispatch_of_a_house_stops_says_why_and_goes_on_when_it_is_release
     await hand.call(wait_ms=20)
 
     assert difference is not None and difference.held and hand.held == {}
-    status = await engine.queries.status()
+    status = await engine.overview.status()
     assert "audit_difference at seq" in status.dispatch_held
     assert {"audit_difference", "dispatch_held"} <= {alert.partition(":")[0] for alert in status.alerts}
     held = engine.queries.why_not("after").nodes[0].obstacles[0]
@@ -292,5 +292,5 @@ async def test_dispatch_of_a_house_stops_says_why_and_goes_on_when_it_is_release
 
     await engine.admin.resume("partition", "0", by="me")
     assert len(await hand.take(3)) == 3
-    assert (await engine.queries.status()).dispatch_held == ""
+    assert (await engine.overview.status()).dispatch_held == ""
     await engine.stop()

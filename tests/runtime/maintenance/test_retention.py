@@ -125,7 +125,7 @@ async def test_the_journal_verifies_across_the_border_and_replays_from_its_piece
     last = engine.context.live.durable_seq
     rows = []
     while seq < last:
-        found = await engine.queries.journal(after=seq, limit=7)
+        found = await engine.overview.journal(after=seq, limit=7)
         rows += found
         seq = found[-1].seq
     head = replay(rows, machine)

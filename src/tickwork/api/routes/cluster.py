@@ -170,7 +170,7 @@ class _PartitionActions:
     async def queues(self, partition: int) -> bytes:
         engine = self._ways.node.owned(partition)
         if engine is not None:
-            return msgspec.json.encode(wire.Queues(queues=tuple(engine.queries.queues())))
+            return msgspec.json.encode(wire.Queues(queues=tuple(engine.overview.queues())))
         return await self._ways.ask(partition, "GET", "/v1/queues")
 
     async def publish_all(self, places: Sequence[int], publications: Sequence[wire.Publication]) -> None:

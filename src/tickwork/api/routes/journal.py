@@ -16,18 +16,19 @@ AFTER = QueryParam("after", "Only rows after this seq.", int, 0)
 
 async def export(request: Request) -> StreamingResponse:
     engine, after = request.engine, request.query["after"]
-    last = (await engine.queries.status()).seq
+    last = (await engine.overview.status()).seq
     head = GENESIS
     if after:
-        before = await engine.queries.journal(after=after - 1, limit=1)
+        before = await engine.overview.journal(after=after - 1, limit=1)
         if not before or before[0].seq != after:
             raise Refused("unknown_seq", f"the journal has no seq {after}; its last one is {last}", path="query.after")
         head = before[0].hash
     end = head
     if last > after:
-        end = (await engine.queries.journal(after=last - 1, limit=1))[0].hash
+        end = (await engine.overview.journal(after=last - 1, limit=1))[0].hash
     return StreamingResponse(
-        _pieces(request, ExportHead(await engine.queries.settings(), after, head, max(after, last), end), last), JOURNAL
+        _pieces(request, ExportHead(await engine.overview.settings(), after, head, max(after, last), end), last),
+        JOURNAL,
     )
 
 
@@ -36,7 +37,7 @@ async def _pieces(request: Request, head: ExportHead, last: int) -> AsyncIterato
     yield write_head(head)
     seq = head.after
     while seq < last and not request.closing:
-        rows = await request.engine.queries.journal(after=seq, limit=min(ROWS_PER_READ, last - seq))
+        rows = await request.engine.overview.journal(after=seq, limit=min(ROWS_PER_READ, last - seq))
         if not rows:
             return
         yield b"".join(stream.write(rows))

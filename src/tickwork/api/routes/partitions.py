@@ -15,7 +15,7 @@ from tickwork.protocol import http_models as wire
 
 async def head(request: Request) -> Response:
     _must_be_ours(request)
-    return as_json(await request.engine.queries.head())
+    return as_json(await request.engine.overview.head())
 
 
 async def journal(request: Request) -> StreamingResponse:

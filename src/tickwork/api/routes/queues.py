@@ -23,7 +23,7 @@ _PATH = "/v1/queues/{queue}"
 
 
 async def list_queues(request: Request) -> Response:
-    return as_json(wire.Queues(queues=tuple(request.engine.queries.queues())))
+    return as_json(wire.Queues(queues=tuple(request.engine.overview.queues())))
 
 
 async def spread_queues(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def status(request: Request) -> Response:
-    status = await request.engine.queries.status()
+    status = await request.engine.overview.status()
     return as_json(msgspec.structs.replace(status, alerts=(*_node_alerts(request.node), *status.alerts)))
 
 
@@ -74,7 +74,7 @@ async def ready(request: Request) -> Response:
     engines = (
         [request.engine] if request.node is None else [engine for _, engine in sorted(request.node.engines.items())]
     )
-    warnings = tuple(dict.fromkeys(text for engine in engines for text in engine.queries.warnings))
+    warnings = tuple(dict.fromkeys(text for engine in engines for text in engine.overview.warnings))
     return as_json(wire.Health(status="ready", warnings=warnings))
 
 
@@ -85,7 +85,7 @@ async def confirm_clock(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     engines = [request.engine] if request.node is None else [local for _, local in sorted(request.node.engines.items())]
-    readings = [(engine, await engine.queries.status()) for engine in engines]
+    readings = [(engine, await engine.overview.status()) for engine in engines]
     return Response(200, exposition(readings, request.node, await _horizon_ms(request)), METRICS)
 
 

@@ -51,7 +51,7 @@ async def _reply(request: Request, call: Call) -> Reply:
 
 
 async def list_workers(request: Request) -> Response:
-    return as_json(wire.Workers(workers=tuple(request.engine.queries.workers())))
+    return as_json(wire.Workers(workers=tuple(request.engine.overview.workers())))
 
 
 async def all_workers(

@@ -1,4 +1,4 @@
-"""Queries: read and follow runs, tasks, queues and workers. Nothing here changes anything.
+"""Queries: read and follow runs, tasks and workflows. Nothing here changes anything.
 
 A view is built from the machine and the write-behind buffer without a pause, then waits until its tick is durable: no
 caller sees anything that a crash could undo.
@@ -19,15 +19,12 @@ from tickwork.core.explain.excerpt import RunFacts
 from tickwork.core.explain.run_history import HistoryBuilder, RunHistory
 from tickwork.core.explain.why_not import WhyNot, why_not
 from tickwork.core.state.messages import RunMessages
-from tickwork.core.state.ready_queues import PIN_LABEL
-from tickwork.core.state.state import NUMBER_BITS, Run, Settings, first_state
-from tickwork.journal.record import GENESIS, SealedRow, unseal
+from tickwork.core.state.state import NUMBER_BITS, Run, first_state
+from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports.store import RunFilter
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import RecordedFunction
 from tickwork.runtime.context import EngineContext
-from tickwork.runtime.partition.clock_monitor import describe_clock
-from tickwork.runtime.partition.recovery import settings_of
 from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_decoder
 from tickwork.runtime.storage.payloads import decode_value
 from tickwork.runtime.storage.request_checks import shown
@@ -35,23 +32,20 @@ from tickwork.runtime.storage.run_records import rest_of
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.functions import STEPS_SHOWN, step_view
 from tickwork.runtime.views.run_history import HistoryReader, facts_of_ended, facts_of_live, ticks_of
-from tickwork.runtime.views.text import STATE_NUMBERS, instant, instant_or_none
-from tickwork.runtime.views.versions import latest_name, stranded_words
-from tickwork.version import VERSION
+from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
     from tickwork.runtime.partition.partition import DecidedTick
-    from tickwork.runtime.workers.sessions import WorkerSessions
 
 ROWS_PER_READ = 256
 ATTEMPT_BYTES_AT_ONCE = 64 * 1024  # of stored attempts: about a millisecond
 
 
 class QueryService:
-    """Views of runs, workflows, queues and workers. Nothing here changes anything."""
+    """Views of runs and workflows. Nothing here changes anything."""
 
-    def __init__(self, context: EngineContext, workers: "WorkerSessions") -> None:
-        self._context, self._workers = context, workers
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
         self.watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
 
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
@@ -272,80 +266,12 @@ class QueryService:
         builder = HistoryBuilder(state, tenant, run_id)
         head, seq, last = GENESIS, 0, self._context.live.durable_seq
         while seq < last:
-            for sealed in await self.journal(after=seq, limit=min(ROWS_PER_READ, last - seq)):
+            limit = min(ROWS_PER_READ, last - seq)
+            for sealed in await self._context.archives.journal(self._context.number, after=seq, limit=limit):
                 builder.add_row(unseal(sealed, head))
                 head, seq = sealed.hash, sealed.seq
                 await asyncio.sleep(0)
         return builder.story()
-
-    async def journal(self, *, after: int, limit: int) -> list[SealedRow]:
-        return await self._context.archives.journal(self._context.number, after=after, limit=limit)
-
-    async def head(self) -> wire.PartitionHead:
-        """Read the head from the store, because callers want to know what is durable."""
-        head, gauge = await self._context.store.read_head(self._context.number), self._context.state.gauge
-        return wire.PartitionHead(
-            partition=self._context.number,
-            epoch=head.epoch,
-            seq=head.seq,
-            tick=head.tick,
-            hash=head.hash.hex(),
-            watermark=head.watermark,
-            dispatch_held=(gauge.pause_reason or "paused") if gauge.paused else "",
-        )
-
-    async def settings(self) -> Settings:
-        return settings_of(msgspec.msgpack.encode(self._context.state.settings))
-
-    async def status(self, *, tenant: str = TENANT) -> wire.Status:
-        state, live = self._context.state, self._context.live
-        owner = self._context.tenant(tenant)
-        ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
-        ledger = live.write_behind.ledger
-        balance = ledger.balances.get(tenant)
-        alerts = [alarm.line() for alarm in self._context.alarms.recent]
-        return wire.Status(
-            version=VERSION,
-            tick=state.tick,
-            seq=live.durable_seq,
-            watermark=live.writer.watermark,
-            epoch=live.epoch,
-            live_runs=state.live_runs,
-            live_tasks=len(state.tasks),
-            ready=sum(lane.live for lane in state.lanes.values()),
-            running=len(live.write_behind.open),
-            workers=len(state.workers),
-            runs={state: count for state, count in ended.items() if count},
-            alerts=(*alerts, *stranded_words(state)),
-            accepting=self._context.accepting,
-            schedules=len(ledger),
-            schedules_late=len(ledger.late),
-            occurrences=balance.words() if balance is not None else {},
-            ledger_differences=ledger.differences,
-            dispatch_held=(state.gauge.pause_reason or "paused") if state.gauge.paused else "",
-            clock=self._clock_status(),
-        )
-
-    def _clock_status(self) -> wire.ClockStatus | None:
-        if self._context.clock_monitor is None:
-            return None
-        reading = self._context.clock_monitor.reading()
-        return wire.ClockStatus(
-            state=reading.state,
-            wall_time=instant(reading.wall_ms),
-            real_time=instant(reading.real_ms),
-            logical_time=instant(reading.logical_ms),
-            step_ms=reading.step_ms,
-            contradicted=reading.contradicted,
-            adopted_in_ms=reading.adopted_in_ms,
-            description=describe_clock(reading),
-        )
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a person should know although work is accepted."""
-        clock = self._clock_status()
-        return [clock.description] if clock is not None and clock.description else []
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:
         return reads.workflows(self._context.state, tenant)
@@ -363,37 +289,6 @@ class QueryService:
         known = [run_id for run_id in ids if runs.get(run_id) is not None or left(tenant, run_id) is not None]
         await self._context.until_durable()
         return known
-
-    def queues(self) -> list[wire.Queue]:
-        return reads.queues(self._context.state)
-
-    def workers(self) -> list[wire.Worker]:
-        now_ms, mono_ms = self._context.clock.wall_ms(), self._context.clock.mono_ms()
-        workers: list[wire.Worker] = []
-        for worker in sorted(self._context.state.workers.values(), key=lambda entry: entry.id):
-            registered = self._workers.registered.get(worker.id)
-            heard_ms = now_ms - (mono_ms - registered.session.heard_ms) if registered is not None else 0
-            profile = registered.profile if registered is not None else None
-            application, _, version = worker.labels.get(PIN_LABEL, "").rpartition("@")
-            latest = latest_name(self._context.state.tenants.get(TENANT), application)
-            workers.append(
-                wire.Worker(
-                    id=worker.id,
-                    queues=worker.queues,
-                    labels=worker.labels,
-                    credit=worker.credit,
-                    running=len(worker.tasks),
-                    last_heard_at=instant_or_none(heard_ms),
-                    host=profile.host if profile is not None else "",
-                    pid=profile.pid if profile is not None else 0,
-                    application=application,
-                    version=version,
-                    latest=version == latest if latest else None,
-                    resources=_resources(worker.capacity),
-                    in_use=_resources((worker.slots, *worker.more)),
-                )
-            )
-        return workers
 
     async def run_of_task(self, task: int, *, tenant: str = TENANT) -> wire.RunDetail:
         """The run that a task belongs to. A child of a map is found by its number only while it lives."""
@@ -471,8 +366,3 @@ class QueryService:
             if run is None or run.number in decided.changed:
                 for woken in watchers:
                     woken.set()
-
-
-def _resources(amounts: tuple[int, int, int, int]) -> wire.WorkerResources:
-    slots, cpu_milli, memory_mb, gpu = amounts
-    return wire.WorkerResources(slots=slots, cpu_milli=cpu_milli, memory_mb=memory_mb, gpu=gpu)
