@@ -16,7 +16,7 @@ from tickwork.core.definition.cel_cost import SIZE_MAX, WORK_MAX
 from tickwork.core.definition.cel_extracts import EXTRACT_BYTES_MAX
 from tickwork.core.definition.model import ITERATIONS_MAX
 from tickwork.core.definition.validation import Limits
-from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
+from tickwork.core.evolve.tasks.children import CHILDREN_IN_TURN
 from tickwork.executors.egress_client import BODY_BYTES_MAX
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX
 from tickwork.protocol.log_lines import ByteRateLimit

@@ -5,7 +5,7 @@ import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core.base.values import Ref, pack
-from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
+from tickwork.core.evolve.tasks.children import CHILDREN_IN_TURN
 from tickwork.core.explain.why_not import why_not
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import ChildDispatched, RunMoved, RunSpawned, TaskFailed

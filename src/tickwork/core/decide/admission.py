@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.indexes import end_admission, held_at
-from tickwork.core.evolve.tasks import dispatch_together, on_dispatched, plain_first
+from tickwork.core.evolve.tasks.attempts import dispatch_together, on_dispatched, plain_first
 from tickwork.core.state.effects import Alert, Dispatch
 from tickwork.core.state.events import ChildDispatched, LoadShed, QueueHeld, TaskDispatched
 from tickwork.core.state.ready_queues import Blocker, Limiter, LoadShedder, OrderKey, ReadyQueue, WorkerPool

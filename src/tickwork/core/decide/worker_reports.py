@@ -27,7 +27,7 @@ from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.node_validation import QUANTITY_MAX
 from tickwork.core.evolve.runs import completed
-from tickwork.core.evolve.tasks import succeeded
+from tickwork.core.evolve.tasks.attempts import succeeded
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import CancelAttempt, CommandResult, ReleaseAttempt, StoreCached
 from tickwork.core.state.events import (

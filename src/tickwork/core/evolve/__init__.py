@@ -17,7 +17,8 @@ from tickwork.core.evolve.outbox import OUTBOX_HANDLERS
 from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.schedules import SCHEDULE_HANDLERS
-from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
+from tickwork.core.evolve.tasks import TASK_HANDLERS
+from tickwork.core.evolve.tasks.attempts import has_children_to_give, live_tasks
 from tickwork.core.evolve.versions import VERSION_HANDLERS
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input

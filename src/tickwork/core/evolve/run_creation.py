@@ -14,7 +14,8 @@ from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, failed_steps, follow
 from tickwork.core.evolve.indexes import arm_sla, clear_timer, set_timer, want
 from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.schedules import fired_on_time, run_begun, run_returned
-from tickwork.core.evolve.tasks import count_ended, keep_result, know_queue
+from tickwork.core.evolve.tasks.attempts import know_queue
+from tickwork.core.evolve.tasks.nodes import count_ended, keep_result
 from tickwork.core.state import events as ev
 from tickwork.core.state.history import history_of_record, record_of_history
 from tickwork.core.state.inputs import (

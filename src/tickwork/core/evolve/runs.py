@@ -11,7 +11,7 @@ from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.follow_ups import note_error
 from tickwork.core.evolve.indexes import arm_sla, clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.evolve.schedules import run_ended
-from tickwork.core.evolve.tasks import (
+from tickwork.core.evolve.tasks.attempts import (
     cancel_steps,
     drop_task,
     live_tasks,

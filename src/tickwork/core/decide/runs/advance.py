@@ -30,7 +30,7 @@ from tickwork.core.evolve import live_tasks
 from tickwork.core.evolve.follow_ups import failed_steps
 from tickwork.core.evolve.races import losers_of, winner_of
 from tickwork.core.evolve.runs import started
-from tickwork.core.evolve.tasks import made_ready
+from tickwork.core.evolve.tasks.attempts import made_ready
 from tickwork.core.state.effects import CancelAttempt, LookUpCache
 from tickwork.core.state.evaluation_context import (
     OF_CHECK,

@@ -18,7 +18,7 @@ from tickwork.core.definition.model import (
 )
 from tickwork.core.definition.plan import Kind, Plan
 from tickwork.core.evolve import has_children_to_give
-from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
+from tickwork.core.evolve.tasks.children import CHILDREN_IN_TURN
 from tickwork.core.state.effects import CancelAttempt
 from tickwork.core.state.evaluation_context import (
     OF_LAST,

@@ -1,15 +1,13 @@
-"""The part of `evolve` by which tasks, their attempts and the children of maps and repeats move."""
+"""Tasks of a run and their attempts: ready, dispatched, running, retried, ended."""
 
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from tickwork.core.base.values import Ref, Value, pack
-from tickwork.core.definition.forms import result_of, values_of
-from tickwork.core.definition.model import ApprovalNode
+from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind, Step
-from tickwork.core.evolve.awaits import entry_bytes, forget_awaits, take_arrived
-from tickwork.core.evolve.follow_ups import OF_CHILDREN, drop_error, note_error
+from tickwork.core.evolve.awaits import forget_awaits, take_arrived
+from tickwork.core.evolve.follow_ups import OF_CHILDREN, note_error
 from tickwork.core.evolve.indexes import (
     begin_attempt,
     change_worker,
@@ -23,41 +21,28 @@ from tickwork.core.evolve.indexes import (
     new_rated_gauge,
     set_due,
     set_timer,
-    stand_behind,
     want,
 )
-from tickwork.core.evolve.mailboxes import take_message
-from tickwork.core.evolve.messages import refuse_open
-from tickwork.core.evolve.races import GOOD, losers_of, may_start_early, open_parents
+from tickwork.core.evolve.races import GOOD, losers_of
+from tickwork.core.evolve.tasks.nodes import count_ended, keep_result
 from tickwork.core.evolve.worker_pools import handler_of, learn_lack
 from tickwork.core.state import events as ev
-from tickwork.core.state.history import History, reported_steps
-from tickwork.core.state.inputs import Decide, Failed, Ingest, Resolve, request_in
+from tickwork.core.state.inputs import Failed
 from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
-from tickwork.core.state.messages import ReceivedEvent
 from tickwork.core.state.ready_queues import ReadyQueue
 from tickwork.core.state.retry import HANDLER_MISSING
-from tickwork.core.state.state import (
-    BLOCK_BITS,
-    NOTHING,
-    FanOut,
-    Queue,
-    RetryBudget,
-    Run,
-    State,
-    Task,
-    Timer,
-    Worker,
-)
+from tickwork.core.state.state import BLOCK_BITS, NOTHING, FanOut, Queue, RetryBudget, Run, State, Task, Timer, Worker
 
-PENDING, READY, RUNNING = int(Phase.PENDING), int(Phase.READY), int(Phase.RUNNING)
-WAITING, SUCCEEDED, FAILED = int(Phase.WAITING), int(Phase.SUCCEEDED), int(Phase.FAILED)
+PENDING = int(Phase.PENDING)
+READY = int(Phase.READY)
+RUNNING = int(Phase.RUNNING)
+WAITING = int(Phase.WAITING)
+SUCCEEDED = int(Phase.SUCCEEDED)
+FAILED = int(Phase.FAILED)
 CANCELLED = int(Phase.CANCELLED)
-ACTIVE, PAUSED = int(RunState.ACTIVE), int(RunState.PAUSED)
+ACTIVE = int(RunState.ACTIVE)
+PAUSED = int(RunState.PAUSED)
 SUCCEED = int(Cause.SUCCEED)
-NO_PAYLOAD = pack({})  # the result of an event without payload; None is the result of a time-out
-APPROVED = pack(True)
-CHILDREN_IN_TURN = 64  # that a map gives before it goes to the end of the line: what comes beside it waits for no more
 
 
 def live_tasks(state: State, run: Run) -> list[Task]:
@@ -73,7 +58,7 @@ def live_tasks(state: State, run: Run) -> list[Task]:
     return live
 
 
-def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
+def make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
     index = step.index
     task = Task(run.number + index, run, step, move_task(run.phases[index], cause), run.before)
     run.phases[index] = task.phase
@@ -124,7 +109,7 @@ def know_queue(state: State, name: str) -> None:
 
 def _on_checking(state: State, event: ev.TaskChecking) -> None:
     run = state.runs[event.run]
-    task = _make_task(state, run, run.plan.steps[event.step], Cause.CHECK)
+    task = make_task(state, run, run.plan.steps[event.step], Cause.CHECK)
     task.cache_key = event.key
     run.busy += 1
 
@@ -185,25 +170,6 @@ def dispatch_together(state: State, lane: ReadyQueue, tasks: list[Task], worker:
 
 def _on_taken(state: State, event: ev.TaskTaken) -> None:
     change_worker(state, state.tasks[event.task], state.workers[event.worker])
-
-
-def _on_child_dispatched(state: State, event: ev.ChildDispatched) -> None:
-    parent = state.tasks[event.parent]
-    fan, lane, body = parent.fan, parent.lane, parent.step.body
-    assert fan is not None and lane is not None and body is not None
-    state.next_number = event.task + 1
-    child = Task(event.task, parent.run, body, READY, 0, 0, state.now_ms, lane)
-    child.parent, child.child = parent.number, fan.begun
-    fan.live[fan.begun] = event.task
-    fan.begun += 1
-    fan.running += 1
-    parent.run.busy += 1
-    state.tasks.add(event.task, child)
-    if not has_children_to_give(parent):
-        take_from_lane(state, parent)
-    elif not fan.begun % CHILDREN_IN_TURN:
-        stand_behind(state, parent)
-    begin_attempt(state, child, state.workers[event.worker], lane)
 
 
 def has_children_to_give(task: Task) -> bool:
@@ -267,7 +233,7 @@ def succeeded(state: State, task: Task, value: Value) -> None:
             _note_tries(task)
         elif task.step.requirement[4]:
             _earn_retries(state, task)
-    _end_task(state, task, SUCCEED, value, visit=False)
+    end_task(state, task, SUCCEED, value, visit=False)
     run = task.run
     if not run.wanted and (run.unfinished or not _completes(run)):
         run.wanted = state.stamp
@@ -319,7 +285,7 @@ def _on_due(state: State, event: ev.TaskDue) -> None:
     if task.step.kind is Kind.WORKFLOW:
         _set_phase(task, Cause.WAIT)
         run.busy -= 1
-        _start_waiting(state, task, FanOut(total=1))
+        start_waiting(state, task, FanOut(total=1))
         want(state, run)
         return
     _set_phase(task, Cause.DUE)
@@ -353,34 +319,17 @@ def _on_failed(state: State, event: ev.TaskFailed) -> None:
         task.history.failed = report.position if isinstance(report, Failed) else -1
     message = event.message or getattr(report, "message", "")
     note_error(task.run, task.step.index, event.code, message, first=bool(task.parent) or event.code in OF_CHILDREN)
-    _end_task(state, task, Cause.FAIL, None)
+    end_task(state, task, Cause.FAIL, None)
 
 
 def _on_skipped(state: State, event: ev.TaskSkipped) -> None:
     task = state.tasks[event.task]
     end_attempt(state, task)
     _note_tries(task)
-    _end_task(state, task, Cause.NOT_TAKE, None)
+    end_task(state, task, Cause.NOT_TAKE, None)
 
 
-def _on_waiting(state: State, event: ev.TaskWaiting) -> None:
-    run = state.runs[event.run]
-    step = run.plan.steps[event.step]
-    task = _make_task(state, run, step, Cause.WAIT)
-    if step.kind is Kind.EVENT:
-        task.wait_key = (step.node.event, event.key)  # type: ignore[attr-defined]
-        run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
-    fan = None
-    if step.kind >= Kind.WORKFLOW:
-        fan = FanOut(total=event.total, max_parallel=event.max_parallel, keys=event.keys)
-    _start_waiting(state, task, fan)
-    if event.until and fan is not None:
-        fan.deadline = set_timer(state, Timer.REPEAT, task.number, event.until)
-    elif event.until:
-        set_due(state, task, event.until)
-
-
-def _start_waiting(state: State, task: Task, fan: FanOut | None) -> None:
+def start_waiting(state: State, task: Task, fan: FanOut | None) -> None:
     run = task.run
     run.waiting += 1
     task.fan = fan
@@ -404,116 +353,18 @@ def stop_waiting(state: State, task: Task) -> None:
         if not waits:
             del run.tenant.waits[task.wait_key]
     if task.fan is not None:
-        _clear_deadline(state, task, task.fan)
+        clear_deadline(state, task, task.fan)
     if task.fan is not None and run.fanning is not None:
         run.fanning = {index: other for index, other in run.fanning.items() if other is not task} or None
 
 
-def _clear_deadline(state: State, task: Task, fan: FanOut) -> None:
+def clear_deadline(state: State, task: Task, fan: FanOut) -> None:
     if fan.deadline:
         clear_timer(state, Timer.REPEAT, task.number, fan.deadline)
         fan.deadline = 0
 
 
-def _on_children_cancelled(state: State, event: ev.RepeatTimedOut | ev.TaskStopped) -> None:
-    """Children are cancelled here where they are tasks; child runs are cancelled by their own events."""
-    task = state.tasks[event.task]
-    fan = task.fan
-    assert fan is not None
-    _clear_deadline(state, task, fan)
-    if task.step.body is not None and task.step.body.kind is Kind.WORK:
-        for number in sorted(fan.live.values()):
-            drop_task(state, state.tasks[number])
-    fan.live, fan.running = {}, 0
-    want(state, task.run)  # no visit decides this
-
-
-def _on_wait_elapsed(state: State, event: ev.WaitElapsed) -> None:
-    task = state.tasks[event.task]
-    if task.step.kind is Kind.REPEAT:
-        clear_due(state, task)
-        want(state, task.run)  # the rest between two turns is over
-        return
-    node, value = task.step.node, None
-    if isinstance(node, ApprovalNode) and node.fields:
-        value = result_of(node.fields, node.default)
-    _end_task(state, task, Cause.SUCCEED, value)
-
-
-def _approved(task: Task, decide: Decide) -> Value:
-    node = task.step.node
-    assert isinstance(node, ApprovalNode)
-    if not node.fields:
-        return APPROVED
-    return result_of(node.fields, values_of(decide.values), by=decide.by, comment=decide.comment)
-
-
-def _on_answered(state: State, event: ev.TaskAnswered) -> None:
-    task = state.tasks[event.task]
-    run = task.run
-    if event.taken:
-        message = take_message(state, event.taken, run)
-        value = message.payload if message.payload is not None else NO_PAYLOAD
-        run.signals = [
-            *(run.signals or ()),
-            ReceivedEvent(message.mailbox, message.key, message.payload, state.tick, True),
-        ]
-    elif event.kept >= 0:
-        assert run.signals is not None
-        heard = run.signals[event.kept]
-        used = ReceivedEvent(heard.name, heard.key, heard.payload, heard.tick, True)
-        run.signals = [*run.signals[: event.kept], used, *run.signals[event.kept + 1 :]]
-        value = heard.payload if heard.payload is not None else NO_PAYLOAD
-    else:
-        request = request_in(state.inputs[event.input], event.command)
-        value = None
-        if isinstance(request, Ingest):
-            value = request.payload if request.payload is not None else NO_PAYLOAD
-            run.signals = [
-                *(run.signals or ()),
-                ReceivedEvent(request.event, request.key, request.payload, state.tick, True),
-            ]
-        elif isinstance(request, Decide):
-            value = _approved(task, request)
-    _end_task(state, task, Cause.SUCCEED, value)
-
-
-def _on_child_begun(state: State, event: ev.IterationStarted) -> None:
-    parent = state.tasks[event.parent]
-    fan, body = parent.fan, parent.step.body
-    assert fan is not None and body is not None
-    state.next_number = event.task + 1
-    child = Task(event.task, parent.run, body, READY)
-    child.parent, child.child = parent.number, fan.begun
-    fan.live[fan.begun] = event.task
-    fan.begun += 1
-    fan.running += 1
-    parent.run.busy += 1
-    state.tasks.add(event.task, child)
-    if parent.run.state != RunState.PAUSED:
-        stand_in_line(state, child)
-
-
-def _on_turn_delayed(state: State, event: ev.IterationDelayed) -> None:
-    task = state.tasks[event.task]
-    assert task.fan is not None
-    task.fan.rested = task.fan.begun
-    set_due(state, task, event.due)
-
-
-def _on_fan_ended(state: State, event: ev.FanOutEnded) -> None:
-    task = state.tasks[event.task]
-    fan = task.fan
-    assert fan is not None
-    if task.step.kind is Kind.MAP:
-        items = None if fan.keys is not None else fan.total
-        value: Value = Ref(f"{task.run.number}/{task.step.index}", 0, items, "gather", fan.keys)
-    else:
-        value = fan.last
-    _end_task(state, task, Cause.SUCCEED, value, visit=False)  # a visit decides this, and it continues
-
-
-def _end_task(state: State, task: Task, cause: int, value: Value, *, visit: bool = True) -> None:
+def end_task(state: State, task: Task, cause: int, value: Value, *, visit: bool = True) -> None:
     """End a task: its run counts it, and its next nodes move up."""
     run, number = task.run, task.number
     if task.history is not None:
@@ -569,38 +420,6 @@ def _child_ended(state: State, child: Task, value: Value) -> None:
     offer_children(state, parent)
 
 
-def keep_result(run: Run, index: int, value: Value) -> None:
-    if run.results is None:
-        run.results = {index: value}
-    else:
-        run.results[index] = value
-
-
-def count_ended(run: Run, step: Step) -> None:
-    run.unfinished -= 1
-    if run.phases[step.index] == FAILED and not step.forgiven:
-        run.failures += 1
-    counts = run.counts
-    if counts is None:
-        return
-    races = run.plan.races
-    for child in step.children:
-        if races and not counts[child]:
-            continue  # it did not wait for this one
-        counts[child] -= 1
-        if races and may_start_early(run.plan.steps[child], run.phases):
-            counts[child] = 0
-        if not counts[child]:
-            _note_todo(run, child)
-
-
-def _note_todo(run: Run, index: int) -> None:
-    if isinstance(run.todo, list):
-        run.todo.append(index)
-    else:
-        run.todo = [*run.todo, index]
-
-
 def drop_task(state: State, task: Task) -> None:
     """A task whose run ends under it, or has no time left for it. The caller counts and visits its run."""
     run = task.run
@@ -631,25 +450,6 @@ def _note_tries(task: Task) -> None:
         task.run.tried = max(task.run.tried, task.attempt)
 
 
-_STEP_CAUSES = {
-    Phase.SUCCEEDED: Cause.SUCCEED,
-    Phase.FAILED: Cause.FAIL,
-    Phase.SKIPPED: Cause.SKIP,
-    Phase.NOT_TAKEN: Cause.NOT_TAKE,
-    Phase.BLOCKED: Cause.BLOCK,
-}
-
-
-def _on_step_ended(state: State, event: ev.StepEnded) -> None:
-    run = state.runs[event.run]
-    step = run.plan.steps[event.step]
-    run.phases[step.index] = move_task(run.phases[step.index], _STEP_CAUSES[Phase(event.phase)])
-    if event.phase == FAILED:
-        code, _, message = event.reason.partition(": ")
-        note_error(run, step.index, code, message)
-    count_ended(run, step)
-
-
 def cancel_steps(state: State, run: Run, steps: list[Step]) -> None:
     """Cancel nodes that have not ended, in a run that goes on."""
     cut, unfinished = {step.index for step in steps}, run.unfinished
@@ -675,60 +475,6 @@ def _on_first_ended(state: State, event: ev.FirstEnded) -> None:
     count_ended(run, step)
 
 
-def _on_step_reset(state: State, event: ev.StepReset) -> None:
-    run = state.runs[event.run]
-    step = run.plan.steps[event.step]
-    index = step.index
-    if run.phases[index] == FAILED:
-        run.failures -= not step.forgiven
-    elif run.phases[index] == SUCCEEDED:  # its next attempt must not have the number of the one that succeeded
-        run.tried = run.before = max(run.tried, 1)
-    run.phases[index] = move_task(run.phases[index], Cause.RESET)
-    run.unfinished += 1
-    counts = run.counts
-    if counts is not None:
-        for child in step.children:
-            counts[child] = open_parents(run.plan.steps[child], run.phases)
-    if counts is None or not counts[index]:
-        _note_todo(run, index)
-    drop_error(run, index)
-    if run.results is not None:
-        run.results.pop(index, None)
-    if run.history is not None:
-        run.history = resumable(run.history)
-        if not run.history.entries:
-            refuse_open(state, run, "the function starts again")
-    if run.extracts is not None:
-        run.extracts = {key: extract for key, extract in run.extracts.items() if key[0] != index} or None
-
-
-def resumable(history: History) -> History:
-    """What is left of the history of a function that is tried again: all of it but the failure that ended it. Where
-    more was recorded after that failure (it was caught, and something was undone), the function starts again."""
-    failed, entries = history.failed, history.entries
-    if failed < 0:
-        return history
-    if entries and entries[-1].position == failed and history.next_position() == failed + 1:
-        left = entries[:-1]
-        return History(
-            history.started_ms, history.base, left, versions=history.versions, size=sum(map(entry_bytes, left)),
-            cost=history.cost, reported=reported_steps(left, 0),
-        )  # fmt: skip
-    return History(history.started_ms, history.next_position(), cost=history.cost)
-
-
-def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
-    run = state.runs[event.run]
-    request = state.inputs[event.input]
-    assert isinstance(request, Resolve)
-    run.phases[event.step] = move_task(run.phases[event.step], _STEP_CAUSES[Phase(event.phase)])
-    run.failures -= not run.plan.steps[event.step].forgiven
-    drop_error(run, event.step)
-    value = request.values.get(run.plan.steps[event.step].id)
-    if value is not None:
-        keep_result(run, event.step, value)
-
-
 def _on_checkpoint(state: State, event: ev.AttemptCheckpointed) -> None:
     task = state.tasks[event.task]
     report: Any = state.inputs[event.input]
@@ -736,11 +482,10 @@ def _on_checkpoint(state: State, event: ev.AttemptCheckpointed) -> None:
     _heard_from(state, task)
 
 
-TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+ATTEMPT_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.QueueChosen: _on_queue_chosen,
     ev.TaskReady: _on_ready,
     ev.TaskDispatched: on_dispatched,
-    ev.ChildDispatched: _on_child_dispatched,
     ev.TaskTaken: _on_taken,
     ev.AttemptStarted: _on_started,
     ev.TaskSucceeded: _on_succeeded,
@@ -751,17 +496,6 @@ TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.TaskSkipped: _on_skipped,
     ev.TaskChecking: _on_checking,
     ev.CacheMissed: _on_cache_missed,
-    ev.TaskWaiting: _on_waiting,
-    ev.WaitElapsed: _on_wait_elapsed,
-    ev.TaskAnswered: _on_answered,
-    ev.IterationStarted: _on_child_begun,
-    ev.IterationDelayed: _on_turn_delayed,
-    ev.RepeatTimedOut: _on_children_cancelled,
-    ev.TaskStopped: _on_children_cancelled,
-    ev.FanOutEnded: _on_fan_ended,
-    ev.StepEnded: _on_step_ended,
     ev.FirstEnded: _on_first_ended,
-    ev.StepReset: _on_step_reset,
-    ev.StepAccepted: _on_step_accepted,
     ev.AttemptCheckpointed: _on_checkpoint,
 }
