@@ -6,12 +6,19 @@ Helpers of `evolve` and of nobody else.
 from tickwork.core.base.values import Value
 from tickwork.core.evolve.indexes import clear_due, set_due, want
 from tickwork.core.evolve.messages import received_again
-from tickwork.core.state.history import WITHDRAWN, Await, History, HistoryEntry, PendingAwait, unseen_events
+from tickwork.core.state.history import (
+    WITHDRAWN,
+    Await,
+    History,
+    HistoryEntry,
+    PendingAwait,
+    entry_bytes,
+    unseen_events,
+)
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.state import Run, State, Task
 
 RUNNING, WAITING = int(Phase.RUNNING), int(Phase.WAITING)
-ENTRY_BYTES = 64  # of an entry, beside its texts and its value
 
 
 def history_of(state: State, task: Task) -> History:
@@ -26,11 +33,6 @@ def history_of(state: State, task: Task) -> History:
 def append(history: History, entry: HistoryEntry) -> None:
     history.entries.append(entry)
     history.size += entry_bytes(entry)
-
-
-def entry_bytes(entry: HistoryEntry) -> int:
-    value = len(entry.value) if isinstance(entry.value, bytes) else 0
-    return ENTRY_BYTES + len(entry.name) + len(entry.message) + value
 
 
 def register(state: State, task: Task, request: Await, due: int) -> None:

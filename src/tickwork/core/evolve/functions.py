@@ -20,11 +20,11 @@ from tickwork.core.evolve.indexes import clear_due, clear_timer, end_attempt, se
 from tickwork.core.evolve.mailboxes import take_message
 from tickwork.core.evolve.messages import CONTINUED, note_received, note_said, refuse_open
 from tickwork.core.evolve.tasks.attempts import stand_in_line
-from tickwork.core.evolve.tasks.waits import NO_PAYLOAD
 from tickwork.core.state import events as ev
 from tickwork.core.state.history import CANCELLATION, WITHDRAWN, Await, History, HistoryEntry, PendingAwait, StepEntry
 from tickwork.core.state.inputs import Decide, Ingest, StepsRecorded, Suspended, request_in
 from tickwork.core.state.lifecycle import Cause, Phase, RunState, move_task
+from tickwork.core.state.messages import NO_PAYLOAD
 from tickwork.core.state.state import State, Task, Timer
 
 

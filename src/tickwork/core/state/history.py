@@ -15,6 +15,7 @@ CANCELLATION = -1  # position of the entry that cancels the function
 FUNCTION_CANCELLED = "Cancelled"  # error of a function that ended because it was cancelled
 TIMED_OUT = "timeout"  # error of an event or approval that did not come in time
 WITHDRAWN = "withdrawn"  # kind of an await that the function gave up
+ENTRY_BYTES = 64  # of an entry, in addition to its texts and its value
 
 
 class StepEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -70,6 +71,11 @@ class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int = 0  # that reported it
     key: str = ""  # of an event
     cost: int = 0  # of a step
+
+
+def entry_bytes(entry: HistoryEntry) -> int:
+    value = len(entry.value) if isinstance(entry.value, bytes) else 0
+    return ENTRY_BYTES + len(entry.name) + len(entry.message) + value
 
 
 class PendingAwait(msgspec.Struct, array_like=True, gc=False):

@@ -7,7 +7,9 @@ same one. Published values are for readers outside; the run itself never reads t
 
 import msgspec
 
-from tickwork.core.base.values import Value
+from tickwork.core.base.values import Value, pack
+
+NO_PAYLOAD = pack({})  # the result of an event without payload; None is the result of a time-out
 
 
 class ReceivedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):

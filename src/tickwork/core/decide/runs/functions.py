@@ -14,9 +14,17 @@ from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.model import Retry, TaskNode
 from tickwork.core.definition.node_validation import COST_MAX
-from tickwork.core.evolve.awaits import entry_bytes
 from tickwork.core.state.events import AwaitMet, FunctionWoken, RunSpawned, StepRetrying
-from tickwork.core.state.history import TIMED_OUT, Await, History, HistoryEntry, PendingAwait, StepEntry, unseen_events
+from tickwork.core.state.history import (
+    TIMED_OUT,
+    Await,
+    History,
+    HistoryEntry,
+    PendingAwait,
+    StepEntry,
+    entry_bytes,
+    unseen_events,
+)
 from tickwork.core.state.inputs import StepsRecorded, Suspended
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.retry import backoff_ms

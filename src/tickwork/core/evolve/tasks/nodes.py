@@ -5,12 +5,11 @@ from typing import Any
 
 from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Step
-from tickwork.core.evolve.awaits import entry_bytes
 from tickwork.core.evolve.follow_ups import drop_error, note_error
 from tickwork.core.evolve.messages import refuse_open
 from tickwork.core.evolve.races import may_start_early, open_parents
 from tickwork.core.state import events as ev
-from tickwork.core.state.history import History, reported_steps
+from tickwork.core.state.history import History, entry_bytes, reported_steps
 from tickwork.core.state.inputs import Resolve
 from tickwork.core.state.lifecycle import Cause, Phase, move_task
 from tickwork.core.state.state import Run, State

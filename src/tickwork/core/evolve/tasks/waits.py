@@ -13,10 +13,9 @@ from tickwork.core.evolve.tasks.attempts import end_task, make_task, start_waiti
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Decide, Ingest, request_in
 from tickwork.core.state.lifecycle import Cause
-from tickwork.core.state.messages import ReceivedEvent
+from tickwork.core.state.messages import NO_PAYLOAD, ReceivedEvent
 from tickwork.core.state.state import FanOut, State, Task, Timer
 
-NO_PAYLOAD = pack({})  # the result of an event without payload; None is the result of a time-out
 APPROVED = pack(True)
 
 
