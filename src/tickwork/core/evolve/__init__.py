@@ -17,8 +17,10 @@ from tickwork.core.evolve.outbox import OUTBOX_HANDLERS
 from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.schedules import SCHEDULE_HANDLERS
-from tickwork.core.evolve.tasks import TASK_HANDLERS
-from tickwork.core.evolve.tasks.attempts import has_children_to_give, live_tasks
+from tickwork.core.evolve.tasks.attempts import ATTEMPT_HANDLERS, has_children_to_give, live_tasks
+from tickwork.core.evolve.tasks.children import CHILD_HANDLERS
+from tickwork.core.evolve.tasks.nodes import NODE_HANDLERS
+from tickwork.core.evolve.tasks.waits import WAIT_HANDLERS
 from tickwork.core.evolve.versions import VERSION_HANDLERS
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
@@ -73,7 +75,10 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **SCHEDULE_HANDLERS,
     **BACKFILL_HANDLERS,
     **VERSION_HANDLERS,
-    **TASK_HANDLERS,
+    **NODE_HANDLERS,
+    **ATTEMPT_HANDLERS,
+    **WAIT_HANDLERS,
+    **CHILD_HANDLERS,
     **OUTBOX_HANDLERS,
     **FUNCTION_HANDLERS,
     **MAILBOX_HANDLERS,
