@@ -51,7 +51,8 @@ from tickwork.core.state.events import (
 from tickwork.core.state.history import FUNCTION_CANCELLED
 from tickwork.core.state.lifecycle import Phase, RunTrigger, may_move
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, ReadyQueue, announced, is_broker_worker
-from tickwork.core.state.state import BLOCK_BITS, Task, Worker
+from tickwork.core.state.state import Task, Worker
+from tickwork.core.state.tables import BLOCK_BITS
 
 RUNNING, COMPLETE = int(Phase.RUNNING), int(RunTrigger.COMPLETE)
 WORKER_CREDIT_MAX = 100_000

@@ -38,7 +38,8 @@ from tickwork.core.state.run_ids import (
     occurrence_id,
     task_name,
 )
-from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Fired, Run, Schedule, State, Tenant, Timer
+from tickwork.core.state.state import ConcurrencyGate, Fired, Run, Schedule, State, Tenant, Timer
+from tickwork.core.state.tables import BLOCK_BITS
 
 
 def add_run(state: State, run: Run) -> None:

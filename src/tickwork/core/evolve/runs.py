@@ -25,7 +25,8 @@ from tickwork.core.state.evaluation_context import OF_LAST, ExtractMissing, outp
 from tickwork.core.state.inputs import request_in
 from tickwork.core.state.lifecycle import ENDED, IDLE, RUN_NEXT, Phase, RunState, RunTrigger, move_run
 from tickwork.core.state.messages import ReceivedEvent
-from tickwork.core.state.state import BLOCK_BITS, ConcurrencyGate, Extract, Run, State, Timer, run_timeout_ms
+from tickwork.core.state.state import ConcurrencyGate, Extract, Run, State, Timer, run_timeout_ms
+from tickwork.core.state.tables import BLOCK_BITS
 
 START, COMPLETED, ACTIVE = int(RunTrigger.START), int(RunState.COMPLETED), int(RunState.ACTIVE)
 

@@ -19,7 +19,8 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.schedule import Fate
-from tickwork.core.state.state import NumberTable, Schedule, State
+from tickwork.core.state.state import Schedule, State
+from tickwork.core.state.tables import NumberTable
 
 LOOKS_PER_TICK = 4
 OVERDUE_MAX = 50  # asked about at a time

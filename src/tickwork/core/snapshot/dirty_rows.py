@@ -18,7 +18,8 @@ from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.state import events as ev
 from tickwork.core.state.lifecycle import RunTrigger
 from tickwork.core.state.schedule import FateRange
-from tickwork.core.state.state import BLOCK_BITS, NumberTable, State
+from tickwork.core.state.state import State
+from tickwork.core.state.tables import BLOCK_BITS, NumberTable
 
 T = TypeVar("T")
 PAUSE, RESUME, WAIT = int(RunTrigger.PAUSE), int(RunTrigger.RESUME), int(RunTrigger.WAIT)

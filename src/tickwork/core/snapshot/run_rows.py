@@ -17,7 +17,8 @@ from tickwork.core.state.history import History, HistoryRecord, history_of_recor
 from tickwork.core.state.inputs import RunTerms
 from tickwork.core.state.lifecycle import IDLE, Phase
 from tickwork.core.state.messages import ReceivedEvent, RunMessages
-from tickwork.core.state.state import BLOCK_BITS, Extract, FanOut, Run, State, Task, Timer
+from tickwork.core.state.state import Extract, FanOut, Run, State, Task, Timer
+from tickwork.core.state.tables import BLOCK_BITS
 from tickwork.core.state.timing_wheel import mark_of
 
 

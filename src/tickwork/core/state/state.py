@@ -6,12 +6,10 @@ for a quarter of a second whenever it grows. Everything that ended leaves memory
 counted up and down with every task, is a plain class with slots: writing a field of a struct takes twice as long.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Generic, NamedTuple, TypeVar
-from zlib import crc32
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,88 +38,11 @@ from tickwork.core.state.ready_queues import (
 )
 from tickwork.core.state.schedule import CatchUpChoice, CatchUpPlan, FateRange, GovernorLimits, HintOrigin
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
+from tickwork.core.state.tables import NameTable, NumberTable
 from tickwork.core.state.timing_wheel import Wheel
 
-T = TypeVar("T")
-_SHARDS = 256
-BLOCK_BITS = 12
 NUMBER_BITS = 44  # of a number within its partition
 NOTHING = (0, 0, 0)
-
-
-class NumberTable(Generic[T]):
-    """Numbered things, in one small dict per block of neighbouring numbers.
-
-    No insert is ever slow, because no dict ever grows large, and no two grow at the same moment.
-    """
-
-    __slots__ = ("blocks",)
-
-    def __init__(self) -> None:
-        self.blocks: defaultdict[int, dict[int, T]] = defaultdict(dict)
-
-    def __len__(self) -> int:
-        return sum(len(block) for block in self.blocks.values())
-
-    def get(self, number: int) -> T | None:
-        block = self.blocks.get(number >> BLOCK_BITS)
-        return None if block is None else block.get(number)
-
-    def __getitem__(self, number: int) -> T:
-        return self.blocks[number >> BLOCK_BITS][number]
-
-    def add(self, number: int, thing: T) -> None:
-        assert number not in self, "numbers are given once"
-        self.blocks[number >> BLOCK_BITS][number] = thing
-
-    def remove(self, number: int) -> None:
-        block = self.blocks[number >> BLOCK_BITS]
-        del block[number]
-        if not block:
-            del self.blocks[number >> BLOCK_BITS]
-
-    def __contains__(self, number: int) -> bool:
-        return self.get(number) is not None
-
-    def values(self) -> list[T]:
-        """All of them by number. For snapshots and checks, never for a tick."""
-        return [thing for _, thing in sorted(pair for block in self.blocks.values() for pair in block.items())]
-
-
-class NameTable(Generic[T]):
-    """Things with a name, spread over small dicts by a stable checksum."""
-
-    __slots__ = ("last", "shard", "shards")
-
-    def __init__(self) -> None:
-        self.shards: list[dict[str, T]] = [{} for _ in range(_SHARDS)]
-        self.last, self.shard = "", self.shards[0]
-
-    def of(self, name: str) -> dict[str, T]:
-        """Return its shard. Most callers ask twice in a row: to look a name up, and to add it."""
-        if name is not self.last:
-            self.last, self.shard = name, self.shards[crc32(name.encode()) & 255]
-        return self.shard
-
-    def get(self, name: str) -> T | None:
-        return self.of(name).get(name)
-
-    def add(self, name: str, thing: T) -> None:
-        self.of(name)[name] = thing
-
-    def remove(self, name: str) -> None:
-        del self.of(name)[name]
-
-    def items(self) -> Iterator[tuple[str, T]]:
-        yield from sorted((pair for shard in self.shards for pair in shard.items()), key=_name)
-
-    def values(self) -> list[T]:
-        """All of them by name. For questions and checks, never for a tick."""
-        return [thing for _, thing in self.items()]
-
-
-def _name(pair: tuple[str, object]) -> str:
-    return pair[0]
 
 
 class Timer(IntEnum):

@@ -21,7 +21,8 @@ from tickwork.core.snapshot.mailbox_rows import encode_message
 from tickwork.core.snapshot.run_rows import encode_run, encode_task
 from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.snapshot.snapshot import encode_header
-from tickwork.core.state.state import NumberTable, Run, State
+from tickwork.core.state.state import Run, State
+from tickwork.core.state.tables import NumberTable
 from tickwork.ports.artifacts import DIGEST_BYTES, Artifacts
 from tickwork.ports.store import ChildRow, Store
 from tickwork.ports.system import Clock

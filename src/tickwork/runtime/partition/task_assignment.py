@@ -22,7 +22,8 @@ from tickwork.core.state.evaluation_context import reference, resolve, stored_va
 from tickwork.core.state.history import WITHDRAWN, History, HistoryEntry
 from tickwork.core.state.map_items import positions
 from tickwork.core.state.messages import RunMessages
-from tickwork.core.state.state import BLOCK_BITS, LogicalClock, NumberTable, Run, Task, retry_of
+from tickwork.core.state.state import LogicalClock, Run, Task, retry_of
+from tickwork.core.state.tables import BLOCK_BITS, NumberTable
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, ArtifactArgument, AttemptJob, FunctionHistory, NodeSpec
 from tickwork.protocol.worker_messages import HistoryEntry as OutcomeMessage
 from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, PayloadStore, list_head, map_head, walk

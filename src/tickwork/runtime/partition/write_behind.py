@@ -26,7 +26,8 @@ from tickwork.core.state.events import RunMoved, RunSubmitted, TaskDispatched, T
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
 from tickwork.core.state.schedule import FateRange
-from tickwork.core.state.state import BLOCK_BITS, Run, State, Task
+from tickwork.core.state.state import Run, State, Task
+from tickwork.core.state.tables import BLOCK_BITS
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, IndexEntry, Rows, RunRow
 from tickwork.runtime.storage.payloads import encode_value
 from tickwork.runtime.storage.run_records import rest_of_run

@@ -26,7 +26,8 @@ from tickwork.core.state.events import (
 from tickwork.core.state.retry import jitter_ms
 from tickwork.core.state.run_ids import occurrence_id
 from tickwork.core.state.schedule import CatchUpChoice, Fate
-from tickwork.core.state.state import BLOCK_BITS, Schedule, State
+from tickwork.core.state.state import Schedule, State
+from tickwork.core.state.tables import BLOCK_BITS
 
 RUNS_PER_LOOK = 100
 PASSED_PER_LOOK = 5_000
