@@ -8,11 +8,11 @@ with an attempt that turns out slow is taken from the child again, and so is wha
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Protocol
 
 from tickwork.executors.child_output import ChildOutput
 from tickwork.executors.child_process import ChildProcess, ChildSettings, Key, end_of
 from tickwork.executors.packet_queue import PacketQueue, QueuedAttempt
+from tickwork.executors.pool_owner import PoolOwner
 from tickwork.protocol.child_messages import (
     AppLoaded,
     Cancel,
@@ -32,7 +32,6 @@ from tickwork.protocol.worker_messages import (
     Failed,
     HandedBack,
     Progressed,
-    Report,
     Started,
     StepsRecorded,
     Succeeded,
@@ -50,30 +49,6 @@ BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 UNFIT_MAX = 3  # children in a row that did not come up: the application is at fault
 
 log = logging.getLogger("tickwork.worker")
-
-
-class PoolOwner(Protocol):
-    """The executor behind a pool."""
-
-    def ended(self, report: Succeeded | Failed | HandedBack | Suspended | Continued) -> None: ...
-
-    def done(self, reports: list[Succeeded]) -> None:
-        """The same of several that ended well."""
-
-    def in_progress(self, report: Report) -> None:
-        """Begun or Progressed; it goes on."""
-
-    def saving(self, saved: Checkpointed | StepsRecorded) -> None: ...
-
-    def spilled(self, spilled: SpilledResult) -> None: ...
-
-    def printed(self, key: Key, stream: str, text: str, at_ms: int, number: int = -1) -> None: ...
-
-    def folder(self, key: Key) -> None: ...
-
-    def loaded(self, mode: str, ready: AppLoaded) -> None: ...
-
-    def unfit(self, mode: str, error: str, message: str) -> None: ...
 
 
 class PendingKill:

@@ -1,13 +1,16 @@
 """From the records of a built workflow to its definition, and from problems back to the user's lines."""
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import InvalidDefinition, Problem
+from tickwork.core.base.names import RESERVED_NODE_IDS
 from tickwork.core.definition.model import (
     NO_OUTPUT,
     AnyNode,
     ApprovalNode,
+    Argument,
     BranchCase,
     BranchNode,
     Definition,
@@ -24,8 +27,9 @@ from tickwork.core.definition.model import (
     WaitNode,
     WorkflowNode,
 )
-from tickwork.sdk.authoring.graph_builder import Builder, Message, NodeRecord, rendered_args, settle_ids
+from tickwork.sdk.authoring.graph_builder import Builder, Message, NodeRecord
 from tickwork.sdk.authoring.placeholders import Condition, Value
+from tickwork.sdk.authoring.source_location import placed
 
 if TYPE_CHECKING:
     from tickwork.sdk.authoring.workflows import Workflow
@@ -54,7 +58,7 @@ def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
     """Checked as the server will check it. Raises `InvalidDefinition`."""
     from tickwork.core.definition.document import accept, canonical
 
-    settle_ids(builder.records)
+    _settle_ids(builder.records)
     made = Definition(
         **workflow.head(),
         nodes=tuple(_node(record) for record in builder.records),
@@ -92,7 +96,7 @@ def _typed(record: NodeRecord, common: dict[str, Any]) -> Any:
     if record.kind in ("task", "http", "shell"):
         parts |= _work(record)
     elif record.kind == "workflow":
-        parts["args"] = rendered_args(record.args)
+        parts["args"] = _rendered_args(record.args)
     if record.body is not None:
         parts["body"] = _typed(record.body, {})
     return _TYPES[record.kind](**common, **parts)
@@ -102,7 +106,7 @@ def _work(record: NodeRecord) -> dict[str, Any]:
     options = record.options
     labels = options.labels or {}
     return {
-        "args": rendered_args(record.args),
+        "args": _rendered_args(record.args),
         "retry": options.retry,
         "timeout": options.timeout,
         "queue": None if isinstance(options.queue, Value) else options.queue,
@@ -140,3 +144,31 @@ def _placed(problem: Problem, workflow: "Workflow[..., Any]", builder: Builder) 
     match = _POSITION.match(problem.path)
     location = builder.records[int(match[1])].place if match else workflow.where
     return Problem(problem.path, problem.code, f"{problem.message}\n    {location}")
+
+
+def _settle_ids(records: list[NodeRecord]) -> None:
+    """What was named keeps its name; the others get the next free one: fetch, fetch_2."""
+    taken: dict[str, NodeRecord] = {}
+    for record in (record for record in records if record.named):
+        twin = taken.setdefault(record.base.casefold(), record)
+        if twin is not record:
+            message = f"two nodes are named {record.base!r}; the other one is at {twin.place.file}:{twin.place.line}"
+            raise placed("duplicate_id", message, record.place)
+        record.id = record.base
+    counts: dict[str, int] = {}
+    for record in (record for record in records if not record.named):
+        base = record.base
+        number = counts.get(base.casefold(), 0) + 1
+        record.id = base if number == 1 else f"{base}_{number}"
+        while record.id.casefold() in taken or record.id.casefold() in RESERVED_NODE_IDS:
+            number += 1
+            record.id = f"{base}_{number}"
+        counts[base.casefold()] = number
+        taken[record.id.casefold()] = record
+
+
+def _rendered_args(args: Mapping[str, Any]) -> dict[str, Argument]:
+    return {
+        name: Argument(source=arg._tw_reference()) if isinstance(arg, Value) else Argument(value=arg.value)
+        for name, arg in args.items()
+    }

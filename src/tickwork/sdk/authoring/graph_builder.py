@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.names import RESERVED_NODE_IDS, check_name
-from tickwork.core.definition.model import VALUE_HANDLER, Argument, Combine, Trigger
+from tickwork.core.base.names import check_name
+from tickwork.core.definition.model import VALUE_HANDLER, Combine, Trigger
 from tickwork.sdk.authoring.maps import parameters_for, parts_of
 from tickwork.sdk.authoring.options import Options
 from tickwork.sdk.authoring.placeholders import Condition, Node, Value, refuse_future
@@ -514,34 +514,6 @@ def make_captured(builder: Builder, make: Callable[[], Any]) -> NodeRecord:
         message = f"the body is one task, http, shell or workflow call, but here it is: {names}"
         raise placed("bad_body", f"{message}; put more steps into a workflow of their own")
     return captured[0]
-
-
-def rendered_args(args: Mapping[str, Any]) -> dict[str, Argument]:
-    return {
-        name: Argument(source=arg._tw_reference()) if isinstance(arg, Value) else Argument(value=arg.value)
-        for name, arg in args.items()
-    }
-
-
-def settle_ids(records: list[NodeRecord]) -> None:
-    """What was named keeps its name; the others get the next free one: fetch, fetch_2."""
-    taken: dict[str, NodeRecord] = {}
-    for record in (record for record in records if record.named):
-        twin = taken.setdefault(record.base.casefold(), record)
-        if twin is not record:
-            message = f"two nodes are named {record.base!r}; the other one is at {twin.place.file}:{twin.place.line}"
-            raise placed("duplicate_id", message, record.place)
-        record.id = record.base
-    counts: dict[str, int] = {}
-    for record in (record for record in records if not record.named):
-        base = record.base
-        number = counts.get(base.casefold(), 0) + 1
-        record.id = base if number == 1 else f"{base}_{number}"
-        while record.id.casefold() in taken or record.id.casefold() in RESERVED_NODE_IDS:
-            number += 1
-            record.id = f"{base}_{number}"
-        counts[base.casefold()] = number
-        taken[record.id.casefold()] = record
 
 
 def id_base(function: Callable[..., Any], known_as: str) -> str:
