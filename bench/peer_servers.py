@@ -34,19 +34,21 @@ class Postgres:
 
     def database(self, name: str) -> str:
         """A new database, as an address."""
-        self._call("createdb", name)
+        self.run("createdb", name)
         return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{name}"
 
     def ready(self) -> bool:
         with contextlib.suppress(subprocess.CalledProcessError):
-            self._call("pg_isready")
+            self.run("pg_isready")
             return True
         return False
 
-    def _call(self, program: str, *words: str) -> None:
+    def run(self, program: str, *words: str, timeout_s: float = PATIENCE_S) -> str:
+        """A program of PostgreSQL, and what it prints."""
         command = [str(self.programs / program), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", *words]
         environment = os.environ | {"PGPASSWORD": self.password}
-        subprocess.run(command, check=True, capture_output=True, env=environment, timeout=PATIENCE_S)
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=timeout_s)
+        return done.stdout
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tickwork.sdk.client.calls import BatchRefused, Handle, NoReply, RunFailed, StillRunning, UpdateRefused
     from tickwork.sdk.client.client import Client
     from tickwork.sdk.client.connection import OtherStore
+    from tickwork.sdk.client.enqueue import enqueue, enqueue_async
     from tickwork.sdk.client.submission_options import Options
     from tickwork.sdk.surface import (
         CallFailed,
@@ -120,6 +121,8 @@ __all__ = [
     "cron",
     "durable",
     "embedded",
+    "enqueue",
+    "enqueue_async",
     "entries",
     "event",
     "every",
@@ -160,6 +163,8 @@ _MODULES = {
     "StillRunning": "tickwork.sdk.client.calls",
     "UpdateRefused": "tickwork.sdk.client.calls",
     "embedded": "tickwork.compose.embedded",
+    "enqueue": "tickwork.sdk.client.enqueue",
+    "enqueue_async": "tickwork.sdk.client.enqueue",
 }  # of the names that are not in `tickwork.sdk.surface`
 
 

@@ -42,6 +42,7 @@ DIGESTS = {
         9: "92f941b801dff021c2c55a84b4247c06",
         10: "2cb7a49512b0edf7c2093ff5264c345c",
         11: "872cda32baadb1fc2548bac08301fa22",
+        12: "e3b0c44298fc1c149afbf4c8996fb924",
     },
     "postgres": {
         1: "1f2e0526e58b5ddf945d5057fd744aba",
@@ -55,6 +56,7 @@ DIGESTS = {
         9: "2a8c668dcb8c0e135a54e5ec657574de",
         10: "cee3bf70ab65fb7a22cda1ca5cc600b9",
         11: "3b223f2cc157ea2a3da38b210af4798c",
+        12: "c0a0e327db4232beca61bf1373862fb0",
     },
 }
 

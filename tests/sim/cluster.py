@@ -69,6 +69,7 @@ class Options:
     liveness_s: int = 600
     random_order: bool = True
     faults: Faults = NONE
+    enqueues: int = 0  # runs that an application puts into the inbox, as SQL does
 
     @classmethod
     def draw(cls, chance: Chance) -> Self:

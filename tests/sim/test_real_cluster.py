@@ -57,6 +57,12 @@ def test_what_tasks_ask_of_other_partitions_happens_once(seed, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("seed", seeds(960_000, few=6, many=200))
+def test_what_an_application_enqueues_by_sql_begins_once_although_nodes_die(seed):
+    faults = "spreads=30,node_crashes=80,drop=0.02,store_slow=0.05,store_answer_lost=0.05,store_fails=0.05,pauses=20"
+    check(seed, nodes="3", partitions="4", workers="2", tasks="6", enqueues="20", faults=faults)
+
+
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_what_a_seed_found_stays_found(seed):
     check(seed, faults=str(Options.of(seed, {}).faults.without("store_cuts", "spreads", "hangs", "foreign_stores")))

@@ -8,10 +8,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from sim.asgi import HttpClient
 from sim.cluster import ClientSeat
 from sim.executor import Handler
 from sim.report import Violation
+from tickwork.cluster.placement import home_of, partition_of_run
+from tickwork.ports.store import InboxRow, Route
 from tickwork.protocol.http_models import Signal, Submission
 from tickwork.protocol.task_commands import GiveEvent, StartRun, encode_commands
 from tickwork.protocol.worker_messages import AttemptJob
@@ -172,6 +176,8 @@ class Client:
         if spreads and options.partitions > 1:
             count = max(1, spreads * options.safety_s // 3600)
             self._more += [self._loop.create_task(self._spread_beside_publish(number)) for number in range(count)]
+        if options.enqueues:
+            self._more.append(self._loop.create_task(self._enqueue(options.enqueues)))
         gap_ms = options.safety_s * 800 // options.tasks
         for number in range(options.tasks):
             await self._submit(number)
@@ -228,6 +234,26 @@ class Client:
     def _other(self) -> HttpClient:
         """Of another node than the one before, perhaps."""
         return HttpClient(self._seat.cluster.net, self._host, self._seat.nodes)
+
+    async def _enqueue(self, count: int) -> None:
+        """Transactions of an application put runs into the store, whether or not a node lives."""
+        cluster, chance = self._seat.cluster, self._host.chance.stream("enqueues")
+        for number in range(count):
+            await asyncio.sleep(chance.below(2 * cluster.options.safety_s * 800 // count) / 1000)
+            route = cluster.disk.routes.get(TENANT) or Route(TENANT, home_of(TENANT, cluster.options.partitions))
+            for part in range(chance.between(1, 4)):  # in one transaction
+                workflow = chance.pick(("single", "chain", "retried"))
+                run, key = f"{self._host.name}-sql-{number}-{part}", chance.happens(0.5)
+                submission = Submission(workflow=workflow, id=run, key=f"key of {run}" if key else "")
+                place = route.home if key else partition_of_run(route, run, cluster.options.partitions)
+                row = InboxRow(run, place, TENANT, msgspec.json.encode(submission), "sql:app")
+                self._seat.asks()
+                cluster.disk.inbox[place].setdefault(run, row)
+                self._seat.accepted(TENANT, run)
+                self._promised[run] = (workflow, 0)
+
+    def _is_in_inbox(self, run: str) -> bool:
+        return any(run in rows for rows in self._seat.cluster.disk.inbox.values())
 
     async def _submit(self, number: int) -> None:
         workflow = self._chance.pick(DRAWN)
@@ -318,6 +344,8 @@ class Client:
             self._wrong(f"{what} of {run} is answered with {answer.status} {answer.body.decode()}")
 
     async def _state(self, run: str) -> dict[str, Any]:
+        while self._is_in_inbox(run):
+            await asyncio.sleep(LOOK_S)
         answer = await self._http.ask("GET", f"/v1/runs/{run}")
         for _ in range(STALE_READS):
             if answer.status == 404:

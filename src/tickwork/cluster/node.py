@@ -6,6 +6,7 @@ a partition is answered by its own engine, or by the node that owns it.
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from tickwork.core.rules import MACHINE
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.ids import Ids
 from tickwork.ports.leases import ClusterScoped, Leases, Member
-from tickwork.ports.store import Store
+from tickwork.ports.store import HasInboxNotices, Store
 from tickwork.ports.system import Clock
 from tickwork.protocol.worker_messages import OLDEST, PROTOCOL
 from tickwork.runtime.alarms import Alarms
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 8
 WATCH_S = 0.2  # how often failed partitions are looked for
-INBOX_S = 1.0  # how often inboxes and routes are read
+INBOX_S = 1.0  # how often inboxes and routes are read at least
+INBOX_GAP_S = 0.02  # between two readings: what is enqueued meanwhile is taken together
 BACKLOG_FAR = 5_000  # inputs that wait: from here on new runs are spread over all nodes, not kept here
 NOT_WANTED = "takes_nothing_over"
 
@@ -113,6 +115,7 @@ class Node:
         self._authentication: NodeAuthentication | None = None
         self._workers: WorkerExchange | None = None
         self._jobs: list[asyncio.Task[None]] = []
+        self._enqueued = asyncio.Event()
 
     # ---- life
 
@@ -126,7 +129,9 @@ class Node:
             await self.store.close()
             raise
         loop = asyncio.get_running_loop()
-        jobs = {"failed partitions": self._watch, "inboxes": self._read_inboxes}
+        jobs = {"failed partitions": self._watch, "routes": self._refresh_routes, "inboxes": self._read_inboxes}
+        if isinstance(self.store, HasInboxNotices):
+            jobs["notices of enqueued runs"] = functools.partial(self.store.await_notices, self._enqueued.set)
         self._jobs = [
             loop.create_task(supervised(job, name=name, on_alarm=self.alarms.add)) for name, job in jobs.items()
         ]
@@ -266,12 +271,21 @@ class Node:
             for partition, reason in self._hosted.failed():
                 await self.ownership.lost(partition, reason)
 
-    async def _read_inboxes(self) -> None:
+    async def _refresh_routes(self) -> None:
         while True:
             await asyncio.sleep(INBOX_S)
             self.authentication.rotate()
             with contextlib.suppress(TickworkError):
                 await self.routes.refresh()
+
+    async def _read_inboxes(self) -> None:
+        """A notice of the store only makes it sooner."""
+        while True:
+            await asyncio.sleep(INBOX_GAP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INBOX_S - INBOX_GAP_S):
+                    await self._enqueued.wait()
+            self._enqueued.clear()
             for partition, engine in list(self.engines.items()):
                 with contextlib.suppress(TickworkError):
                     await self.inbox.submit_due(partition, engine)

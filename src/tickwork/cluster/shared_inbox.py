@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tickwork.runtime.engine import Engine
 
 ROWS_MAX = 500  # that are read at a time
+UNREADABLE = "unreadable"
 SEARCHED_MAX = 10_000  # rows that are looked through for one run
 RETRY_S, RETRY_S_MAX = 2.0, 600.0  # a refused row is tried again after so long, twice as long each time
 
@@ -46,7 +47,6 @@ class SharedInbox:
         self._definitions = definitions
         self._new_id = new_id
         self._alarms = alarms
-        self._unread: dict[int, set[str]] = {}  # rows that this node cannot read, by partition
 
     async def add(self, submissions: list[wire.Submission], *, by: str, tenant: str) -> list[wire.Submitted]:
         """Store the submissions durably, which accepts them; the next owner of the partition submits them."""
@@ -61,23 +61,23 @@ class SharedInbox:
 
     async def submit_due(self, partition: int, engine: "Engine") -> None:
         """Submit the rows and delete those that are accepted; a row that is submitted twice has the same id and makes
-        one run. An unreadable row stays, because a node of a later version may have written it and can read it. A
-        refused row stays as well, because its sender has been told that it is accepted."""
+        one run. A refused row stays, because its sender has been told that it is accepted. An unreadable row stays as
+        well, because a node of a later version may have written it and can read it."""
         while True:
             held, now_s = self.held.setdefault(partition, {}), asyncio.get_running_loop().time()
-            limit = ROWS_MAX + len(self._unread.get(partition, ())) + len(held)
-            rows = {row: self._read(row) for row in await self._store.read_inbox(partition, limit=limit)}
-            self._unread[partition] = {row.id for row, submission in rows.items() if submission is None}
+            rows = await self._store.read_inbox(partition, limit=ROWS_MAX + len(held))
             for gone in held.keys() - {row.id for row in rows}:
                 del held[gone]
-            due = {
-                row: submission
-                for row, submission in rows.items()
-                if submission is not None and (row.id not in held or held[row.id].due_s <= now_s)
-            }
+            due = [row for row in rows if row.id not in held or held[row.id].due_s <= now_s]
             if not due:
                 return
-            await self._store.drop_inbox(partition, await self._accepted(engine, due, now_s))
+            submissions: dict[InboxRow, wire.Submission] = {}
+            for row in due:
+                try:
+                    submissions[row] = msgspec.json.decode(row.data, type=wire.Submission)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    self._hold(row, "", wire.Rejected(code=UNREADABLE, detail=str(error)), now_s)
+            await self._store.drop_inbox(partition, await self._accepted(engine, submissions, now_s))
 
     async def _accepted(self, engine: "Engine", due: dict[InboxRow, wire.Submission], now_s: float) -> list[str]:
         """Submit these, hold those that are refused, and return the ids of the others."""
@@ -97,18 +97,11 @@ class SharedInbox:
         held = self.held[row.partition]
         before = held.get(row.id)
         if before is None:
+            kind = f"inbox_{UNREADABLE if refusal.code == UNREADABLE else 'refused'}"
             where = f"{refusal.path}: " if refusal.path else ""
-            self._alarms.add("inbox_refused", f"{row.tenant}/{row.id} stays in the inbox: {where}{refusal.detail}")
+            self._alarms.add(kind, f"{row.tenant}/{row.id} stays in the inbox: {where}{refusal.detail}")
         pause_s = RETRY_S if before is None else min(2 * before.pause_s, RETRY_S_MAX)
         held[row.id] = HeldSubmission(row, workflow, refusal, now_s + pause_s, pause_s)
-
-    def _read(self, row: InboxRow) -> wire.Submission | None:
-        try:
-            return msgspec.json.decode(row.data, type=wire.Submission)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if row.id not in self._unread.get(row.partition, ()):
-                self._alarms.add("inbox_unreadable", f"{row.tenant}/{row.id} stays in the inbox: {error}")
-            return None
 
     async def remove(self, run_id: str) -> bool:
         """An operator gives up on what was accepted and cannot begin. False: it is not there."""

@@ -5,7 +5,7 @@ written behind, as they stand after the seq `through`, and the watermark moves w
 are tests: tests/conformance/store_suite.py runs on every adapter.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -325,6 +325,14 @@ class HasHorizon(Protocol):
 
     async def horizon_age_ms(self) -> int:
         """Return how long the oldest snapshot has been held."""
+
+
+@runtime_checkable
+class HasInboxNotices(Protocol):
+    """A store into whose inbox applications write, and that can tell when they do."""
+
+    async def await_notices(self, wake: Callable[[], None]) -> None:
+        """Call `wake` after rows were added, until cancelled. Notices may be lost: they only make reading sooner."""
 
 
 @runtime_checkable

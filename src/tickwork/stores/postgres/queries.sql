@@ -27,8 +27,8 @@ select * from unnest($1::integer[], $2::text[], $3::text[], $4::bytea[], $5::tex
 on conflict do nothing;
 
 -- name: read_inbox
--- Whatever is there.
-select id, partition_id, tenant, data, by, checksum from inbox where partition_id = $1 limit $2;
+-- Whatever is there, in the order in which ids were drawn.
+select id, partition_id, tenant, data, by, checksum from inbox where partition_id = $1 order by id limit $2;
 
 -- name: drop_inbox
 -- They are decided.

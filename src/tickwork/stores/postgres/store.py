@@ -6,7 +6,7 @@ another, so that neither waits for the other. Whatever a decision rests on is re
 people may come from a replica.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,8 +36,8 @@ from tickwork.ports.store import (
 )
 from tickwork.stores.checksums import of_bytes, of_epoch, of_fields, of_row, require
 from tickwork.stores.fencing import commit_fenced, rows_fenced
+from tickwork.stores.postgres import inbox_notices, run_blocks, writing
 from tickwork.stores.postgres import rows as reading
-from tickwork.stores.postgres import run_blocks, writing
 from tickwork.stores.postgres.connections import (
     GENERIC,
     SCHEMA,
@@ -155,6 +155,9 @@ class PostgresStore(PostgresMaintenance):
     async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
         if ids:
             await self._at.writers.fetch("drop_inbox", partition, list(ids))
+
+    async def await_notices(self, wake: Callable[[], None]) -> None:
+        await inbox_notices.await_notices(self.address, wake)
 
     # ---- the truth
 

@@ -23,8 +23,8 @@ update routes set home = ?, spread = ?, checksum = ? where tenant = ? and home =
 insert into inbox (id, partition_id, tenant, data, by, checksum) values (?, ?, ?, ?, ?, ?) on conflict do nothing;
 
 -- name: read_inbox
--- Whatever is there.
-select id, partition_id, tenant, data, by, checksum from inbox where partition_id = ? limit ?;
+-- Whatever is there, in the order in which ids were drawn.
+select id, partition_id, tenant, data, by, checksum from inbox where partition_id = ? order by id limit ?;
 
 -- name: drop_inbox
 -- It is decided.

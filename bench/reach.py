@@ -1,0 +1,135 @@
+"""What starts work, and what is kept for it: transactional enqueue, and what each live key costs.
+
+Run `bench/reach.py [--quick] [--json] [--check] [--only PART]`; `--check` exits 1 and names what misses its gate. Each
+part is one function in `PARTS`, which returns its figures; a part adds its gates and words to the tables here.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from time import perf_counter
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__file__).resolve().parent)]
+
+import asyncpg
+
+import peer_servers
+from tickwork.cluster.node import Node
+from tickwork.compose.cluster import serving_node
+from tickwork.compose.settings import Settings
+from tickwork.protocol import http_models as wire
+
+PARTITIONS = 8
+CONNECTIONS = 8
+DOCUMENT = {
+    "name": "flow",
+    "inputs": {"order": {"type": "integer"}},
+    "nodes": [{"kind": "wait", "id": "later", "duration_ms": 3_600_000}],
+}
+GATES: dict[str, tuple[str, float]] = {"enqueue_per_s": (">=", 5_000)}
+WORDS = {
+    "enqueue_per_s": "transactions with an insert and `enqueue`, 8 connections, per second",
+    "insert_per_s": "the same without `enqueue`, per second",
+    "taken_per_s": "enqueued runs that a node takes, per second",
+}
+_TRANSACTION = "insert into orders (item) values ('x') \\; {} commit;\n"
+
+
+def enqueue(*, quick: bool) -> dict[str, float]:
+    """`enqueue` in transactions of an application, by pgbench; then a node takes what they left."""
+    with peer_servers.postgres() as server:
+        dsn = server.database("reach")
+        asyncio.run(_found(dsn))
+        seconds = 3 if quick else 15
+        insert = _pgbench(server, "", seconds)
+        enqueued = _pgbench(server, "select tickwork.enqueue('flow', '{\"order\": 7}') \\;", seconds)
+        return {"insert_per_s": insert, "enqueue_per_s": enqueued, "taken_per_s": asyncio.run(_take(dsn))}
+
+
+async def _found(dsn: str) -> None:
+    """A node makes the schema and learns the workflow, and ends."""
+    async with _node(dsn) as node:
+        engine = node.engines[node.routes.home("default")]
+        await engine.workflows.publish(wire.Publication(documents=(DOCUMENT,)), by="bench")
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("create table orders (id bigint generated always as identity primary key, item text)")
+    await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def _node(dsn: str) -> AsyncIterator[Node]:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(store=dsn, port=0, token="x" * 32, data=folder, partitions=PARTITIONS)
+        async with serving_node(settings) as (node, _):
+            yield node
+
+
+def _pgbench(server: peer_servers.Postgres, enqueue: str, seconds: int) -> float:
+    """Transactions per second; each travels as one message, as from a driver with pipelining."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "script")
+        script.write_text(f"begin \\; {_TRANSACTION.format(enqueue)}")
+        words = ["-n", "-c", str(CONNECTIONS), "-j", "2", "-T", str(seconds), "-f", str(script), "reach"]
+        said = server.run("pgbench", *words, timeout_s=seconds + 60)
+    match = re.search(r"tps = ([\d.]+)", said)
+    assert match is not None, said
+    return float(match[1])
+
+
+async def _take(dsn: str) -> float:
+    """How fast a node turns the rows of the inbox into runs, its start included."""
+    connection = await asyncpg.connect(dsn)
+    rows = int(await connection.fetchval("select count(*) from tickwork.inbox"))
+    began = perf_counter()
+    async with _node(dsn):
+        while await connection.fetchval("select exists (select from tickwork.inbox)"):
+            await asyncio.sleep(0.02)
+        took = perf_counter() - began
+    await connection.close()
+    return rows / took
+
+
+PARTS: dict[str, Callable[..., dict[str, float]]] = {"enqueue": enqueue}
+
+
+def missed(figures: dict[str, float]) -> list[str]:
+    def fails(name: str, sign: str, gate: float) -> bool:
+        return figures[name] > gate if sign == "<=" else figures[name] < gate
+
+    return [
+        f"{WORDS[name]}: {figures[name]:,.1f}, not {sign} {gate:,}"
+        for name, (sign, gate) in GATES.items()
+        if name in figures and fails(name, sign, gate)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--quick", "--json", "--check"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--only", choices=list(PARTS))
+    options = parser.parse_args()
+    figures: dict[str, float] = {}
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            figures |= part(quick=options.quick)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        for name, value in figures.items():
+            gate = f"   {' '.join(map(str, GATES[name]))}" if name in GATES else ""
+            print(f"{WORDS[name]:70} {value:>12,.1f}{gate}")
+    wrong = missed(figures) if options.check else []
+    for words in wrong:
+        print(f"missed: {words}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

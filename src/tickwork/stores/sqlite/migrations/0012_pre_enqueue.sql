@@ -1,0 +1,2 @@
+-- Runs are enqueued by SQL in PostgreSQL only: an application cannot write into the file of a server that uses it. The
+-- version counts on here, so that both stores have the same.
