@@ -21,8 +21,8 @@ EXAMPLES = ROOT / "examples"
 README = ROOT / "README.md"
 WAIT_S = 30.0
 # Not served by the one worker: the demo and the tests of `testing.py`, run below, and the engine inside a program,
-# which tests/compose/test_embedded.py runs.
-OTHERS = {"demo", "embedded_asgi", "embedded_script", "testing"}
+# which tests/compose/test_embedded.py and test_embedded_processes.py run.
+OTHERS = {"demo", "embedded_asgi", "embedded_script", "shop_asgi", "testing"}
 
 OUTPUTS = [
     ("hello", "hello", {}, "13 words on 3 pages"),

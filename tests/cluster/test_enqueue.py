@@ -1,5 +1,7 @@
 """Runs that are enqueued in a transaction of the application: by SQL, and through the usual drivers."""
 
+# ruff: noqa: F811 - fixtures have the names of the imports
+
 import asyncio
 import contextlib
 import json
@@ -34,7 +36,7 @@ DOCUMENT = {
 
 
 @contextlib.asynccontextmanager
-async def store_of(postgres, schema, partitions=8):  # noqa: F811
+async def store_of(postgres, schema, partitions=8):
     store = PostgresStore(postgres, schema=schema)
     await store.open()
     try:
@@ -62,7 +64,7 @@ def sync_connection(kind, dsn):
 
 
 @pytest.mark.parametrize("kind", ["psycopg", "sqlalchemy", "session"])
-async def test_a_run_is_enqueued_with_the_transaction_of_a_driver_or_not_at_all(postgres, schema, kind):  # noqa: F811
+async def test_a_run_is_enqueued_with_the_transaction_of_a_driver_or_not_at_all(postgres, schema, kind):
     def enqueue():
         with sync_connection(kind, postgres) as connection:
             tw.enqueue(connection, "mail", to="rolled back", schema=schema)
@@ -94,17 +96,17 @@ async def async_connection(kind, dsn):
         await connection.close()
         return
     if kind == "psycopg":
-        async with await psycopg.AsyncConnection.connect(dsn) as connection:
-            yield connection, connection.rollback, connection.commit
+        async with await psycopg.AsyncConnection.connect(dsn) as opened:
+            yield opened, opened.rollback, opened.commit
         return
     engine = create_async_engine(dsn.replace("postgresql://", "postgresql+asyncpg://"))
-    async with AsyncConnection(engine) if kind == "sqlalchemy" else AsyncSession(engine) as connection:
-        yield connection, connection.rollback, connection.commit
+    async with AsyncConnection(engine) if kind == "sqlalchemy" else AsyncSession(engine) as opened:
+        yield opened, opened.rollback, opened.commit
     await engine.dispose()
 
 
 @pytest.mark.parametrize("kind", ["asyncpg", "psycopg", "sqlalchemy", "session"])
-async def test_a_run_is_enqueued_with_the_transaction_of_an_asynchronous_driver(postgres, schema, kind):  # noqa: F811
+async def test_a_run_is_enqueued_with_the_transaction_of_an_asynchronous_driver(postgres, schema, kind):
     start = datetime(2030, 1, 2, 3, 4, 5, 678_000, UTC)
     options = tw.Options(timeout="1h", queue="mails", retries=2)
     async with store_of(postgres, schema) as store, async_connection(kind, postgres) as (connection, undo, commit):
@@ -122,7 +124,7 @@ async def test_a_run_is_enqueued_with_the_transaction_of_an_asynchronous_driver(
     }  # fmt: skip
 
 
-async def test_what_holds_no_transaction_of_the_caller_is_refused(postgres, schema):  # noqa: F811
+async def test_what_holds_no_transaction_of_the_caller_is_refused(postgres, schema):
     engine = sqlalchemy.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
     for connection in (engine, object(), "postgresql://"):
         with pytest.raises(Refused, match="holds no transaction of yours"):
@@ -135,7 +137,7 @@ async def test_what_holds_no_transaction_of_the_caller_is_refused(postgres, sche
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 8])
-async def test_enqueued_runs_go_where_the_nodes_look_for_them(postgres, schema, partitions):  # noqa: F811
+async def test_enqueued_runs_go_where_the_nodes_look_for_them(postgres, schema, partitions):
     clock = SystemClock()
     async with store_of(postgres, schema, partitions) as store, connected(postgres, schema) as connection:
         for spread in sorted({1, 2, partitions} & set(range(partitions + 1))):
@@ -157,7 +159,7 @@ async def test_enqueued_runs_go_where_the_nodes_look_for_them(postgres, schema, 
 
 
 @contextlib.asynccontextmanager
-async def connected(postgres, schema, **more):  # noqa: F811
+async def connected(postgres, schema, **more):
     connection = await asyncpg.connect(postgres, server_settings={"search_path": schema}, **more)
     try:
         yield connection
@@ -184,7 +186,7 @@ async def connected(postgres, schema, **more):  # noqa: F811
         ("enqueue('mail', jsonb_build_object('to', repeat('x', 1048576)))", "at most 1 MiB"),
     ],
 )
-async def test_what_cannot_be_a_run_fails_in_the_transaction(postgres, schema, call, words):  # noqa: F811
+async def test_what_cannot_be_a_run_fails_in_the_transaction(postgres, schema, call, words):
     async with store_of(postgres, schema) as store, connected(postgres, schema) as connection:
         with pytest.raises(asyncpg.PostgresError, match=words):
             await connection.fetchval(f"select {call}")
@@ -192,7 +194,7 @@ async def test_what_cannot_be_a_run_fails_in_the_transaction(postgres, schema, c
         assert await rows_of(store) == {}
 
 
-async def test_before_the_first_node_there_is_nothing_to_enqueue_into(postgres, schema):  # noqa: F811
+async def test_before_the_first_node_there_is_nothing_to_enqueue_into(postgres, schema):
     store = PostgresStore(postgres, schema=schema)
     await store.open()
     await store.close()
@@ -201,7 +203,7 @@ async def test_before_the_first_node_there_is_nothing_to_enqueue_into(postgres, 
             await connection.fetchval("select enqueue('mail')")
 
 
-async def test_a_role_needs_no_right_but_the_function_and_no_name_leads_it_astray(postgres, schema):  # noqa: F811
+async def test_a_role_needs_no_right_but_the_function_and_no_name_leads_it_astray(postgres, schema):
     role = f"app_{schema}"
     call = f"select {schema}.enqueue('mail')"
     async with store_of(postgres, schema) as store, connected(postgres, schema) as owner:
@@ -229,7 +231,7 @@ async def test_a_role_needs_no_right_but_the_function_and_no_name_leads_it_astra
 
 
 @contextlib.asynccontextmanager
-async def node_of(postgres, schema, tmp_path, **more):  # noqa: F811
+async def node_of(postgres, schema, tmp_path, **more):
     settings = Settings(
         store=f"{postgres}?schema={schema}", port=0, token=TOKEN, lease_ttl="3s", data=str(tmp_path), partitions=4,
         **more,
@@ -253,7 +255,7 @@ async def runs_of(client):
     return {run["id"]: run for run in (await client.get("/v1/runs?limit=500")).json()["runs"]}
 
 
-async def test_an_enqueued_run_begins_once_with_its_terms_and_one_key_is_one_run(postgres, schema, tmp_path):  # noqa: F811
+async def test_an_enqueued_run_begins_once_with_its_terms_and_one_key_is_one_run(postgres, schema, tmp_path):
     async with node_of(postgres, schema, tmp_path) as (node, client), connected(postgres, schema) as connection:
         await client.put("/v1/workflows", json={"documents": [DOCUMENT]})
         async with connection.transaction():
@@ -281,7 +283,7 @@ async def test_a_run_that_is_refused_after_its_commit_is_listed_until_it_can_beg
     postgres,
     schema,
     tmp_path,
-    monkeypatch,  # noqa: F811
+    monkeypatch,
 ):
     monkeypatch.setattr("tickwork.cluster.shared_inbox.RETRY_S", 0.2)
     monkeypatch.setattr("tickwork.cluster.shared_inbox.RETRY_S_MAX", 0.4)
@@ -321,7 +323,7 @@ async def test_a_node_that_dies_between_accepting_and_deleting_starts_no_run_twi
     postgres,
     schema,
     tmp_path,
-    monkeypatch,  # noqa: F811
+    monkeypatch,
 ):
     drop, lost = PostgresStore.drop_inbox, []
 
@@ -348,7 +350,7 @@ async def test_a_node_that_dies_between_accepting_and_deleting_starts_no_run_twi
 
 @pytest.mark.parametrize(("seconds", "address"), [(600, ""), (0.2, "&pgbouncer=1")], ids=["notice", "reading"])
 async def test_a_notice_makes_it_soon_and_without_one_the_inbox_is_read_anyway(
-    postgres, schema, tmp_path, monkeypatch, seconds, address  # noqa: F811
+    postgres, schema, tmp_path, monkeypatch, seconds, address
 ):
     monkeypatch.setattr("tickwork.cluster.node.INBOX_S", seconds)
     async with (

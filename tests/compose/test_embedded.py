@@ -1,6 +1,7 @@
 """The engine inside a user's process."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 
 import tickwork as tw
 from tickwork.ports.store import StoreInUse
+from tickwork.stores.sqlite.file_lock import FileLock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -140,9 +142,37 @@ def test_what_was_submitted_outlives_the_script(tmp_path):
         assert client.submit(sums, n=1, key="once").id == first.id
 
 
-def test_a_second_engine_on_the_same_folder_is_refused(tmp_path):
-    with here(tmp_path), pytest.raises(StoreInUse, match="in use by process"), here(tmp_path):
-        pass
+def test_a_folder_that_another_program_uses_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tickwork.compose.embedded_owner.UNKNOWN_S", 0.3)
+    lock = FileLock.take(tmp_path / "tickwork.db.lock")
+    try:
+        with pytest.raises(StoreInUse, match="is in use"), here(tmp_path):
+            pass
+    finally:
+        lock.release()
+
+
+def test_a_second_engine_on_the_same_folder_uses_it_through_the_first(tmp_path):
+    with here(tmp_path) as first:
+        with here(tmp_path) as second:
+            run = second.submit(sums, n=20)
+
+            assert second.address == first.address
+            assert first.result(run) == second.result(run) == 41
+        assert first.result(first.submit(sums, n=1)) == 3
+
+
+def test_the_second_goes_on_alone_when_the_first_ends(tmp_path):
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.ExitStack())
+        url = first.enter_context(here(tmp_path)).address.url
+        client = stack.enter_context(here(tmp_path))
+        run = client.submit(sums, n=1)
+        first.close()
+
+        assert client.result(run) == 3
+        assert client.result(client.submit(sums, n=20)) == 41
+        assert client.address.url == url, "it answers where the first did"
 
 
 def test_the_script_of_the_examples(tmp_path):

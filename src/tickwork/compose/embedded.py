@@ -1,11 +1,13 @@
 """The engine inside the user's own process: a script, a notebook, the lifespan of an ASGI application.
 
 Everything that a server has is there, with the same API behind a port of its own on loopback; tasks run in threads
-of this process. Leaving the block waits for what runs, commits, and lets the data folder go.
+of this process. Leaving the block waits for what runs, commits, and lets the data folder go. Several processes of one
+application share a store: see `embedded_owner`.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import sys
 import threading
@@ -16,15 +18,13 @@ from typing import Any, Self
 
 import msgspec
 
-from tickwork.compose.server import serving
+from tickwork.compose.embedded_owner import SwitchedLink, access_to, shared_token
 from tickwork.compose.settings import FOLDER, Settings
 from tickwork.compose.worker import http_executor_of, resources_of
 from tickwork.executors.egress_policy import LOOPBACK
 from tickwork.executors.shell import shell_executor
 from tickwork.ports.executor import Executor
-from tickwork.protocol.worker_messages import Catalog, WorkerProfile, shown
-from tickwork.runtime.engine import Engine
-from tickwork.runtime.local_link import LocalLink
+from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.sdk.authoring.app_loader import app_of, app_with
 from tickwork.sdk.authoring.declared import DECLARED
 from tickwork.sdk.authoring.workflows import Workflow
@@ -34,20 +34,10 @@ from tickwork.sdk.runner.inline_executor import InlineExecutor
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.worker.agent import Agent
 from tickwork.worker.credit import AHEAD_LOCAL_MS
-from tickwork.worker.http_link import publication
 
 GRACE_S = 10.0
 START_S = 60.0
-
-
-class EmbeddedLink(LocalLink):
-    """Publish the definitions of the application."""
-
-    async def publish(self, catalog: Catalog) -> str:
-        """Make this process's code the latest version: it is the whole installation."""
-        with shown(catalog.schedules):
-            await self._engine.workflows.publish(publication(catalog, latest=True), by="embedded")
-        return catalog.version
+LEASE_TTL = "5s"  # of a node inside an application: the others are mostly on the same machine
 
 
 class Embedded:
@@ -60,6 +50,10 @@ class Embedded:
     Every task and workflow that is declared by then is served, or only `workflows` with what they call. `data` is the
     folder that survives; the page of this engine is at `address`, its token in `token`. Requests of `tw.http` reach
     public addresses and `allow_networks`. `resources` are those of a worker: "gpu=1".
+
+    Several processes may use one folder, as those of `uvicorn --workers 4`: one owns it, the others reach it through
+    that one, and when it ends another one takes over. With `store="postgresql://..."` they share a database instead,
+    also on several machines, where `host` is the address at which the others reach this one.
     """
 
     def __init__(
@@ -67,6 +61,8 @@ class Embedded:
         *,
         workflows: Sequence[Workflow[..., Any]] | None = None,
         data: str | Path = FOLDER,
+        store: str = "",
+        host: str = "127.0.0.1",
         port: int = 0,
         threads: int = 8,
         queues: tuple[str, ...] = ("default",),
@@ -75,11 +71,12 @@ class Embedded:
         grace_s: float = GRACE_S,
         allow_networks: Sequence[str] = LOOPBACK,
     ) -> None:
-        self.token = SystemIds().token()
+        self.token = os.environ.get("TICKWORK_TOKEN", "")  # else that of the store, once the block is entered
         self.address = ""
         self._settings = Settings(
-            data=str(data), port=port, token=self.token, allow_networks=",".join(allow_networks), resources=resources
-        )
+            data=str(data), store=store, host=host, port=port, lease_ttl=LEASE_TTL,
+            allow_networks=",".join(allow_networks), resources=resources,
+        )  # fmt: skip
         self._workflows = workflows
         self._threads = threads
         has = resources_of(self._settings)
@@ -90,12 +87,13 @@ class Embedded:
         self._grace_s = grace_s
         self._stack: contextlib.AsyncExitStack | None = None
         self._thread: _Thread | None = None
+        self._client: Client | AsyncClient | None = None
 
     # ---- on the user's loop
 
     async def __aenter__(self) -> AsyncClient:
         await self._begin()
-        client = AsyncClient(self.address, token=self.token)
+        client = self._client = AsyncClient(self.address, token=self.token)
         assert self._stack is not None
         await self._stack.enter_async_context(client)
         return client
@@ -106,27 +104,34 @@ class Embedded:
         await self._end()
 
     async def _begin(self) -> None:
+        self.token = self.token or await asyncio.to_thread(shared_token, self._settings)
+        access = access_to(msgspec.structs.replace(self._settings, token=self.token), moved=self._go_on_at)
         async with contextlib.AsyncExitStack() as stack:
-            engine, server = await stack.enter_async_context(serving(self._settings, own_process=False))
-            self.address = server.address
-            agent = self._agent(engine)
+            await access.start()
+            stack.push_async_callback(access.stop)
+            agent = self._agent(access.link)
             running = asyncio.get_running_loop().create_task(agent.run())
             stack.push_async_callback(self._drain, agent, running)
             await _first(running, agent.reached.wait())
             self._stack = stack.pop_all()
 
-    def _agent(self, engine: Engine) -> Agent:
+    def _go_on_at(self, address: str) -> None:
+        """The engine answers here from now on: this process may own the store, or another one."""
+        self.address = address
+        if self._client is not None:
+            self._client.address = dataclasses.replace(self._client.address, urls=(address,))
+
+    def _agent(self, link: SwitchedLink) -> Agent:
         chosen = self._workflows
         main = sys.modules["__main__"]
         app = app_of(main, list(DECLARED)) if chosen is None else app_with(*chosen, module=main)
         http = http_executor_of(msgspec.structs.replace(self._settings, url=self.address))
         executors: list[Executor] = [InlineExecutor(app, threads=self._threads), shell_executor(), http]
-        name = f"embedded-{os.getpid()}"
+        name = f"embedded-{os.getpid()}-{SystemIds().new()[-8:]}"
         profile = msgspec.structs.replace(self._profile, process=SystemProcesses().own())
         return Agent(
-            EmbeddedLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=profile,
-            ahead_ms=AHEAD_LOCAL_MS,
-        )  # fmt: skip
+            link, executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=profile, ahead_ms=AHEAD_LOCAL_MS
+        )
 
     async def _drain(self, agent: Agent, running: "asyncio.Task[None]") -> None:
         if running.done():
@@ -144,14 +149,15 @@ class Embedded:
     def __enter__(self) -> Client:
         self._thread = _Thread(self)
         self._thread.begin()
-        self._client = Client(self.address, token=self.token)
-        return self._client
+        client = self._client = Client(self.address, token=self.token)
+        return client
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
+            assert isinstance(self._client, Client)
             self._client.close()
             thread.end()
 

@@ -8,6 +8,7 @@ repeats the call after growing pauses, until `deadline` seconds have passed.
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -60,7 +61,6 @@ class Client(SchedulesClient, EndpointsClient):
     ) -> None:
         """`url` and `token` default to TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), then this machine."""
         self.address = Address.of(url, token)
-        self._at = 0  # index of the current address
         self._stores = Stores()
         self._deadline_s = deadline
         self._http = httpx2.Client(
@@ -544,12 +544,12 @@ class Client(SchedulesClient, EndpointsClient):
 
     @property
     def _url(self) -> str:
-        return self.address.urls[self._at]
+        return self.address.urls[0]
 
     def _go_on_from(self, url: str) -> None:
-        """Switch to the next address, only once if several calls to one address fail together."""
+        """Move an address that failed to the end, only once if several calls to it fail together."""
         if url == self._url:
-            self._at = (self._at + 1) % len(self.address.urls)
+            self.address = replace(self.address, urls=(*self.address.urls[1:], url))
 
     def _stream(self, path: str, last: str, query: dict[str, str], left_s: float | None) -> "_Stream":
         def check(answer: httpx2.Response) -> None:

@@ -99,8 +99,8 @@ async def enqueue_async(
         statement = text(_statement(schema, [f":{name}" for name in names]))
         return str((await _execute_of(connection)(statement, bound)).scalar_one())
     if _is_of(connection, "asyncpg") and hasattr(connection, "is_in_transaction"):
-        statement = _statement(schema, [f"${index}" for index in range(1, _ARGUMENTS + 1)])
-        return str(await connection.fetchval(statement, *_arguments(submission)))
+        numbered = _statement(schema, [f"${index}" for index in range(1, _ARGUMENTS + 1)])
+        return str(await connection.fetchval(numbered, *_arguments(submission)))
     if not _is_of(connection, "psycopg"):
         raise _not_usable(connection, "a connection of asyncpg, or an AsyncConnection of psycopg or SQLAlchemy")
     async with connection.cursor() as cursor:
