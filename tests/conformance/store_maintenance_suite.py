@@ -121,7 +121,7 @@ class UpkeepSuite:
 
         assert await store.archived("acme", [one.id, "nobody"]) == [ArchivedRun("acme", one.id, one.number, "obj-1")]
         assert await store.find_runs("acme", ids=[one.id]) == []
-        assert [row.number for row in await store.list_runs(RunFilter("acme"))] == [FIRST + 9, FIRST + 5]
+        assert [row.number for row in (await store.list_runs(RunFilter("acme"))).rows] == [FIRST + 9, FIRST + 5]
         assert await store.read_attempts(FIRST + 1) == [] and await store.read_attempts(FIRST + 5) == [b"third"]
         assert [child.run for child in await store.children_between(FIRST, FIRST + 99)] == [FIRST + 3]
         assert len(await store.read_fates("acme", "nightly", from_ms=0, to_ms=9_000, limit=9)) == 1

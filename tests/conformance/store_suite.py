@@ -21,6 +21,7 @@ from tickwork.ports.store import (
     Rows,
     RunFilter,
     RunRow,
+    TimeRange,
 )
 
 P = 3
@@ -52,6 +53,7 @@ def small(number: int) -> int:
     return number & (1 << BITS) - 1
 
 
+HOUR = 3_600_000
 MANY = range(1, 601)
 
 
@@ -349,7 +351,7 @@ class StoreSuite:
             await written(store, mixed, through=1)
         loaded = await everything(store)
         assert (loaded.head.watermark, loaded.header, loaded.live_runs) == (0, b"", [])
-        assert [small(row.number) for row in await store.list_runs(RunFilter("acme"))] == [1]
+        assert [small(row.number) for row in (await store.list_runs(RunFilter("acme"))).rows] == [1]
         assert await store.read_attempts(N + 1) == []
 
     async def test_an_ended_run_is_read_as_it_was_written(self, store, reopen):
@@ -365,7 +367,7 @@ class StoreSuite:
         rows = [run(N + number) for number in range(1, 101)]
         await written(store, Rows(runs=rows))
 
-        assert await store.list_runs(RunFilter("acme", limit=200)) == rows[::-1]
+        assert (await store.list_runs(RunFilter("acme", limit=200))).rows == rows[::-1]
 
     async def test_a_run_that_ends_again_has_one_row_and_all_its_attempts(self, store, reopen):
         await claimed(store)
@@ -377,7 +379,7 @@ class StoreSuite:
 
         assert reopened == ([], [b"first", b"second"])
         assert await store.read_attempts(N + 1) == [b"first", b"second", b"third"]
-        assert [row.state for row in await store.list_runs(RunFilter("acme"))] == [COMPLETED]
+        assert [row.state for row in (await store.list_runs(RunFilter("acme"))).rows] == [COMPLETED]
 
     async def test_a_run_may_be_reopened_and_end_in_one_write(self, store):
         await claimed(store)
@@ -478,7 +480,91 @@ class StoreSuite:
         if wanted.get("before"):
             wanted = wanted | {"before": N + wanted["before"]}
 
-        assert [small(row.number) for row in await store.list_runs(RunFilter("acme", **wanted))] == numbers
+        assert [small(row.number) for row in (await store.list_runs(RunFilter("acme", **wanted))).rows] == numbers
+
+    @pytest.mark.parametrize(
+        ("wanted", "numbers"),
+        [
+            ({"tags": ("nightly",)}, [8, 6, 4, 2]),
+            ({"tags": ("nightly", "big")}, [8, 4]),
+            ({"tags": ("nightly",), "states": (FAILED,)}, [6]),
+            ({"tags": ("nightly",), "workflow": "b"}, [8, 4]),
+            ({"tags": ("absent",)}, []),
+            ({"fields": (("customer", "ed"),)}, [5]),
+            ({"fields": (("customer", "ed"), ("region", "eu"))}, [5]),
+            ({"fields": (("customer", "ed"), ("region", "us"))}, []),
+            ({"version": "shop@2"}, [7]),
+            ({"version": "2"}, [7]),
+            ({"error": "timeout"}, [6, 3]),
+            ({"error": "TimeoutError order 6"}, [6]),
+            ({"error": "6"}, [6]),
+            ({"submitted": TimeRange(3 * HOUR, 6 * HOUR)}, [5, 4, 3]),
+            ({"submitted": TimeRange(3 * HOUR, 3 * HOUR + 1)}, [3]),
+            ({"ended": TimeRange(1, 5 * HOUR)}, [4, 3, 2, 1]),
+            ({"started": TimeRange(1, 1_000 * HOUR)}, [8, 7, 6, 5, 4, 3, 2]),
+            ({"ended": TimeRange(2 * HOUR, 8 * HOUR), "tags": ("big",), "before": 8}, [4]),
+            ({"tags": ("nightly",), "after": 2, "limit": 2}, [8, 6]),
+            ({"tags": ("nightly",), "after": 4}, [8, 6]),
+        ],
+    )
+    async def test_runs_are_found_by_what_they_carry(self, store, wanted, numbers):
+        await claimed(store)
+        changes = {
+            5: {"fields": (("customer", "ed"), ("region", "eu"))},
+            6: {"fields": (("customer", "eddie"),)},
+            7: {"version": "shop@2"},
+        }
+        rows = [
+            run(
+                N + n,
+                workflow="b" if n % 4 == 0 else "a",
+                state=FAILED if n % 3 == 0 else COMPLETED,
+                tags=(*(["nightly"] if n % 2 == 0 else []), *(["big"] if n % 4 == 0 else [])),
+                error=f"charge: TimeoutError of order {n}" if n % 3 == 0 else "",
+                submitted_ms=n * HOUR,
+                started_ms=0 if n == 1 else n * HOUR + 1,
+                ended_ms=n * HOUR + 2,
+                **changes.get(n, {}),
+            )
+            for n in range(1, 9)
+        ]
+        strangers = [run(N + 9, tenant="other", tags=("nightly",))]
+        await written(store, Rows(runs=[*rows, *strangers]))
+        wanted = wanted | {name: N + wanted[name] for name in ("before", "after") if name in wanted}
+
+        assert [small(row.number) for row in (await store.list_runs(RunFilter("acme", **wanted))).rows] == numbers
+
+    async def test_a_search_that_few_runs_fit_goes_on_page_by_page(self, store, monkeypatch):
+        """The index of ranges names more than fit: the search stops after some, and the next page goes on."""
+        for module in ("sqlite", "postgres"):
+            monkeypatch.setattr(f"tickwork.stores.{module}.run_blocks.SCAN_MAX", 2)
+        await claimed(store)
+        fits = [run(N + 256 * n + 1, tags=("a",), fields=(("x", "1"),)) for n in (1, 6)]
+        others = [run(N + 256 * n + 2, tags=("a",)) for n in range(8)]
+        others += [run(N + 256 * n + 3, fields=(("x", "1"),)) for n in range(8)]
+        await written(store, Rows(runs=sorted([*fits, *others], key=lambda row: row.number)))
+        met, before = [], 0
+        for _ in range(9):
+            wanted = RunFilter("acme", tags=("a",), fields=(("x", "1"),), before=before, limit=3)
+            page = await store.list_runs(wanted)
+            met += [row.number for row in page.rows]
+            before = page.before
+            if not before:
+                break
+
+        assert met == [row.number for row in fits[::-1]]
+        assert before == 0
+
+    async def test_runs_that_left_or_changed_are_not_found_by_what_they_were(self, store):
+        await claimed(store)
+        await written(store, Rows(runs=[run(N + 1, tags=("a",)), run(N + 2, tags=("a", "b"))]))
+        await written(store, Rows(runs=[run(N + 2, tags=("c",))]))
+        await written(store, Rows(reopened=[N + 1]))
+
+        async def listed(tag):
+            return [small(row.number) for row in (await store.list_runs(RunFilter("acme", tags=(tag,)))).rows]
+
+        assert [await listed(tag) for tag in "abc"] == [[], [], [2]]
 
     async def test_paging_through_a_list_meets_every_run_once(self, store):
         await claimed(store)
@@ -486,7 +572,7 @@ class StoreSuite:
         await written(store, Rows(runs=[run(N + n, state=4 + n % 3) for n in range(1, 20)]))
         await written(store, Rows(runs=[run(M + n) for n in range(30, 40)]), partition=P + 1)
         met, before = [], 0
-        while page := await store.list_runs(RunFilter("acme", before=before, limit=4)):
+        while page := (await store.list_runs(RunFilter("acme", before=before, limit=4))).rows:
             met += [small(row.number) for row in page]
             before = page[-1].number
 
@@ -514,7 +600,7 @@ class StoreSuite:
         await written(store, Rows(runs=rows[1::2]))
 
         async def numbers(**wanted):
-            return [small(row.number) for row in await store.list_runs(RunFilter("acme", **wanted))]
+            return [small(row.number) for row in (await store.list_runs(RunFilter("acme", **wanted))).rows]
 
         assert await numbers(limit=1_000) == [*range(600, 0, -1)]
         assert await numbers(states=(FAILED,)) == [582, 485, 388, 291, 194, 97]
@@ -531,8 +617,8 @@ class StoreSuite:
         await written(store, Rows(runs=again[:300]))
         await written(store, Rows(runs=again[300:]))
 
-        assert await store.list_runs(RunFilter("acme", limit=1_000)) == [*rows[:149], *again][::-1]
-        assert len(await store.list_runs(RunFilter("acme", workflow="flow", limit=1_000))) == 149
+        assert (await store.list_runs(RunFilter("acme", limit=1_000))).rows == [*rows[:149], *again][::-1]
+        assert len((await store.list_runs(RunFilter("acme", workflow="flow", limit=1_000))).rows) == 149
         assert [small(row.number) for row in await store.find_runs("acme", keys=["k1"])] == [148]
         assert await store.find_runs("acme", ids=[seven(300)]) == [again[150]]
 
@@ -544,8 +630,8 @@ class StoreSuite:
         await written(store, Rows(reopened=[N + 30]))
         left = [row for row in rows if row.number != N + 30]
 
-        assert await store.list_runs(RunFilter("acme", limit=100)) == left[::-1]
-        assert await store.list_runs(RunFilter("acme", states=(FAILED,))) == [rows[30]]
+        assert (await store.list_runs(RunFilter("acme", limit=100))).rows == left[::-1]
+        assert (await store.list_runs(RunFilter("acme", states=(FAILED,)))).rows == [rows[30]]
         assert sorted(await store.find_runs("acme", ids=[seven(n) for n in range(61)]), key=number_of) == left
 
     async def test_runs_leave_from_among_others(self, store):
@@ -555,7 +641,7 @@ class StoreSuite:
         await written(store, Rows(reopened=[N + 1, N + 256, N + 300, *range(N + 512, N + 601)]))
         left = [row for row in rows[1:511] if small(row.number) not in (256, 300)]
 
-        assert await store.list_runs(RunFilter("acme", limit=1_000)) == left[::-1]
+        assert (await store.list_runs(RunFilter("acme", limit=1_000))).rows == left[::-1]
         assert await store.find_runs("acme", ids=[seven(1), seven(300), seven(600)]) == []
         assert await store.find_runs("acme", ids=[seven(301)]) == [rows[300]]
         assert await store.read_attempts(N + 300) == await store.read_attempts(N + 301) == [b"att"]
@@ -565,7 +651,7 @@ class StoreSuite:
         rows = [run(N + n, output=bytes([n]) * 30_000) for n in range(1, 41)]
         await written(store, Rows(runs=rows))
 
-        assert await store.list_runs(RunFilter("acme")) == rows[::-1]
+        assert (await store.list_runs(RunFilter("acme"))).rows == rows[::-1]
         assert await store.find_runs("acme", ids=["run-17"]) == [rows[16]]
 
     async def test_attempts_are_read_oldest_first(self, store):

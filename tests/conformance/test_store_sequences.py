@@ -29,6 +29,7 @@ from tickwork.ports.store import (
     Route,
     Rows,
     RunFilter,
+    TimeRange,
 )
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
@@ -137,7 +138,24 @@ class Sequence:
             key=self.random.choice(["", "", "k1", "k2"]),
             schedule=self.random.choice(["", "", "s"]),
             attempts=self.random.choice([b"", self._bytes()]),
+            submitted_ms=self._moment(),
+            started_ms=self.random.choice([0, self._moment()]),
+            ended_ms=self._moment(),
+            error=self.random.choice(["", "", "charge: TimeoutError 7", "load: disk full"]),
+            tags=tuple(tag for tag in ("a", "b") if self.random.random() < 0.3),
+            fields=self.random.choice([(), (("customer", "ed"),), (("customer", "ann"), ("region", "eu"))]),
+            version=self.random.choice(["", "", "shop@1", "bank@1"]),
         )
+
+    def _moment(self) -> int:
+        """Some hours, days and months apart, so that they are in one small step, one large step, or neither."""
+        return 1_700_000_000_000 + self._small() * self.random.choice([1, 3_600_000, 40 * 3_600_000, 20 * 86_400_000])
+
+    def _range(self):
+        if self.random.random() < 0.8:
+            return TimeRange()
+        first = self._moment()
+        return TimeRange(first, first + 1 + self._small() * self.random.choice([1, 3_600_000, 86_400_000]))
 
     def _log(self, _partition):
         return {"chunks": [LogChunk(self.numbers + n % 2, 1, n, n, 1, self._small(), "d", 5) for n in self._some()]}
@@ -168,6 +186,14 @@ class Sequence:
             schedule=self.random.choice(["", "", "s"]),
             before=self.random.choice([0, 0, self._number(partition, self._small())]),
             limit=self.random.choice([1, 3, 50]),
+            after=self.random.choice([0, 0, 0, self._number(partition, 1)]),
+            tags=self.random.choice([(), (), ("a",), ("a", "b")]),
+            fields=self.random.choice([(), (), (("customer", "ed"),), (("region", "eu"),)]),
+            version=self.random.choice(["", "", "", "1", "shop@1"]),
+            error=self.random.choice(["", "", "", "timeout", "Disk full", "timeouterror 7", "7"]),
+            submitted=self._range(),
+            started=self._range(),
+            ended=self._range(),
         )
         return {"partition": partition, "wanted": wanted, "place": self.place}
 

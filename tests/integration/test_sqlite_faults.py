@@ -358,7 +358,7 @@ async def said(store) -> list:
         unseal(row, before)
         before = row.hash
     found.append(await store.read_payloads([f"d{n}" for n in range(1, 6)]))
-    found.append(await store.list_runs(RunFilter("acme", limit=1_000)))
+    found.append((await store.list_runs(RunFilter("acme", limit=1_000))).rows)
     found.append([await store.read_attempts(n) for n in range(50)])
     found.append(await store.read_definition("acme", "h"))
     found.append(await store.find_runs("acme", ids=[f"run-{n}" for n in range(300)]))
@@ -555,7 +555,7 @@ async def test_ended_runs_of_an_older_program_are_left_to_it(tmp_path):
     old.execute("delete from runs")
     old.close()
     async with opened(tmp_path / "s.db") as store:
-        assert await store.list_runs(RunFilter("acme")) == []
+        assert (await store.list_runs(RunFilter("acme"))).rows == []
 
 
 async def test_runs_that_an_older_program_found_otherwise_are_left_to_it(tmp_path):

@@ -141,7 +141,7 @@ async def test_a_file_of_every_earlier_schema_is_brought_up_to_date(tmp_path, ve
         await store.write_rows(
             P, Rows(header=b"h", runs=[run(N + 1, id="named-7")]), epoch=2, through=2, head=J[1].hash
         )
-        assert [row.id for row in await store.list_runs(RunFilter("acme"))] == ["named-7"]
+        assert [row.id for row in (await store.list_runs(RunFilter("acme"))).rows] == ["named-7"]
         assert await store.find_runs("acme", ids=["named-7"])
     finally:
         await store.close()
@@ -249,7 +249,7 @@ async def test_a_database_of_every_earlier_schema_is_brought_up_to_date(postgres
         await store.write_rows(
             P, Rows(header=b"h", runs=[run(N + 1, id="named-7")]), epoch=2, through=2, head=J[1].hash
         )
-        assert [row.id for row in await store.list_runs(RunFilter("acme"))] == ["named-7"]
+        assert [row.id for row in (await store.list_runs(RunFilter("acme"))).rows] == ["named-7"]
         assert await store.find_runs("acme", ids=["named-7"])
         assert await old.fetchval("select count(*) from migrations where digest <> ''") == len(FILES.migrations)
     finally:

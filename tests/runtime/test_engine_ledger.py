@@ -93,7 +93,7 @@ async def test_a_difference_is_an_alarm_and_stops_nothing():
 
 async def ran(engine):
     """The ids of all runs, stored or live, with repetitions."""
-    stored = [row.id for row in await engine.context.store.list_runs(RunFilter(tenant="default", limit=1_000))]
+    stored = [row.id for row in (await engine.context.store.list_runs(RunFilter(tenant="default", limit=1_000))).rows]
     return sorted(stored + [run.id for run in engine.context.state.runs.values()])
 
 

@@ -31,6 +31,7 @@ from tickwork.ports.store import (
     Route,
     Rows,
     RunFilter,
+    RunPage,
     RunRow,
     Store,
     StoreFull,
@@ -218,7 +219,7 @@ class SimStore:
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         return await self._read("find_runs", lambda: self.inner.find_runs(tenant, ids=ids, keys=keys))
 
-    async def list_runs(self, query: RunFilter) -> list[RunRow]:
+    async def list_runs(self, query: RunFilter) -> RunPage:
         return await self._read("list_runs", lambda: self.inner.list_runs(query))
 
     async def read_attempts(self, run: int) -> list[bytes]:

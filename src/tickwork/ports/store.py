@@ -6,7 +6,7 @@ are tests: tests/conformance/store_suite.py runs on every adapter.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -14,6 +14,9 @@ from tickwork.core.base.errors import Conflict, TickworkError, Unavailable
 from tickwork.core.base.errors import OutcomeUnknown as OutcomeUnknown  # of a commit: the head tells
 from tickwork.core.state.schedule import FateRange
 from tickwork.journal.record import GENESIS, SealedRow
+from tickwork.ports.run_filter import RunFilter as RunFilter
+from tickwork.ports.run_filter import RunPage as RunPage
+from tickwork.ports.run_filter import TimeRange as TimeRange
 from tickwork.ports.store_maintenance import StoreMaintenance
 
 PORTION = 128  # where rows and commits take turns
@@ -68,7 +71,7 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A run that has ended, as people ask for it. The last three fields are MessagePack that no store reads."""
+    """A run that has ended, as people ask for it. No store reads `record`, `output` and `attempts`: MessagePack."""
 
     number: int
     id: str
@@ -87,6 +90,14 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     record: bytes  # what else of it is needed to bring it back
     output: bytes  # core.values.Value
     attempts: bytes  # those that ended since its last row in `attempts`
+    tags: tuple[str, ...] = ()  # with those of its workflow
+    fields: tuple[tuple[str, str], ...] = ()  # searchable inputs
+    version: str = ""  # `application@version` that it is pinned to
+
+
+def run_row(values: Sequence[Any]) -> RunRow:
+    """The row of an export, which may be older than the last fields, and has lists for tuples."""
+    return msgspec.convert(list(values), RunRow)
 
 
 class DefinitionRow(msgspec.Struct, frozen=True, gc=False):
@@ -164,28 +175,6 @@ class LoadedPartition(msgspec.Struct):
     live_tasks: list[bytes]  # by number
     schedules: list[bytes]  # by number
     tail: list[SealedRow]
-
-
-class RunFilter(msgspec.Struct, frozen=True):
-    tenant: str
-    workflow: str = ""
-    states: tuple[int, ...] = ()
-    schedule: str = ""
-    before: int = 0  # number; 0: from the newest
-    limit: int = 50
-
-    def fits(self, row: RunRow) -> bool:
-        wants = self.wants(row.tenant, row.workflow, row.state, row.schedule)
-        return wants and not (self.before and row.number >= self.before)
-
-    def wants(self, tenant: str, workflow: str, state: int, schedule: str) -> bool:
-        """Whether a run like this is wanted, whatever its number."""
-        return (
-            self.tenant == tenant
-            and (not self.workflow or self.workflow == workflow)
-            and (not self.states or state in self.states)
-            and (not self.schedule or self.schedule == schedule)
-        )
 
 
 class LogChunk(msgspec.Struct, frozen=True, gc=False):
@@ -293,8 +282,9 @@ class Store(StoreMaintenance, Protocol):
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         """Ended runs by id or by submit key, in any order; of several with one key, the latest."""
 
-    async def list_runs(self, query: RunFilter) -> list[RunRow]:
-        """Ended runs, newest (highest number) first."""
+    async def list_runs(self, query: RunFilter) -> RunPage:
+        """Ended runs, newest (highest number) first. Where many candidates do not fit, a page may have fewer than
+        `limit` runs and still be followed by another."""
 
     async def read_attempts(self, run: int) -> list[bytes]:
         """What `Rows.attempts` and `RunRow.attempts` held of this run, oldest first."""

@@ -78,7 +78,7 @@ COLUMNS: "MappingProxyType[str, tuple[str, ...]]" = MappingProxyType({
     "definitions": ("tenant", "hash", "partition_id", "name", "document", "put_ms"),
     "runs": (
         "number", "id", "tenant", "workflow", "definition", "state", "source", "by", "submitted_ms", "started_ms",
-        "ended_ms", "key", "error", "schedule", "record", "output", "attempts",
+        "ended_ms", "key", "error", "schedule", "record", "output", "attempts", "tags", "fields", "version",
     ),
     "attempts": ("run", "data"),
     "children": ("run", "step", "child", "value"),

@@ -71,6 +71,7 @@ POLICY_FIELDS = (
     ScheduleField("time_input", "time_input"),
     ScheduleField("context_input", "context_input"),
     ScheduleField("depends_on_past", "depends_on_past"),
+    ScheduleField("tags", "tags"),
 )
 SCHEDULE_FIELDS = {field.name: field for field in (*SPEC_FIELDS, *POLICY_FIELDS)}
 

@@ -8,7 +8,8 @@ and adds what is left of it.
 The indexes are per range, not per run. Groups say which kinds of runs a range has, so a list opens only ranges with
 runs that it shows. Id prefixes (`clues`) lead from an id to candidate ranges: ids of version 7 that were made within
 16 ms share a prefix, and so do neighbours among names that end in a number. Prefixes grow with time, so an index of
-them is written in few places. Among the candidates, id checksums (`marks`) say which block to open.
+them is written in few places. The same index leads from tags, searchable inputs, words of errors and times to ranges
+(`run_terms`). Among the candidates, id checksums (`marks`) say which block to open.
 """
 
 import re
@@ -23,7 +24,8 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.journal.record import packed
-from tickwork.ports.store import RunRow
+from tickwork.ports.store import RunPage, RunRow
+from tickwork.stores.run_terms import terms_of
 
 STRETCH_BITS = 8
 STRETCH = 1 << STRETCH_BITS
@@ -73,6 +75,7 @@ class Block(NamedTuple):
     outline: BlockHeader
     data: bytes
     clues: set[IdPrefix]
+    terms: set[IdPrefix]
     groups: set[Group]
 
 
@@ -119,7 +122,7 @@ def _packed(rows: Sequence[RunRow]) -> list[Block]:
         half = len(rows) // 2
         return _packed(rows[:half]) + _packed(rows[half:])
     small = packed(data)
-    return [Block(_outline(rows, len(small)), small, clues_of(rows), groups_of(rows))]
+    return [Block(_outline(rows, len(small)), small, clues_of(rows), _terms(rows), groups_of(rows))]
 
 
 def _outline(rows: Sequence[RunRow], size: int) -> BlockHeader:
@@ -148,6 +151,16 @@ def clues_of(runs: Sequence[RunRow]) -> set[IdPrefix]:
     return {(clue_of(run.id), stretch) for run in runs}
 
 
+def entries_of(runs: Sequence[RunRow]) -> set[IdPrefix]:
+    """Everything that leads to a range with runs like these, apart from groups and keys."""
+    return clues_of(runs) | _terms(runs)
+
+
+def _terms(runs: Sequence[RunRow]) -> set[IdPrefix]:
+    stretch = stretch_of(runs[0].number) if runs else 0
+    return {(term, stretch) for term in terms_of(runs)}
+
+
 def clue_of(run_id: str) -> int:
     """Of an id of version 7, its beginning is enough."""
     if _is_seven(run_id):
@@ -169,6 +182,15 @@ def marks_of(marks: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(marks) // 4}I", marks)
 
 
+def page_of(matches: list[RunRow], limit: int, *, before: int = 0) -> RunPage:
+    """The page that these matches make. `before`: below this number nothing was compared."""
+    if limit <= 0:
+        return RunPage([])
+    if limit < len(matches):
+        return RunPage(matches[:limit], matches[limit - 1].number)
+    return RunPage(matches, before)
+
+
 # ---- beside those that are there
 
 
@@ -179,6 +201,7 @@ class PendingRuns:
         self.rows = latest_of(runs)
         self.blocks = blocks_of(self.rows)
         self.clues = {clue for block in self.blocks for clue in block.clues}
+        self.terms = {term for block in self.blocks for term in block.terms}
         self.groups = {group for block in self.blocks for group in block.groups}
         self.keys = [(row.tenant, row.key, row.number) for row in self.rows if row.key]
         self._marks = {mark for block in self.blocks for mark in marks_of(block.outline.marks)}
@@ -267,7 +290,7 @@ class Counts:
 
     def add(self, rows: Sequence[RunRow]) -> None:
         """All runs of one stretch."""
-        self._clues += len(clues_of(rows))
+        self._clues += len(entries_of(rows))
         self._groups += len(groups_of(rows))
         self._keys += sum(1 for row in rows if row.key)
 
@@ -304,5 +327,5 @@ def leaving(blocks: Iterable[tuple[int, Sequence[RunRow]]], leaves: Callable[[Ru
             left += rest
         leaving.taken.extend(taken)
         leaving.groups.update(groups_of(taken) - groups_of(left))
-        leaving.clues.update(clues_of(taken) - clues_of(left))
+        leaving.clues.update(entries_of(taken) - entries_of(left))
     return leaving

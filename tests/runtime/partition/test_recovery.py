@@ -125,7 +125,7 @@ async def test_rows_of_ended_runs_may_be_written_early(seed):
 
 async def _ended(history: Storing, store: MemoryStore) -> list[tuple[RunRow, list[AttemptRecord]]]:
     wanted = [RunFilter(tenant=tenant, limit=10_000) for tenant in sorted(history.driver.state.tenants)]
-    rows = [row for one in wanted for row in await store.list_runs(one)]
+    rows = [row for one in wanted for row in (await store.list_runs(one)).rows]
     # Which of its attempts lie in the row itself depends on when it was written; all of them are compared.
     return [
         (msgspec.structs.replace(row, attempts=b""), _attempts_in(await store.read_attempts(row.number)))

@@ -142,7 +142,9 @@ async def compare(observed: Observed, journal: list[Row], seed) -> Counter[str]:
 async def known_runs(observed: Observed) -> list[tuple[str, str]]:
     tenants = observed.driver.state.tenants
     live = [(tenant.id, run.id) for tenant in tenants.values() for run in tenant.runs.values()]
-    stored = [row for tenant in tenants for row in await observed.store.list_runs(RunFilter(tenant, limit=10_000))]
+    stored = [
+        row for tenant in tenants for row in (await observed.store.list_runs(RunFilter(tenant, limit=10_000))).rows
+    ]
     return [*live, *{(row.tenant, row.id): None for row in (*observed.write_behind.recently_left(), *stored)}]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from heapq import merge
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
 
@@ -13,7 +13,7 @@ from tickwork.api.http.request import INNER, Request
 from tickwork.api.http.response import JSON, MSGPACK, Response, StreamingResponse, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.action_specs import DONE, KEY, REASON, checked_text
-from tickwork.core.base.errors import Unavailable
+from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.base.names import TENANT
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.views.text import STATE_NUMBERS
@@ -29,16 +29,23 @@ _values = msgspec.msgpack.Decoder()
 
 
 async def list_runs(request: Request) -> Response:
-    query = request.query
-    criteria = request.engine.queries.filter(
-        workflow=query["workflow"],
-        states=query["state"],
-        schedule=query["schedule"],
-        before=number_of(request),
-        limit=query["limit"],
+    criteria = request.engine.queries.search_filter(
+        search_of(request), before=number_of(request), limit=request.query["limit"]
     )
     runs, last = await request.engine.queries.runs(criteria)
     return as_json(wire.Page(runs=tuple(runs), next=following(request, f"b{last}" if last else "")))
+
+
+def search_of(request: Request) -> wire.RunSearch:
+    given = {name: value for name in wire.RunSearch.__struct_fields__ if (value := request.query[name])}
+    return wire.RunSearch(**given | {"where": _inputs_of(given["where"])} if "where" in given else given)
+
+
+def _inputs_of(parts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [part.partition("=") for part in parts]
+    if not all(name and middle for name, middle, _ in pairs):
+        raise Refused("bad_where", "write name=value, and %2C for a comma inside the value", path="query.where")
+    return {unquote(name): unquote(value) for name, _, value in pairs}
 
 
 async def spread_list(
@@ -69,11 +76,13 @@ async def spread_list(
     )
     taken = entries[:limit]
     last = {partition: run.number for run, partition in taken}
-    left = {
-        partition: f"b{last[partition]}" if partition in last else places[partition]
-        for partition, page in pages.items()
-        if page.next or any(partition == other for _, other in entries[limit:])
-    }
+    waiting = {partition for _, partition in entries[limit:]}
+    left: dict[int, str] = {}
+    for partition, page in pages.items():
+        if partition in waiting:
+            left[partition] = f"b{last[partition]}" if partition in last else places[partition]
+        elif page.next:  # it may be further on than its last run, where few runs fit
+            left[partition] = page.next.rpartition("~")[0]
     behind = "s" + "-".join(f"{partition}.{at}" for partition, at in left.items()) if left else ""
     return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following(request, behind)))
 
@@ -225,6 +234,22 @@ ROUTES = (
                 many=True,
             ),
             QueryParam("schedule", "Only runs that this schedule started."),
+            QueryParam("tag", "Only runs with this tag, or with all of several, comma-separated.", many=True),
+            QueryParam(
+                "where",
+                "Only runs with this value of an input that their workflow declares searchable, as name=value; several "
+                "are comma-separated. Write %2C for a comma and %25 for a percent sign inside a value, before the "
+                "whole query is encoded.",
+                many=True,
+                characters_max=1_024,
+            ),
+            QueryParam("version", "Only runs pinned to this version, as version or application@version."),
+            QueryParam("error", "Only failed runs whose error has all of these words."),
+            *(
+                QueryParam(f"{name}_{end}", f"Only runs that were {name} {words} this time (RFC 3339).")
+                for name in ("submitted", "started", "ended")
+                for end, words in (("from", "at or after"), ("to", "before"))
+            ),
             CURSOR,
             QueryParam("limit", "Maximum number of runs.", int, 50, 1, PAGE_MAX),
         ),

@@ -39,6 +39,7 @@ def run(
     retries: int | None = None,
     retry_delay: str | None = None,
     app_version: str = "",
+    tag: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     data: str | None = None,
     pass_env: str | None = None,
     to: ClientOptions = TO,
@@ -79,6 +80,8 @@ def run(
         Time before their first retry: 10s.
     app_version
         Pin the run to this version of its application: its definition and its workers only (tickwork versions).
+    tag
+        A tag by which the run is found (tickwork runs --tag); repeat for each tag.
     data
         Data folder of a private server (TICKWORK_DATA; .tickwork).
     pass_env
@@ -92,7 +95,17 @@ def run(
     inputs = read_inputs(input, inputs_json, workflow)
     options = Options(timeout=timeout, queue=queue, retries=retries, retry_delay=retry_delay)
     command = SubmitCommand(
-        workflow or name, inputs, SystemIds().new(), key, priority, delay, debounce, at_most, app_version, options
+        workflow or name,
+        inputs,
+        SystemIds().new(),
+        key,
+        priority,
+        delay,
+        debounce,
+        at_most,
+        app_version,
+        tag,
+        options,
     )
     command.check()
     with to.client(deadline_s=REACH_S) as client:
@@ -128,12 +141,13 @@ class SubmitCommand:
         debounce: str,
         at_most: str | None,
         app_version: str,
+        tags: tuple[str, ...],
         options: "Options",
     ) -> None:
         self.workflow, self.inputs, self.id, self.key = workflow, inputs, run_id, key
         self.options: dict[str, Any] = {
             "priority": priority, "delay": delay, "debounce": debounce, "at_most": at_most, "app_version": app_version,
-            "options": options,
+            "tags": tags, "options": options,
         }  # fmt: skip
 
     @property

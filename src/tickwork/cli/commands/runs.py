@@ -3,27 +3,26 @@
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import Exit
 from tickwork.cli.options import TO, ClientOptions, Count
+from tickwork.cli.search_options import SEARCH, SearchOptions
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
     from tickwork.protocol import http_models as wire
 
-State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
 TASKS_SHOWN = 500
 WIDE = 100  # columns; on a narrower screen not all columns fit
 
 
 def runs(
     *,
-    workflow: str = "",
-    state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
+    search: SearchOptions = SEARCH,
     limit: Count = 20,
     data: str | None = None,
     to: ClientOptions = TO,
@@ -32,10 +31,6 @@ def runs(
 
     Parameters
     ----------
-    workflow
-        Only runs of this workflow.
-    state
-        Only runs in this state; repeat for several states.
     limit
         Maximum number.
     data
@@ -45,13 +40,14 @@ def runs(
     from tickwork.protocol import http_models as wire
 
     with to.reader(to.folder(data)) as client:
-        page = tuple(islice(client.list(workflow, state=state, page_size=min(limit, 500)), limit))
+        found = client.list(search.workflow, page_size=min(limit, 500), **search.filters())
+        page = tuple(islice(found, limit))
     if to.json:
         print_json(wire.Page(runs=page))
         return Exit.OK
     screen = console()
     if not page:
-        console(stderr=True).print("no runs" if not (workflow or state) else "no such runs")
+        console(stderr=True).print("no such runs" if search.given else "no runs")
         return Exit.OK
     rows = [
         (safe(run.id), safe(run.workflow), tinted(run.state), when(run.submitted_at),
@@ -61,6 +57,10 @@ def runs(
     ]  # fmt: skip
     columns = ("=run", "workflow", "state", "submitted", ">tasks", ">time", "")
     shown = len(columns) if screen.width >= WIDE else 4
+    if any(run.tags for run in page):
+        columns = (*columns[:4], "tags", *columns[4:])
+        rows = [(*row[:4], safe(", ".join(run.tags)), *row[4:]) for row, run in zip(rows, page, strict=True)]
+        shown += 1
     screen.print(table(columns[:shown], [row[:shown] for row in rows]), soft_wrap=True)
     return Exit.OK
 
@@ -241,6 +241,8 @@ def _tree(detail: "wire.RunDetail") -> "Tree":
     tree.add(f"submitted {when(detail.submitted_at)} ({safe(detail.source)}{by})")
     if detail.schedule:
         tree.add(f"schedule {safe(detail.schedule)}, due {when(detail.scheduled_at)}")
+    if detail.tags:
+        tree.add(f"tags {safe(', '.join(detail.tags))}")
     if detail.inputs:
         tree.add(f"inputs {value(detail.inputs)}")
     tasks = tree.add(f"tasks {detail.tasks_ended}/{detail.tasks_total}")

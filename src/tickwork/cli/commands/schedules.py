@@ -308,6 +308,7 @@ def _add_terms(tree: "Tree", schedule: "wire.Schedule") -> None:
         terms.append(f"at most {request.max_runs} runs" if request.max_runs else "")
     terms += ["jitter" if schedule.jitter else "", f"queue {safe(schedule.queue)}" if schedule.queue else ""]
     terms.append(f"group {safe(schedule.group)}" if schedule.group else "")
+    terms.append(f"tags {safe(', '.join(request.tags))}" if request is not None and request.tags else "")
     tree.add(", ".join(filter(None, terms)))
     if request is not None and request.inputs:
         tree.add(f"inputs {value(request.inputs, characters_max=500)}")

@@ -329,3 +329,5 @@ class Definition(_Part, frozen=True, kw_only=True):
     output: str | None = None  # a reference, or NO_OUTPUT; None: the result of the last node
     on_failure: FollowUp | None = None  # also after a time-out of the whole run, and each time that a retry fails
     on_success: FollowUp | None = None
+    tags: tuple[str, ...] = ()  # of every run
+    search: tuple[str, ...] = ()  # inputs by whose values runs are found

@@ -37,6 +37,7 @@ from tickwork.core.definition.node_validation import (
 )
 from tickwork.core.definition.problems import Problems, join
 from tickwork.core.definition.references import ReferenceScope, output_place, places_of, resolve
+from tickwork.core.definition.run_labels import check_search, check_tags
 
 CYCLE_NAMES_MAX = 20
 
@@ -108,6 +109,8 @@ def _check_whole(definition: Definition, rules: NodeValidator) -> None:
         if follow_up is not None:
             rules.name(f"{option}.workflow", follow_up.workflow, "workflow")
             rules.name(f"{option}.input", follow_up.input or None, "input")
+    problems.attempt(check_tags, definition.tags, path="tags")
+    check_search(definition, problems)
     if definition.concurrency is not None:
         problems.between("concurrency.limit", definition.concurrency.limit, low=1, high=QUANTITY_MAX)
         rules.condition("concurrency.key", definition.concurrency.key or None)

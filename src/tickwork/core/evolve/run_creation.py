@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Value, decode, pack
 from tickwork.core.calendar.zones import in_zone
@@ -25,6 +27,7 @@ from tickwork.core.state.inputs import (
     Rerun,
     Resolve,
     RunRecord,
+    RunTerms,
     Submit,
     Succeeded,
     request_in,
@@ -136,6 +139,10 @@ def _on_debounced(state: State, event: ev.RunDebounced) -> None:
     request = state.inputs[event.input]
     assert isinstance(request, Submit)
     run.inputs, run.by = request.inputs, request.by
+    given = request.terms.own if request.terms is not None else None
+    if run.own is not None or given is not None:
+        fields = given.fields if given is not None else ()
+        run.own = msgspec.structs.replace(run.own or RunTerms(), fields=fields)
     start_later(state, run, event.start_at)
 
 
@@ -160,6 +167,8 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
         run_id = occurrence_id(schedule.name, due_ms)
     run = new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
+    if terms.tags:
+        run.own = RunTerms(tags=terms.tags)
     if key:
         run.key, run.body = key, trigger_body(schedule.name, event.way)
     if backfill is not None:
@@ -187,6 +196,8 @@ def begun_on_time(state: State, schedule: Schedule, plan: Plan, run_id: str, eve
         inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
     run = new_run(state, event.run, run_id, schedule.tenant, plan, inputs, schedule.by, "schedule")
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
+    if terms.tags:
+        run.own = RunTerms(tags=terms.tags)
     state.fired.append(Fired(run.number, terms))
     fired_on_time(state, schedule, event)
     arrive(state, run)
@@ -348,6 +359,8 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
     )
     run.pin = "" if request.definition else record.pin
     run.queue, run.own = "" if record.schedule else record.queue, record.own
+    if request.change_inputs and (run.own is not None or request.fields):
+        run.own = msgspec.structs.replace(run.own or RunTerms(), fields=request.fields)
     results = dict(record.results)
     for index, source in event.kept:
         run.phases[index] = record.phases[source]

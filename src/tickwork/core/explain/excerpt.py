@@ -18,6 +18,7 @@ from tickwork.core.explain.history_index import LaneNote, RunNote, WorkerNote
 from tickwork.core.explain.run_history import Held, HistoryBuilder, JournalRow, RunHistory
 from tickwork.core.explain.run_history_text import describe_start
 from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import RunTerms
 from tickwork.core.state.lifecycle import RunState, RunTrigger
 from tickwork.core.state.mailboxes import Mailbox, MailboxMessage
 from tickwork.core.state.ready_queues import HANDLER_LABEL, Limiter
@@ -41,6 +42,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     pin: str
     schedule: str
     backfill: int
+    own: RunTerms | None = None
 
 
 class LaneView(msgspec.Struct):
@@ -204,7 +206,7 @@ class Excerpt:
         state, facts = self._state, self.facts
         tenant = state.tenants[facts.tenant]
         run = new_run(state, facts.number, facts.id, tenant, facts.plan, None, facts.by, facts.source)
-        run.priority, run.queue, run.pin = facts.priority, facts.queue, facts.pin
+        run.priority, run.queue, run.pin, run.own = facts.priority, facts.queue, facts.pin, facts.own
         if isinstance(event, ev.RunScheduled):
             run.schedule, run.scheduled_ms, run.backfill = facts.schedule, event.due_ms, facts.backfill
         elif isinstance(event, ev.RunSpawned):

@@ -17,6 +17,7 @@ from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.state.run_ids import SUBMITTED, child_id, follow_up_id
+from tickwork.core.state.run_labels import tags_of
 from tickwork.core.state.schedule import HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Run, State, Task
 
@@ -142,12 +143,17 @@ def _later_words(state: State, event: ev.RunScheduled, terms: SchedulePolicy) ->
     return f"; it begins {duration_text(lag_ms)} later, to catch up" if lag_ms > terms.grace_ms else ""
 
 
+def _tags(run: Run) -> str:
+    tags = tags_of(run)
+    return f", with the tags {', '.join(tags)}" if tags else ""
+
+
 def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
     match event:
         case ev.RunSubmitted():
             later = f", to start at {state.at(event.start_at)}" if event.start_at else ""
             by = f"submitted by {run.by}" if run.source == SUBMITTED else f"started by {run.source}"
-            return "submitted", f"{by}{later}"
+            return "submitted", f"{by}{later}{_tags(run)}"
         case ev.RunScheduled() if event.way in ("trigger", "test"):
             return "triggered", f"schedule {run.schedule}, asked for by {run.by}" + (
                 ": a test, which leaves the schedule alone" if event.way == "test" else ""
@@ -158,7 +164,7 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
         case ev.RunScheduled():
             return (
                 "scheduled",
-                f"schedule {run.schedule} was due at {instant_text(event.due_ms)}",
+                f"schedule {run.schedule} was due at {instant_text(event.due_ms)}{_tags(run)}",
             )
         case ev.RunRerun():
             return "rerun", f"{run.source}, asked for by {run.by}"

@@ -12,6 +12,7 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
+from tickwork.core.definition.run_labels import check_tags
 
 Overlap = Literal["allow", "forbid", "replace", "buffer_one", "buffer_all"]
 CatchUp = Literal["none", "last", "all", "window", "coalesce", "spread"]
@@ -50,6 +51,7 @@ class SchedulePolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     time_input: str = "scheduled_time"  # which input gets the nominal time, where the workflow has it
     context_input: str = "context"
     depends_on_past: bool = False  # an occurrence waits until the run before it has not failed
+    tags: tuple[str, ...] = ()  # of its runs, beside those of the workflow
 
 
 class GovernorLimits(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -119,6 +121,7 @@ def check_terms(terms: SchedulePolicy) -> None:
     if terms.depends_on_past and terms.overlap not in ("buffer_all", "buffer_one", "forbid"):
         message = "depends_on_past needs an overlap by which occurrences wait (buffer_all, buffer_one) or are left out"
         raise Refused("bad_overlap", f"{message} (forbid), not {terms.overlap}", path="overlap")
+    check_tags(terms.tags, path="tags")
     if terms.group:
         check_name(terms.group, path="group", kind="group")
     needs_length = terms.catch_up in ("window", "spread")

@@ -56,6 +56,7 @@ class Run(Model, frozen=True, kw_only=True):
     priority: int | None = None
     error: str = ""
     reason: str = ""  # of a pause
+    tags: tuple[str, ...] = ()  # those of its workflow first
     tasks_total: int = 0
     tasks_ended: int = 0
 
@@ -118,6 +119,24 @@ class RunDetail(Run, frozen=True, kw_only=True):
     steps_total: int = 0
     awaits: tuple[FunctionAwait, ...] = ()
     published: dict[str, Any] = {}  # values of its function that are small enough to show; null where one is not
+
+
+class RunSearch(RequestModel, frozen=True, kw_only=True):
+    """Which runs: those that fit every field that is given. Times are RFC 3339, from the first to before the second."""
+
+    workflow: str = ""
+    state: tuple[str, ...] = ()  # one of these
+    schedule: str = ""
+    tag: tuple[str, ...] = ()  # all of these
+    where: dict[str, str] = {}  # inputs that the workflow declares searchable, by name
+    version: str = ""  # of an application, as `version` or `application@version`
+    error: str = ""  # words that are all in the error
+    submitted_from: str = ""
+    submitted_to: str = ""
+    started_from: str = ""
+    started_to: str = ""
+    ended_from: str = ""
+    ended_to: str = ""
 
 
 class Page(Model, frozen=True, kw_only=True):
@@ -210,6 +229,7 @@ class Submission(RequestModel, frozen=True, kw_only=True):
     timeout_ms: int | None = None  # of the whole run, instead of that of its workflow
     queue: str = ""  # for tasks that name none
     retry: Retry | None = None  # for tasks that have none of their own
+    tags: tuple[str, ...] = ()  # beside those of the workflow
 
 
 class Batch(RequestModel, frozen=True, kw_only=True):

@@ -231,6 +231,7 @@ class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
     description: str = ""
     governor: GovernorRequest | None = None
     depends_on_past: bool = False  # an occurrence waits until the run before it has not failed
+    tags: tuple[str, ...] = ()  # of its runs, beside those of the workflow
 
 
 class PreviewRequest(ScheduleRequest, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from tickwork.core.state import events as ev
 from tickwork.core.state.events import RunMoved, RunSubmitted, TaskDispatched, TaskReady, TaskSucceeded
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
+from tickwork.core.state.run_labels import searchable_of, tags_of
 from tickwork.core.state.schedule import FateRange
 from tickwork.core.state.state import Run, State, Task
 from tickwork.core.state.tables import BLOCK_BITS
@@ -293,6 +294,9 @@ class WriteBehind:
         self, run: Run, ended_ms: int, history: list[AttemptRecord] | None, reasons: Mapping[int, str]
     ) -> RunRow:
         clock, plan = self.state.settings.clock, run.plan
+        definition, tags, fields = plan.definition, (), ()
+        if definition.tags or definition.search or run.own is not None:
+            tags, fields = tags_of(run), searchable_of(run)
         origin_ms, resolution_ms = clock.origin_ms, clock.resolution_ms  # every run comes by here: no call for each
         return RunRow(
             run.number,
@@ -312,6 +316,9 @@ class WriteBehind:
             rest_of_run(run),
             encode_value(output_of(run)),
             attempts_encoder.encode(history) if history else b"",
+            tags,
+            fields,
+            run.pin,
         )
 
     # ---- what the store does not know yet

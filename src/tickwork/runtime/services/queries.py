@@ -29,10 +29,10 @@ from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_deco
 from tickwork.runtime.storage.payloads import decode_value
 from tickwork.runtime.storage.request_checks import shown
 from tickwork.runtime.storage.run_records import rest_of
+from tickwork.runtime.views import run_filters
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.functions import STEPS_SHOWN, step_view
 from tickwork.runtime.views.run_history import HistoryReader, facts_of_ended, facts_of_live, ticks_of
-from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
     from tickwork.runtime.partition.partition import DecidedTick
@@ -195,13 +195,11 @@ class QueryService:
         """Return one page, newest first, and the number before which the next page begins (0: none)."""
         self._context.tenant(query.tenant)
         if self._context.shared:
-            end = self._context.number + 1 << NUMBER_BITS
-            query = msgspec.structs.replace(query, before=min(query.before or end, end))
+            first, end = self._context.number << NUMBER_BITS, self._context.number + 1 << NUMBER_BITS
+            query = msgspec.structs.replace(query, before=min(query.before or end, end), after=max(query.after, first))
         # Read before the store: rows that are written meanwhile would be in neither.
         left = self._context.live.write_behind.recently_left()
-
-        stored = await self._context.store.list_runs(msgspec.structs.replace(query, limit=query.limit + 1))
-        stored = [row for row in stored if row.number >> NUMBER_BITS == self._context.number]  # others are further down
+        stored = await self._context.store.list_runs(query)
         page = reads.page(self._context.state, self._context.live.write_behind, query, stored, left)
         await self._context.until_durable()
         return page
@@ -210,10 +208,19 @@ class QueryService:
         self, *, workflow: str = "", states: Sequence[str] = (), schedule: str = "", before: int = 0, limit: int = 50,
         tenant: str = TENANT,
     ) -> RunFilter:  # fmt: skip
-        unknown = [state for state in states if state not in STATE_NUMBERS]
-        if unknown:
-            raise Refused("bad_state", f"a state is one of {', '.join(STATE_NUMBERS)}", path="state")
-        return RunFilter(tenant, workflow, tuple(STATE_NUMBERS[state] for state in states), schedule, before, limit)
+        return run_filters.basic(
+            workflow=workflow, states=states, schedule=schedule, before=before, limit=limit, tenant=tenant
+        )
+
+    def search_filter(
+        self, search: wire.RunSearch, *, before: int = 0, limit: int = 50, tenant: str = TENANT
+    ) -> RunFilter:
+        """Raises `Refused` with the field of the search."""
+        state = self._context.state
+        return run_filters.narrowed(
+            search, origin_ms=state.settings.clock.origin_ms, now_ms=state.now_ms, before=before, limit=limit,
+            tenant=tenant,
+        )  # fmt: skip
 
     def why_not(self, run_id: str, *, tenant: str = TENANT) -> WhyNot | None:
         return why_not(self._context.state, tenant, run_id)

@@ -19,6 +19,7 @@ from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
 from tickwork.core.definition.plan import Plan
+from tickwork.core.definition.run_labels import Fields, fields_among
 from tickwork.core.explain.resource_requests import unmet_requests
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CommandResult
@@ -132,16 +133,18 @@ class RunService:
     ) -> inp.Submit:
         submission = self._timed(self._workflows.pin_submission(submission, tenant), tenant)
         inputs: Value = None
+        fields: Fields = ()  # of inputs that the machine does not see
         if submission.inputs:
             inputs = packed(submission.inputs, "inputs")
             if len(inputs) > INLINE_BYTES_MAX:
                 plan = self._context.plan(tenant, submission.workflow, submission.definition)
                 inputs = await self._large_inputs(submission.inputs, plan, payloads)
+                fields = fields_among(plan.definition, submission.inputs)
         workflow = submission.workflow
         if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
             raise Refused("unknown_workflow", f"there is no workflow {shortened(workflow, 128)!a}", path="workflow")
         run_id = submission.id or new_id()
-        if not _has_terms(submission):
+        if not (fields or _has_terms(submission)):
             return inp.Submit(by, tenant, run_id, submission.workflow, inputs)
         check_terms(submission)
         terms = inp.SubmitOptions(
@@ -155,7 +158,7 @@ class RunService:
             version=submission.version,
             at_most_ms=submission.at_most_ms,
             queue=submission.queue,
-            own=_own_terms(submission),
+            own=_own_terms(submission, fields),
         )
         return inp.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
 
@@ -343,6 +346,7 @@ class RunService:
         payloads: list[Payload] = []
         record = await self._whole(record_of(row), payloads)
         inputs: Value = None
+        fields: Fields = ()
         if request.inputs is not None:
             check_plain(request.inputs)
             inputs = packed(request.inputs, "inputs")
@@ -351,6 +355,7 @@ class RunService:
                 if plan is None:
                     raise Refused("unknown_definition", "that version is unknown", path="definition")
                 inputs = await self._large_inputs(request.inputs, plan, payloads)
+                fields = fields_among(plan.definition, request.inputs)
         new = new_id or self._context.ids.new()
         command = inp.Rerun(
             by,
@@ -362,6 +367,7 @@ class RunService:
             inputs,
             request.inputs is not None,
             request.from_start,
+            fields,
         )
         await self._context.command(command, payloads)
         return new
@@ -418,13 +424,14 @@ def _has_terms(submission: wire.Submission) -> bool:
         or submission.timeout_ms is not None
         or submission.queue
         or submission.retry is not None
+        or submission.tags
     )
 
 
-def _own_terms(submission: wire.Submission) -> inp.RunTerms | None:
-    if submission.timeout_ms is None and submission.retry is None:
+def _own_terms(submission: wire.Submission, fields: Fields) -> inp.RunTerms | None:
+    if submission.timeout_ms is None and submission.retry is None and not submission.tags and not fields:
         return None
-    return inp.RunTerms(submission.timeout_ms, submission.retry)
+    return inp.RunTerms(submission.timeout_ms, submission.retry, submission.tags, fields)
 
 
 def _body(submission: wire.Submission) -> str:

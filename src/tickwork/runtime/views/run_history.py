@@ -39,7 +39,7 @@ ROWS_TOGETHER = 4  # rows that lie this near to each other are read in one go
 def facts_of_live(run: Run) -> RunFacts:
     return RunFacts(
         number=run.number, id=run.id, tenant=run.tenant.id, plan=run.plan, by=run.by, source=run.source,
-        priority=run.priority, queue=run.queue, pin=run.pin, schedule=run.schedule, backfill=run.backfill,
+        priority=run.priority, queue=run.queue, pin=run.pin, schedule=run.schedule, backfill=run.backfill, own=run.own,
     )  # fmt: skip
 
 
@@ -51,6 +51,7 @@ def facts_of_ended(row: RunRow, state: State) -> RunFacts | None:
     return RunFacts(
         number=row.number, id=row.id, tenant=row.tenant, plan=plan, by=row.by, source=row.source,
         priority=rest.priority, queue=rest.queue, pin=rest.pin, schedule=row.schedule, backfill=rest.backfill,
+        own=rest.own,
     )  # fmt: skip
 
 

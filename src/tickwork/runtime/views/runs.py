@@ -6,7 +6,7 @@ a pause, so it never mixes two ticks.
 
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,9 @@ from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase
 from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.ready_queues import UNLIMITED
-from tickwork.core.state.state import LogicalClock, Run, State, Task
-from tickwork.ports.store import RunFilter, RunRow
+from tickwork.core.state.run_labels import searchable_of, tags_of
+from tickwork.core.state.state import BLOCK_BITS, LogicalClock, Run, State, Task
+from tickwork.ports.store import RunFilter, RunPage, RunRow
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.partition.write_behind import AttemptRecord, WriteBehind
 from tickwork.runtime.storage.run_records import record_of
@@ -31,6 +32,8 @@ from tickwork.runtime.views.text import ATTEMPT_STATES, RUN_STATES, TASK_STATES,
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
 CHILDREN_SHOWN = 50  # of one map
+LIVE_MAX = 20_000  # unfinished runs that one page compares: about 20 ms
+FIELDS_COST = 5  # as many comparisons as it takes to read the inputs of one run
 
 
 def summary(run: Run, clock: LogicalClock) -> wire.Run:
@@ -54,6 +57,7 @@ def _head(run: Run, clock: LogicalClock) -> dict[str, Any]:
         "key": run.key,
         "priority": run.priority if run.priority >= 0 else None,
         "reason": run.pause_reason or _ending_reason(run),
+        "tags": tags_of(run),
         "tasks_total": len(run.phases),
         "tasks_ended": sum(phase >= Phase.SUCCEEDED for phase in run.phases),
     }
@@ -88,6 +92,7 @@ def _row_head(row: RunRow, record: RunRecord) -> dict[str, Any]:
         "key": row.key,
         "priority": record.priority if record.priority >= 0 else None,
         "error": row.error,
+        "tags": row.tags,
         "tasks_total": len(record.phases),
         "tasks_ended": len(record.phases),
     }
@@ -241,33 +246,75 @@ def attempt_view(row: AttemptRecord, held: Any = None) -> wire.Attempt:
 
 def live_runs(state: State, query: RunFilter) -> Iterator[Run]:
     """Yield unfinished runs, newest first, block by block."""
+    for run in _numbered_runs(state, query):
+        if query.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
+            yield run
+
+
+def _numbered_runs(state: State, query: RunFilter) -> Iterator[Run]:
     blocks = state.runs.blocks
     for block in sorted(blocks, reverse=True):
+        if (query.before and block > query.before >> BLOCK_BITS) or block < query.after >> BLOCK_BITS:
+            continue
         for number, run in sorted(blocks[block].items(), key=lambda pair: -pair[0]):
-            if query.before and number >= query.before:
-                continue
-            if query.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
+            if query.covers(number):
                 yield run
 
 
+class LivePage(NamedTuple):
+    """Unfinished runs, newest first. `through`: all down to this number were compared."""
+
+    runs: list[Run]
+    through: int = 0
+
+
+def live_page(state: State, query: RunFilter) -> LivePage:
+    """Compare only so many runs that the ticks go on in between: a filter may fit hardly any of a million."""
+    clock, matches, left = state.settings.clock, list[Run](), LIVE_MAX
+    for run in _numbered_runs(state, query):
+        if len(matches) > query.limit or left <= 0:
+            return LivePage(matches, run.number + 1)
+        left -= FIELDS_COST if query.fields and run.plan.definition.search else 1
+        if _fits_live(run, query, clock):
+            matches.append(run)
+    return LivePage(matches)
+
+
+def _fits_live(run: Run, query: RunFilter, clock: LogicalClock) -> bool:
+    if not query.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
+        return False
+    if not query.narrow:
+        return True
+    started_ms = clock.ms_of(run.started) if run.started else 0
+    return (
+        not query.error  # an error is known when a run has ended
+        and query.in_time(clock.ms_of(run.submitted), started_ms, 0)
+        and query.labelled(tags_of(run) if query.tags else (), run.pin)
+        and (not query.fields or all(field in searchable_of(run) for field in query.fields))
+    )
+
+
 def page(
-    state: State, write_behind: WriteBehind, query: RunFilter, stored: list[RunRow], left_before: list[RunRow]
+    state: State, write_behind: WriteBehind, query: RunFilter, stored: RunPage, left_before: list[RunRow]
 ) -> tuple[list[wire.Run], int]:
     """Return one page of runs, and the number from which the next page begins (0: none). `left_before` are runs that
-    were not stored yet when the store was read."""
-    clock = state.settings.clock
-    live = ((run.number, summary(run, clock)) for run in live_runs(state, query))
+    were not stored yet when the store was read. Whatever is below the numbers that were compared is for later pages."""
+    clock, living = state.settings.clock, live_page(state, query)
+    bottom = max(stored.before, living.through)
+    live = ((run.number, summary(run, clock)) for run in living.runs)
     left = sorted(
         ((row.number, row_summary(row)) for row in [*write_behind.recently_left(), *left_before] if query.fits(row)),
         key=lambda pair: -pair[0],
     )
-    rows = ((row.number, row_summary(row)) for row in stored)
+    rows = ((row.number, row_summary(row)) for row in stored.rows)
     views: dict[int, wire.Run] = {}
     for number, view in merge(live, left, rows, key=lambda pair: -pair[0]):
+        if number < bottom:
+            break
         if number not in views and len(views) == query.limit:
             return list(views.values()), min(views)
         views.setdefault(number, view)  # a run that is live again may still have its old row
-    return list(views.values()), 0
+    return list(views.values()), bottom
 
 
 # ---- the rest

@@ -180,6 +180,8 @@ def durable(
     sla: Duration | tuple[Duration, Duration] | None = None,
     overlap: str = "allow",
     description: str = "",
+    tags: Sequence[str] = (),
+    search: Sequence[str] = (),
     budget: int | None = None,
 ) -> "_Decorator": ...
 def durable(function: Any = None, /, *, name: str = "", **options: Any) -> Any:

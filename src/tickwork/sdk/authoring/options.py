@@ -8,6 +8,7 @@ from typing import Any
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.definition.model import Cache, Resources, Retry, RetryRule, Sla, Timeout
+from tickwork.core.definition.run_labels import check_tags
 from tickwork.sdk.authoring.placeholders import Value, refuse_future
 
 _UNITS = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, "t": 1024**2, "tb": 1024**2}
@@ -181,3 +182,13 @@ def _cache(value: Any, where: str) -> Cache | None:
     if value is False:
         return None
     return Cache() if value is True else Cache(ttl_ms=duration(value, path=f"{where}.cache"))
+
+
+def listed_tags(given: Any) -> tuple[str, ...]:
+    """Tags as a tuple. Raises `Refused`."""
+    tags = (given,) if isinstance(given, str) else tuple(given)
+    for tag in tags:
+        if not isinstance(tag, str):
+            raise Refused("bad_tag", f"a tag is a text, not {tag!r}", path="tags")
+    check_tags(tags, path="tags")
+    return tags

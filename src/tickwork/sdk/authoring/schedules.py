@@ -57,6 +57,7 @@ class Policies(TypedDict, total=False):
     dst_overlap: Literal["auto", "first", "second", "both"]
     group: str
     description: str
+    tags: Sequence[str]  # of its runs, beside those of the workflow
     time_input: str  # the parameter that gets the scheduled time, where it is not the first
     context_input: str
     governor: "GovernorRequest"

@@ -20,7 +20,7 @@ from tickwork.sdk.authoring.declared import declare, instance_name
 from tickwork.sdk.authoring.follow_ups import Handler, follow_up
 from tickwork.sdk.authoring.graph_builder import Builder, active, refuse_async
 from tickwork.sdk.authoring.maps import Entries
-from tickwork.sdk.authoring.options import RETRY_OPTIONS, duration, sla, task_options
+from tickwork.sdk.authoring.options import RETRY_OPTIONS, duration, listed_tags, sla, task_options
 from tickwork.sdk.authoring.placeholders import Value, refuse_future
 from tickwork.sdk.authoring.schedules import Schedule
 from tickwork.sdk.authoring.signature import input_fields
@@ -316,6 +316,8 @@ class Workflow(Generic[P, R]):
             "timeout_ms": settings["timeout_ms"],
             "sla": settings["sla"],
             "policy": settings["policy"],
+            "tags": settings["tags"],
+            "search": settings["search"],
             **{option: follow for option, (follow, _) in self.follow_ups().items()},
         }
 
@@ -390,6 +392,8 @@ def workflow(
     on_failure: Handler = None,
     on_success: Handler = None,
     description: str = "",
+    tags: Sequence[str] = (),
+    search: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
 def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     """Makes a function a workflow: `@workflow`, or `@workflow(schedule=tw.every("5m"))`.
@@ -404,6 +408,8 @@ def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     on_failure    a task or workflow that runs when a run has failed, whatever the reason; it takes a tw.Failure, or
                   nothing. `on_success`: when a run has completed; it takes a tw.Success, or nothing
     description   for people; the docstring unless given
+    tags          words by which its runs are found; a child run has those of its own workflow only
+    search        names of inputs by whose values its runs are found: texts, numbers, booleans and times
     """
     place = here()
     settings = at_place(settings_of, options, where=name or getattr(function, "__name__", "workflow"), place=place)
@@ -428,7 +434,9 @@ _OPTIONS = frozenset(
         "retries",
         "retry_delay",
         "schedule",
+        "search",
         "sla",
+        "tags",
         "task_timeout",
         "timeout",
     )
@@ -456,7 +464,13 @@ def settings_of(options: dict[str, Any], *, where: str) -> dict[str, Any]:
         "policy": (policy,) if isinstance(policy, str) else tuple(policy),
         "on_failure": options.get("on_failure"),
         "on_success": options.get("on_success"),
+        "tags": listed_tags(options.get("tags", ())),
+        "search": _names(options.get("search", ())),
     }
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _defaults(options: dict[str, Any], where: str) -> Defaults:

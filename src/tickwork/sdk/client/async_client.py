@@ -25,6 +25,7 @@ from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import calls
 from tickwork.sdk.client.async_endpoint_client import AsyncEndpointsClient
 from tickwork.sdk.client.async_schedule_client import AsyncSchedulesClient
+from tickwork.sdk.client.async_selection_client import AsyncSelectionsClient
 from tickwork.sdk.client.calls import ApiCall, Handle, RunLike
 from tickwork.sdk.client.connection import (
     BUSY_S,
@@ -47,7 +48,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
+class AsyncClient(AsyncSelectionsClient, AsyncSchedulesClient, AsyncEndpointsClient):
     """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(
@@ -98,6 +99,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         debounce: str = "",
         at_most: str | timedelta | None = None,
         app_version: str = "",
+        tags: Sequence[str] = (),
         options: Options | None = None,
         **values: Any,
     ) -> Handle[R]:
@@ -119,6 +121,7 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
             debounce=debounce,
             at_most=at_most,
             app_version=app_version,
+            tags=tags,
             options=options,
         )
         try:
@@ -206,19 +209,6 @@ class AsyncClient(AsyncSchedulesClient, AsyncEndpointsClient):
         if calls.is_left_out(ended):
             ended = msgspec.structs.replace(ended, output=await self._send(calls.output(run)))
         return calls.typed_output(ended, workflow)
-
-    async def list(
-        self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
-    ) -> AsyncIterator[wire.Run]:
-        """Iterate over runs, newest first; further pages are fetched as needed."""
-        cursor = ""
-        while True:
-            page = await self._send(calls.page_of(workflow, state, cursor, page_size))
-            for run in page.runs:
-                yield run
-            if not page.next:
-                return
-            cursor = page.next
 
     async def cancel(self, run: RunLike, *, node: str = "", reason: str = "") -> None:
         """Cancel a run and stop its running tasks. With `node`, fail just this node; the run goes on by its rules."""

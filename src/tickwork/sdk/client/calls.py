@@ -5,7 +5,7 @@ that a retry after a lost response is safe. A call that the server cannot recogn
 if it was certainly not executed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -21,9 +21,10 @@ from tickwork.core.calendar.durations import duration_text, instant_ms
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Catalog
 from tickwork.sdk.authoring.mailboxes import declared_in
-from tickwork.sdk.authoring.options import duration
+from tickwork.sdk.authoring.options import duration, listed_tags
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.connection import error_of
+from tickwork.sdk.client.run_searches import query_of
 from tickwork.sdk.client.submission_options import Options, refuse_ambiguous
 from tickwork.sdk.values.encode import plain
 from tickwork.system.uuids import SharedUuids
@@ -175,6 +176,7 @@ def submission(
     debounce: str = "",
     at_most: str | timedelta | None = None,
     app_version: str = "",
+    tags: Sequence[str] = (),
     options: Options | None = None,
 ) -> wire.Submission:
     """Checked against the workflow's signature where it is at hand. Raises `Refused`."""
@@ -182,7 +184,8 @@ def submission(
         raise Refused("bad_start", "give delay or start_at, not both")
     given = {**(inputs or {}), **values}
     named = {"key": key, "id": id, "delay": delay, "start_at": start_at, "priority": priority, "debounce": debounce}
-    refuse_ambiguous(workflow, given, {**named, "at_most": at_most, "app_version": app_version, "options": options})
+    named |= {"at_most": at_most, "app_version": app_version, "tags": tags, "options": options}
+    refuse_ambiguous(workflow, given, named)
     start = "" if start_at is None else str(plain(start_at, what="start_at"))
     if start:
         instant_ms(start, path="start_at")
@@ -197,6 +200,7 @@ def submission(
         at_most_ms=None if at_most is None else duration(at_most, path="at_most"),
         priority=priority,
         version=app_version,
+        tags=listed_tags(tags),
         **({} if options is None else options.terms()),
     )
 
@@ -259,11 +263,6 @@ def recorded(run: RunLike) -> ApiCall[bytes]:
 
 def output(run: RunLike) -> ApiCall[Any]:
     return ApiCall("GET", f"{_run(run)}/output", Any)
-
-
-def page(*, workflow: str, states: tuple[str, ...], cursor: str, limit: int) -> ApiCall[wire.Page]:
-    query = {"workflow": workflow, "state": ",".join(states), "cursor": cursor, "limit": str(limit)}
-    return ApiCall("GET", "/v1/runs", wire.Page, {name: value for name, value in query.items() if value})
 
 
 def cancel(run: RunLike, reason: str) -> ApiCall[None]:
@@ -553,12 +552,9 @@ def submissions(
             ) from None
 
 
-def page_of(
-    workflow: "Workflow[..., Any] | str", state: str | Iterable[str], cursor: str, limit: int
-) -> ApiCall[wire.Page]:
-    name = workflow if isinstance(workflow, str) else workflow.name
-    states = (state,) if isinstance(state, str) else tuple(state)
-    return page(workflow=name, states=tuple(state for state in states if state), cursor=cursor, limit=limit)
+def page_of(search: wire.RunSearch, cursor: str, limit: int) -> ApiCall[wire.Page]:
+    query = query_of(search) | ({"cursor": cursor} if cursor else {})
+    return ApiCall("GET", "/v1/runs", wire.Page, query | {"limit": str(limit)})
 
 
 def logs(run: RunLike) -> ApiCall[bytes]:

@@ -42,13 +42,14 @@ from tickwork.sdk.client.connection import (
 )
 from tickwork.sdk.client.endpoint_client import EndpointsClient
 from tickwork.sdk.client.schedule_client import SchedulesClient
+from tickwork.sdk.client.selection_client import SelectionsClient
 from tickwork.sdk.client.submission_options import Options
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client(SchedulesClient, EndpointsClient):
+class Client(SelectionsClient, SchedulesClient, EndpointsClient):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(
@@ -99,6 +100,7 @@ class Client(SchedulesClient, EndpointsClient):
         debounce: str = "",
         at_most: str | timedelta | None = None,
         app_version: str = "",
+        tags: Sequence[str] = (),
         options: Options | None = None,
         **values: Any,
     ) -> Handle[R]:
@@ -120,6 +122,7 @@ class Client(SchedulesClient, EndpointsClient):
             debounce=debounce,
             at_most=at_most,
             app_version=app_version,
+            tags=tags,
             options=options,
         )
         try:
@@ -207,18 +210,6 @@ class Client(SchedulesClient, EndpointsClient):
         if calls.is_left_out(ended):
             ended = msgspec.structs.replace(ended, output=self._send(calls.output(run)))
         return calls.typed_output(ended, workflow)
-
-    def list(
-        self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
-    ) -> Iterator[wire.Run]:
-        """Iterate over runs, newest first; further pages are fetched as needed."""
-        cursor = ""
-        while True:
-            page = self._send(calls.page_of(workflow, state, cursor, page_size))
-            yield from page.runs
-            if not page.next:
-                return
-            cursor = page.next
 
     def cancel(self, run: RunLike, *, node: str = "", reason: str = "") -> None:
         """Cancel a run and stop its running tasks. With `node`, fail just this node; the run goes on by its rules."""

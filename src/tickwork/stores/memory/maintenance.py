@@ -22,6 +22,7 @@ from tickwork.ports.store import (
     LogChunk,
     Route,
     RunRow,
+    run_row,
 )
 from tickwork.ports.store_maintenance import (
     JOURNAL,
@@ -315,7 +316,7 @@ def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
             disk.definitions[tenant, digest] = DefinitionRow(digest, tenant, name, document, put_ms)
             disk.partitions[number].documents[digest] = document
         case "runs":
-            disk.add_run(RunRow(*row))
+            disk.add_run(run_row(row))
         case "attempts":
             disk.attempts[row[0]].append(row[1])
         case "children":

@@ -30,11 +30,13 @@ from tickwork.ports.store import (
     Route,
     Rows,
     RunFilter,
+    RunPage,
     RunRow,
 )
 from tickwork.ports.store_maintenance import ArchivedRun, ArchiveObject
 from tickwork.stores.fencing import commit_fenced, rows_fenced
 from tickwork.stores.memory.maintenance import MemoryMaintenance
+from tickwork.stores.run_blocks import page_of
 
 
 class Partition(msgspec.Struct):
@@ -256,8 +258,9 @@ class MemoryStore(MemoryMaintenance):
         numbers += [runs[-1] for key in keys if (runs := disk.keys.get((tenant, key)))]
         return [disk.runs[number] for number in dict.fromkeys(numbers)]
 
-    async def list_runs(self, query: RunFilter) -> list[RunRow]:
-        return list(islice(_matching(self._disk, query), max(query.limit, 0)))
+    async def list_runs(self, query: RunFilter) -> RunPage:
+        limit = max(query.limit, 0)
+        return page_of(list(islice(_matching(self._disk, query), limit + 1)), limit)
 
     async def read_attempts(self, run: int) -> list[bytes]:
         disk = self._disk

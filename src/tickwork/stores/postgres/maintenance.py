@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.ports.store import ChildRow, LogChunk, RunRow
+from tickwork.ports.store import ChildRow, LogChunk, RunRow, run_row
 from tickwork.ports.store_maintenance import (
     COLUMNS,
     ArchivedRun,
@@ -205,7 +205,7 @@ class PostgresMaintenance:
                 elif batch.table == "payloads":  # a digest names its bytes: a second write changes nothing
                     await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
                 elif batch.table == "runs":
-                    await run_blocks.put(talk, PendingRuns([RunRow(*row) for row in batch.rows]))
+                    await run_blocks.put(talk, PendingRuns([run_row(row) for row in batch.rows]))
                 else:
                     sum_of = SUMS.get(batch.table)
                     rows = [tuple(row) for row in batch.rows]

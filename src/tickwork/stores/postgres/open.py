@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.postgres import checksum_migration as signing
+from tickwork.stores.postgres import terms_migration
 from tickwork.stores.postgres.connections import CONNECT_S, SCHEMA, Address, address, client
 from tickwork.stores.postgres.errors import explained, unreachable
 from tickwork.stores.postgres.statements import FILES
@@ -164,6 +165,8 @@ async def _migrate(connection: "asyncpg.Connection[Any]", schema: str) -> None:
             await connection.execute(migration.sql, timeout=MIGRATE_S)
             if migration.name == signing.NAME:
                 await signing.sign(connection)
+            if migration.name == terms_migration.NAME:
+                await terms_migration.add_terms(connection)
     where = f"the schema {schema}"
     for migration in FILES.unrecorded(await _recorded(connection, schema), version, where):
         await connection.execute(

@@ -321,6 +321,19 @@ select distinct stretch from run_groups
  where tenant = $1 and schedule = $4 and schedule <> '' and stretch <= $2 and ($5::text = '' or workflow = $5)
  order by stretch desc limit $3;
 
+-- name: list_stretches_by_clues
+-- Those that have an entry of each group, newest first, and runs of this kind. Each entry comes with its group's number.
+select stretch from (
+    select c.stretch, count(distinct ($2::integer[])[array_position($3::bigint[], c.clue)]) as met
+      from run_clues c where c.clue = any($3::bigint[]) and c.stretch between $4 and $5
+     group by c.stretch) candidates
+ where met = $6
+   and exists (select from run_groups r
+                where r.tenant = $1 and r.stretch = candidates.stretch
+                  and ($7::text = '' or r.workflow = $7) and ($8::text = '' or r.schedule = $8)
+                  and (cardinality($9::integer[]) = 0 or r.state = any($9)))
+ order by stretch desc limit $10;
+
 -- name: read_attempts
 -- Oldest first.
 select data, checksum from attempts where run = $1 order by place;

@@ -7,10 +7,11 @@ blocks of the partition meanwhile.
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from tickwork.ports.store import RunFilter, RunRow
-from tickwork.stores import checksums
+from tickwork.ports.store import RunFilter, RunPage, RunRow
+from tickwork.stores import checksums, run_terms
 from tickwork.stores import run_blocks as blocks
 from tickwork.stores.run_blocks import NUMBER_MAX, Block, BlockHeader, PendingRuns
+from tickwork.stores.run_terms import SCAN_MAX
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
 BLOCKS = 16  # that a walk reads in one go
@@ -43,11 +44,14 @@ async def find(fetch: Fetch, tenant: str, ids: Sequence[str], keys: Sequence[str
     return list({row.number: row for row in matches}.values())
 
 
-async def listed(fetch: Fetch, criteria: RunFilter) -> list[RunRow]:
+async def listed(fetch: Fetch, criteria: RunFilter) -> RunPage:
     """Newest first."""
-    matches: list[RunRow] = []
+    groups, low = run_terms.groups_of(criteria), blocks.stretch_of(criteria.after)
     stretch, count = blocks.stretch_of((criteria.before or NUMBER_MAX) - 1), STRETCHES
-    while stretch >= 0 and len(matches) < criteria.limit:
+    if groups:
+        return await _listed_by_clues(fetch, criteria, groups, low, stretch)
+    matches: list[RunRow] = []
+    while stretch >= low and len(matches) <= criteria.limit:
         name, more = _way(criteria)
         stretches = [number for (number,) in await fetch(name, criteria.tenant, stretch, count, *more)]
         if not stretches:
@@ -57,7 +61,30 @@ async def listed(fetch: Fetch, criteria: RunFilter) -> list[RunRow]:
         if len(stretches) < count:
             break
         stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
-    return matches[: max(criteria.limit, 0)]
+    return blocks.page_of(matches, criteria.limit)
+
+
+async def _listed_by_clues(fetch: Fetch, criteria: RunFilter, groups: list[list[int]], low: int, high: int) -> RunPage:
+    """Open the candidates in growing portions."""
+    numbers = [index for index, group in enumerate(groups) for _ in group]
+    clues = [clue for group in groups for clue in group]
+    kinds = (criteria.workflow, criteria.schedule, list(criteria.states))
+    found = await fetch(
+        "list_stretches_by_clues", criteria.tenant, numbers, clues, low, high, len(groups), *kinds, SCAN_MAX + 1
+    )
+    stretches = [number for (number,) in found]
+    matches: list[RunRow] = []
+    at, count = 0, STRETCHES
+    candidates = stretches[:SCAN_MAX]
+    while at < len(candidates) and len(matches) <= criteria.limit:
+        portion = candidates[at : at + count]
+        rows = list(blocks.in_order(_unpacked(await fetch("open_stretches", portion))))
+        matches += [row for row in reversed(rows) if criteria.fits(row)]
+        if run_terms.is_past(criteria, rows):
+            return blocks.page_of(matches, criteria.limit)
+        at, count = at + count, min(count * 4, STRETCHES_MAX)
+    more = len(stretches) > SCAN_MAX
+    return blocks.page_of(matches, criteria.limit, before=blocks.reach_of(candidates[-1])[0] if more else 0)
 
 
 def _way(criteria: RunFilter) -> tuple[str, list[Any]]:
@@ -111,7 +138,7 @@ async def _led_to(
     talk: Connection, headerses: list[tuple[BlockHeader, list[RunRow]]], counts: blocks.Counts
 ) -> list[RunRow]:
     rows = sorted((row for _, rows in headerses for row in rows), key=lambda row: row.number)
-    clues, groups = blocks.clues_of(rows), blocks.groups_of(rows)
+    clues, groups = blocks.entries_of(rows), blocks.groups_of(rows)
     keys = [(row.tenant, row.key, row.number) for row in rows if row.key]
     leading = [*columns(clues, 2), *columns(groups, 5), *columns(keys, 3)]
     [(count,)] = await talk.fetch("count_leading", *leading)
@@ -169,7 +196,7 @@ def arguments(portion: PendingRuns) -> list[Any]:
     """Of the function `put_runs`."""
     return [
         *_columns_of(portion.blocks),
-        *columns(portion.clues, 2),
+        *columns(portion.clues | portion.terms, 2),
         *columns(portion.groups, 5),
         *columns(portion.keys, 3),
     ]

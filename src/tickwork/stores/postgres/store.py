@@ -31,6 +31,7 @@ from tickwork.ports.store import (
     Route,
     Rows,
     RunFilter,
+    RunPage,
     RunRow,
     StoreUnusable,
 )
@@ -315,7 +316,7 @@ class PostgresStore(PostgresMaintenance):
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         return await run_blocks.find(self._at.readers.fetch, tenant, ids, keys)
 
-    async def list_runs(self, query: RunFilter) -> list[RunRow]:
+    async def list_runs(self, query: RunFilter) -> RunPage:
         return await run_blocks.listed(self._at.list, query)
 
     async def read_attempts(self, run: int) -> list[bytes]:

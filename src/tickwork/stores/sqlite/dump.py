@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.journal.record import GENESIS
-from tickwork.ports.store import RunRow, StoreUnusable
+from tickwork.ports.store import StoreUnusable, run_row
 from tickwork.ports.store_maintenance import COLUMNS, StoreNotEmpty, TableBatch
 from tickwork.stores import checksums
 from tickwork.stores.run_blocks import NUMBER_MAX, Counts, require_outline, stretch_of
@@ -148,7 +148,7 @@ class Load:
                 for row in batch.rows:
                     self._partition(tuple(row))
             elif batch.table == "runs":
-                self._run_blocks.put([RunRow(*row) for row in batch.rows])
+                self._run_blocks.put([run_row(row) for row in batch.rows])
             else:
                 self._plain(batch)
         except apsw.Error as error:

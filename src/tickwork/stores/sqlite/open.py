@@ -15,6 +15,7 @@ import apsw
 
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.sqlite import checksum_migration as signing
+from tickwork.stores.sqlite import terms_migration
 from tickwork.stores.sqlite.file_lock import FileLock
 from tickwork.stores.sqlite.schema_repair import mend, shape
 from tickwork.stores.sqlite.statements import migrations, schema, unrecorded
@@ -210,6 +211,8 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
                 connection.execute(migration.sql)
                 if migration.name == signing.NAME:
                     signing.sign(connection)
+                if migration.name == terms_migration.NAME:
+                    terms_migration.add_terms(connection)
         if version != len(known):
             connection.pragma("user_version", len(known))
         recorded = connection.execute("select number, name, digest from migrations").fetchall()

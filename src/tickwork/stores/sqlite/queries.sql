@@ -201,6 +201,20 @@ select distinct stretch from run_groups indexed by run_groups_by_schedule
    and (:workflow = '' or workflow = :workflow)
  order by stretch desc limit :limit;
 
+-- name: list_stretches_by_clues
+-- Those that have an entry of each group, newest first, and runs of this kind. The groups are lists in a list, as JSON.
+select stretch from (
+    select c.stretch as stretch, count(distinct g.key) as met
+      from json_each(:groups) g cross join json_each(g.value) k cross join run_clues c on c.clue = k.value
+     where c.stretch between :low and :high
+     group by c.stretch) candidates
+ where met = :count
+   and exists (select 1 from run_groups r
+                where r.tenant = :tenant and r.stretch = candidates.stretch
+                  and (:workflow = '' or r.workflow = :workflow) and (:schedule = '' or r.schedule = :schedule)
+                  and (:states = '[]' or r.state in (select value from json_each(:states))))
+ order by stretch desc limit :limit;
+
 -- name: add_attempts
 -- Attempts of one run, behind those that are there.
 insert into attempts (run, data, checksum) values (?, ?, ?);

@@ -25,6 +25,7 @@ from tickwork.ports.store import (
     LogChunk,
     Route,
     RunFilter,
+    RunPage,
     RunRow,
 )
 from tickwork.stores import checksums
@@ -209,7 +210,7 @@ class Reader(ArchiveReads):
     def find_runs(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
         return self._run_blocks.find(tenant, ids, keys)
 
-    def list_runs(self, query: RunFilter) -> list[RunRow]:
+    def list_runs(self, query: RunFilter) -> RunPage:
         return self._run_blocks.listed(query)
 
     def attempts(self, run: int) -> list[bytes]:

@@ -3,16 +3,18 @@
 Id prefixes, keys and groups change in the same transaction as their blocks.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import apsw
 
-from tickwork.ports.store import RunFilter, RunRow
-from tickwork.stores import checksums
+from tickwork.ports.store import RunFilter, RunPage, RunRow
+from tickwork.stores import checksums, run_terms
 from tickwork.stores import run_blocks as blocks
 from tickwork.stores.run_blocks import NUMBER_MAX, Block, BlockHeader, PendingRuns
+from tickwork.stores.run_terms import SCAN_MAX
 from tickwork.stores.sqlite.statements import queries
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
@@ -47,21 +49,37 @@ class RunBlocks:
             checksums.require(number in runs, f"the index entry of run {number}")
         return runs
 
-    def listed(self, criteria: RunFilter) -> list[RunRow]:
+    def listed(self, criteria: RunFilter) -> RunPage:
         """Newest first."""
         matches: list[RunRow] = []
+        for stretch, more in self._candidates(criteria):
+            if len(matches) > criteria.limit:
+                break
+            if stretch < 0:
+                return blocks.page_of(matches, criteria.limit, before=more)
+            rows = list(self.walk(*blocks.reach_of(stretch)))
+            matches += [row for row in reversed(rows) if criteria.fits(row)]
+            if run_terms.is_past(criteria, rows):
+                break
+        return blocks.page_of(matches, criteria.limit)
+
+    def _candidates(self, criteria: RunFilter) -> Iterator[tuple[int, int]]:
+        """Yield the stretches that may hold a matching run, newest first. At last, where only some of them were
+        listed, yield -1 with the number below which the others are."""
+        groups, low = run_terms.groups_of(criteria), blocks.stretch_of(criteria.after)
         stretch, count = blocks.stretch_of((criteria.before or NUMBER_MAX) - 1), STRETCHES
-        while stretch >= 0 and len(matches) < criteria.limit:
+        if groups:
+            stretches = self._named("list_stretches_by_clues", _clue_fields(criteria, groups, low, stretch))
+            yield from ((number, 0) for number in stretches[:SCAN_MAX])
+            if len(stretches) > SCAN_MAX:
+                yield -1, blocks.reach_of(stretches[SCAN_MAX - 1])[0]
+            return
+        while stretch >= low:
             stretches = self._stretches(criteria, stretch, count)
-            for number in stretches:
-                rows = list(self.walk(*blocks.reach_of(number)))
-                matches += [row for row in reversed(rows) if criteria.fits(row)]
-                if len(matches) >= criteria.limit:
-                    break
+            yield from ((number, 0) for number in stretches if number >= low)
             if len(stretches) < count:
                 break
             stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
-        return matches[: max(criteria.limit, 0)]
 
     def _stretches(self, criteria: RunFilter, stretch: int, count: int) -> list[int]:
         """List the stretches, from this one down, that hold a matching run."""
@@ -100,7 +118,7 @@ class RunBlocks:
         """Whether the clues, groups and keys of these runs, all of one stretch, are there."""
         keys = [(row.tenant, row.key, row.number) for row in rows if row.key]
         return (
-            all((stretch,) in self._rows("read_clue", clue) for clue, stretch in blocks.clues_of(rows))
+            all((stretch,) in self._rows("read_clue", clue) for clue, stretch in blocks.entries_of(rows))
             and all(self._rows("has_group", *group) for group in blocks.groups_of(rows))
             and all(self._rows("has_run_key", *key) for key in keys)
         )
@@ -119,7 +137,7 @@ class RunBlocks:
         for firsts in portion.crowded(near):
             self._merge(firsts)
         self._add_blocks(portion.blocks)
-        self._many("add_clue", portion.clues)
+        self._many("add_clue", portion.clues | portion.terms)
         self._many("add_group", portion.groups)
         self._many("add_run_key", portion.keys)
 
@@ -187,9 +205,23 @@ class RunBlocks:
     def _rows(self, name: str, *bindings: Any) -> list[Any]:
         return self._connection.execute(self._sql[name], bindings).fetchall()
 
-    def _named(self, name: str, fields: dict[str, str | int]) -> list[int]:
+    def _named(self, name: str, fields: dict[str, Any]) -> list[int]:
         rows: list[Any] = self._connection.execute(self._sql[name], fields).fetchall()
         return [stretch for (stretch,) in rows]
 
     def _many(self, name: str, bindings: Iterable[tuple[Any, ...]]) -> None:
         self._connection.executemany(self._sql[name], bindings)
+
+
+def _clue_fields(criteria: RunFilter, groups: list[list[int]], low: int, high: int) -> dict[str, Any]:
+    return {
+        "tenant": criteria.tenant,
+        "groups": json.dumps(groups),
+        "count": len(groups),
+        "low": low,
+        "high": high,
+        "workflow": criteria.workflow,
+        "schedule": criteria.schedule,
+        "states": json.dumps(criteria.states),
+        "limit": SCAN_MAX + 1,
+    }

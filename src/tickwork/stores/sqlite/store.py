@@ -26,6 +26,7 @@ from tickwork.ports.store import (
     Route,
     Rows,
     RunFilter,
+    RunPage,
     RunRow,
 )
 from tickwork.stores.sqlite import open as opening
@@ -158,7 +159,7 @@ class SqliteStore(SqliteMaintenance):
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         return await self._connections.read(Reader.find_runs, tenant, ids, keys)
 
-    async def list_runs(self, query: RunFilter) -> list[RunRow]:
+    async def list_runs(self, query: RunFilter) -> RunPage:
         return await self._connections.read(Reader.list_runs, query)
 
     async def read_attempts(self, run: int) -> list[bytes]:

@@ -20,6 +20,7 @@ from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.definition.node_validation import NodeValidator, check_retry
 from tickwork.core.definition.plan import Plan
 from tickwork.core.definition.problems import Problems
+from tickwork.core.definition.run_labels import check_tags
 from tickwork.core.definition.validation import plain_condition
 from tickwork.core.evolve.run_creation import submitted
 from tickwork.core.state import inputs
@@ -109,6 +110,7 @@ def _check_own(state: State, terms: inputs.SubmitOptions) -> None:
     rules = NodeValidator(Problems(), plain_condition)
     rules.problems.duration("timeout_ms", terms.own.timeout_ms)
     check_retry(terms.own.retry, "retry", rules)
+    check_tags(terms.own.tags, path="tags")
     for problem in rules.problems.listed()[:1]:
         raise Refused(problem.code, problem.message, path=problem.path)
 

@@ -12,6 +12,8 @@ class RunTerms(InputStruct, frozen=True):
 
     timeout_ms: int | None = None  # of the whole run
     retry: Retry | None = None  # for nodes that have no retry of their own
+    tags: tuple[str, ...] = ()  # beside those of its workflow
+    fields: tuple[tuple[str, str], ...] = ()  # searchable inputs, where the inputs are not inline
 
 
 class SubmitOptions(InputStruct, frozen=True):
@@ -130,6 +132,7 @@ class Rerun(InputStruct, frozen=True, tag=14):
     inputs: Value = None
     change_inputs: bool = False
     from_start: bool = False  # no result is kept
+    fields: tuple[tuple[str, str], ...] = ()  # searchable inputs, where the new ones are not inline
 
 
 class Decide(InputStruct, frozen=True, tag=15):
