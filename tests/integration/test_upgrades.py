@@ -12,12 +12,12 @@ import apsw
 import asyncpg
 import pytest
 
-from conformance.store_suite import J, N, P, run
+from conformance.store_suite import FAILED, HOUR, J, N, P, run
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.cli.main import main
 from tickwork.compose.server import DATABASE
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.store import Rows, RunFilter, StoreUnusable
+from tickwork.ports.store import Rows, RunFilter, StoreUnusable, TimeRange
 from tickwork.stores import checksums
 from tickwork.stores.postgres import checksum_migration as signing
 from tickwork.stores.postgres.statements import FILES
@@ -43,6 +43,7 @@ DIGESTS = {
         10: "2cb7a49512b0edf7c2093ff5264c345c",
         11: "872cda32baadb1fc2548bac08301fa22",
         12: "e3b0c44298fc1c149afbf4c8996fb924",
+        13: "354b7196c9ba5fb4b21cf615bb6ec4cd",
     },
     "postgres": {
         1: "1f2e0526e58b5ddf945d5057fd744aba",
@@ -57,6 +58,7 @@ DIGESTS = {
         10: "cee3bf70ab65fb7a22cda1ca5cc600b9",
         11: "3b223f2cc157ea2a3da38b210af4798c",
         12: "c0a0e327db4232beca61bf1373862fb0",
+        13: "354b7196c9ba5fb4b21cf615bb6ec4cd",
     },
 }
 
@@ -143,6 +145,55 @@ async def test_a_file_of_every_earlier_schema_is_brought_up_to_date(tmp_path, ve
         )
         assert [row.id for row in (await store.list_runs(RunFilter("acme"))).rows] == ["named-7"]
         assert await store.find_runs("acme", ids=["named-7"])
+    finally:
+        await store.close()
+
+
+TERMS = next(one.number for one in FILES.migrations if one.name == "terms")
+OLD_RUNS = [
+    run(N + 1, error="charge: TimeoutError", state=FAILED, ended_ms=9 * HOUR),
+    run(N + 2, ended_ms=9 * HOUR),
+    run(N + 700, error="load: disk full", state=FAILED, ended_ms=99 * HOUR),
+]
+
+
+async def require_found(store):
+    """Runs that ended under an older schema are found, and the index is as the check expects it."""
+
+    async def numbers(**wanted):
+        return [row.number - N for row in (await store.list_runs(RunFilter("acme", **wanted))).rows]
+
+    assert await numbers(error="timeout") == [1]
+    assert await numbers(error="disk") == [700]
+    assert await numbers(ended=TimeRange(8 * HOUR, 10 * HOUR)) == [2, 1]
+    batches = []
+
+    async def take(batch):
+        batches.append(batch)
+
+    await store.export(take)
+    assert sum(len(batch.rows) for batch in batches if batch.table == "runs") == len(OLD_RUNS)
+
+
+async def with_old_runs(store):
+    await store.claim(P, owner="n1", settings=b"")
+    await store.write_rows(P, Rows(header=b"h", runs=OLD_RUNS), epoch=1, through=0, head=bytes(32))
+
+
+async def test_runs_that_ended_in_a_file_without_terms_are_found(tmp_path):
+    store = SqliteStore(tmp_path / "s.db", synchronous="OFF")
+    await store.open()
+    await with_old_runs(store)
+    await store.close()
+    with closing(apsw.Connection(str(tmp_path / "s.db"))) as old:
+        old.execute("delete from run_clues where clue >= 1 << 61")
+        old.execute("delete from migrations where number >= ?", (TERMS,))
+        old.pragma("user_version", TERMS - 1)
+
+    store = SqliteStore(tmp_path / "s.db", synchronous="OFF")
+    await store.open()
+    try:
+        await require_found(store)
     finally:
         await store.close()
 
@@ -255,6 +306,24 @@ async def test_a_database_of_every_earlier_schema_is_brought_up_to_date(postgres
     finally:
         await store.close()
         await old.close()
+
+
+async def test_runs_that_ended_in_a_database_without_terms_are_found(postgres, schema):  # noqa: F811
+    store = PostgresStore(postgres, schema=schema)
+    await store.open()
+    await with_old_runs(store)
+    await store.close()
+    old = await asyncpg.connect(postgres)
+    await old.execute(f"set search_path = {schema}; delete from run_clues where clue >= 1::bigint << 61")
+    await old.execute("delete from migrations where number >= $1", TERMS)
+    await old.close()
+
+    store = PostgresStore(postgres, schema=schema)
+    await store.open()
+    try:
+        await require_found(store)
+    finally:
+        await store.close()
 
 
 async def test_a_database_made_by_an_edited_migration_is_refused_by_name(postgres, schema):  # noqa: F811

@@ -29,8 +29,8 @@ _values = msgspec.msgpack.Decoder()
 
 
 async def list_runs(request: Request) -> Response:
-    criteria = request.engine.queries.search_filter(
-        search_of(request), before=number_of(request), limit=request.query["limit"]
+    criteria = request.engine.queries.filter(
+        search=search_of(request), before=number_of(request), limit=request.query["limit"]
     )
     runs, last = await request.engine.queries.runs(criteria)
     return as_json(wire.Page(runs=tuple(runs), next=following(request, f"b{last}" if last else "")))

@@ -49,13 +49,13 @@ def runs(
     if not page:
         console(stderr=True).print("no such runs" if search.given else "no runs")
         return Exit.OK
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (safe(run.id), safe(run.workflow), tinted(run.state), when(run.submitted_at),
          f"{run.tasks_ended}/{run.tasks_total}", took(run.started_at, run.ended_at),
          safe(_first_line(run.error or run.reason)))
         for run in page
     ]  # fmt: skip
-    columns = ("=run", "workflow", "state", "submitted", ">tasks", ">time", "")
+    columns: tuple[str, ...] = ("=run", "workflow", "state", "submitted", ">tasks", ">time", "")
     shown = len(columns) if screen.width >= WIDE else 4
     if any(run.tags for run in page):
         columns = (*columns[:4], "tags", *columns[4:])

@@ -83,7 +83,7 @@ class ScheduleOptions:
     "Pause after this many failures in a row."
     depends_on_past: Annotated[bool, Parameter(negative="")] = False
     "With --overlap buffer_all, buffer_one or forbid: start nothing after a failed run until it is mended."
-    tag: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    tags: Annotated[tuple[str, ...], Parameter(name="--tag", negative="")] = ()
     "A tag of each run; repeat for each tag."
     group: str | None = None
     "A group of schedules that are paused and resumed together."
@@ -105,8 +105,6 @@ class ScheduleOptions:
         fields = {
             name: value for name, value in vars(self).items() if name not in own and value not in (None, (), False)
         }
-        if self.tag:
-            fields["tags"] = fields.pop("tag")
         inputs = read_inputs(self.input, self.inputs_json, None)
         if inputs:
             fields["inputs"] = inputs

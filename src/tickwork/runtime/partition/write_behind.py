@@ -294,9 +294,8 @@ class WriteBehind:
         self, run: Run, ended_ms: int, history: list[AttemptRecord] | None, reasons: Mapping[int, str]
     ) -> RunRow:
         clock, plan = self.state.settings.clock, run.plan
-        definition, tags, fields = plan.definition, (), ()
-        if definition.tags or definition.search or run.own is not None:
-            tags, fields = tags_of(run), searchable_of(run)
+        definition = plan.definition
+        labelled = run.own is not None or definition.tags or definition.search
         origin_ms, resolution_ms = clock.origin_ms, clock.resolution_ms  # every run comes by here: no call for each
         return RunRow(
             run.number,
@@ -316,8 +315,8 @@ class WriteBehind:
             rest_of_run(run),
             encode_value(output_of(run)),
             attempts_encoder.encode(history) if history else b"",
-            tags,
-            fields,
+            tags_of(run) if labelled else (),
+            searchable_of(run) if labelled else (),
             run.pin,
         )
 

@@ -206,18 +206,12 @@ class QueryService:
 
     def filter(
         self, *, workflow: str = "", states: Sequence[str] = (), schedule: str = "", before: int = 0, limit: int = 50,
-        tenant: str = TENANT,
+        tenant: str = TENANT, search: wire.RunSearch | None = None,
     ) -> RunFilter:  # fmt: skip
-        return run_filters.basic(
-            workflow=workflow, states=states, schedule=schedule, before=before, limit=limit, tenant=tenant
-        )
-
-    def search_filter(
-        self, search: wire.RunSearch, *, before: int = 0, limit: int = 50, tenant: str = TENANT
-    ) -> RunFilter:
-        """Raises `Refused` with the field of the search."""
+        """A whole `search` counts instead of its parts. Raises `Refused` with the field."""
+        search = search or wire.RunSearch(workflow=workflow, state=tuple(states), schedule=schedule)
         state = self._context.state
-        return run_filters.narrowed(
+        return run_filters.filter_of(
             search, origin_ms=state.settings.clock.origin_ms, now_ms=state.now_ms, before=before, limit=limit,
             tenant=tenant,
         )  # fmt: skip

@@ -1,10 +1,7 @@
 """A search as people write it, as a filter of runs."""
 
-from collections.abc import Sequence
-
-import msgspec
-
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import TENANT
 from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.run_labels import FIELD_CHARACTERS_MAX, FIELDS_MAX, check_tags
@@ -17,25 +14,25 @@ from tickwork.runtime.views.text import STATE_NUMBERS
 FAILED = int(RunState.FAILED)
 
 
-def basic(*, workflow: str, states: Sequence[str], schedule: str, before: int, limit: int, tenant: str) -> RunFilter:
-    unknown = [state for state in states if state not in STATE_NUMBERS]
+def filter_of(
+    search: wire.RunSearch, *, origin_ms: int, now_ms: int, before: int = 0, limit: int = 50, tenant: str = TENANT
+) -> RunFilter:
+    """Raises `Refused` with the field of the search."""
+    unknown = [state for state in search.state if state not in STATE_NUMBERS]
     if unknown:
         raise Refused("bad_state", f"a state is one of {', '.join(STATE_NUMBERS)}", path="state")
-    return RunFilter(tenant, workflow, tuple(STATE_NUMBERS[state] for state in states), schedule, before, limit)
-
-
-def narrowed(search: wire.RunSearch, *, origin_ms: int, now_ms: int, before: int, limit: int, tenant: str) -> RunFilter:
-    criteria = basic(
-        workflow=search.workflow, states=search.state, schedule=search.schedule, before=before, limit=limit,
-        tenant=tenant,
-    )  # fmt: skip
     if search.tag:
         check_tags(search.tag, path="tag")
     if search.error and not query_words(search.error):
         raise Refused("bad_error", "give at least one word of the error", path="error")
-    return msgspec.structs.replace(
-        criteria,
-        states=criteria.states or ((FAILED,) if search.error else ()),  # nothing else has an error
+    states = tuple(STATE_NUMBERS[state] for state in search.state)
+    return RunFilter(
+        tenant,
+        search.workflow,
+        states or ((FAILED,) if search.error else ()),  # nothing else has an error
+        search.schedule,
+        before,
+        limit,
         tags=search.tag,
         fields=_fields(search.where),
         version=search.version,

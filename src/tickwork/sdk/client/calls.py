@@ -183,7 +183,14 @@ def submission(
     if delay is not None and start_at is not None:
         raise Refused("bad_start", "give delay or start_at, not both")
     given = {**(inputs or {}), **values}
-    named = {"key": key, "id": id, "delay": delay, "start_at": start_at, "priority": priority, "debounce": debounce}
+    named: dict[str, Any] = {
+        "key": key,
+        "id": id,
+        "delay": delay,
+        "start_at": start_at,
+        "priority": priority,
+        "debounce": debounce,
+    }
     named |= {"at_most": at_most, "app_version": app_version, "tags": tags, "options": options}
     refuse_ambiguous(workflow, given, named)
     start = "" if start_at is None else str(plain(start_at, what="start_at"))

@@ -1,6 +1,6 @@
 """Ended runs of before migration `terms` get the entries by which they are found."""
 
-from itertools import groupby
+from typing import Any
 
 import apsw
 
@@ -13,7 +13,7 @@ NAME = "terms"  # of the migration
 
 def add_terms(connection: apsw.Connection) -> None:
     blocks, add = RunBlocks(connection), queries()["add_clue"]
-    firsts = [first for (first,) in connection.execute("select first from run_blocks order by first").fetchall()]
-    for stretch, _ in groupby(firsts, key=stretch_of):
+    firsts: list[Any] = connection.execute("select first from run_blocks order by first").fetchall()
+    for stretch in dict.fromkeys(stretch_of(first) for (first,) in firsts):
         rows = list(blocks.walk(*reach_of(stretch)))
         connection.executemany(add, entries_of(rows))
