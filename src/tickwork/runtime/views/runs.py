@@ -22,7 +22,8 @@ from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase
 from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.ready_queues import UNLIMITED
 from tickwork.core.state.run_labels import searchable_of, tags_of
-from tickwork.core.state.state import BLOCK_BITS, LogicalClock, Run, State, Task
+from tickwork.core.state.state import LogicalClock, Run, State, Task
+from tickwork.core.state.tables import BLOCK_BITS
 from tickwork.ports.store import RunFilter, RunPage, RunRow
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.partition.write_behind import AttemptRecord, WriteBehind
