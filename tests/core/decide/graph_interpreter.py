@@ -89,8 +89,8 @@ class Interpreter:
         left = [node for node in document["nodes"] if node["id"] not in ending.phases]
         walked = {node["id"] for node in left}
         while left:
-            undecided = {one["id"] for one in left}
-            node = next(one for one in left if one["id"] not in below(document, undecided))  # all above it is known
+            waiting = below(document, {one["id"] for one in left})
+            node = next(one for one in left if one["id"] not in waiting)  # all above it is known
             left.remove(node)
             walk = Walk(self, document, node, inputs, ending, path, ending.chosen)
             ending.phases[node["id"]] = walk.phase()
@@ -196,7 +196,8 @@ class Interpreter:
             kept: set[str] = set()
             left = list(document["nodes"])
             while left:
-                node = next(one for one in left if one["id"] not in below(document, {other["id"] for other in left}))
+                waiting = below(document, {one["id"] for one in left})
+                node = next(one for one in left if one["id"] not in waiting)
                 left.remove(node)
                 name = node["id"]
                 ended_well = phases[name] in ("succeeded", "skipped", "not_taken") or name in lost.all()
