@@ -6,7 +6,8 @@ PY := .venv/bin/python
 UV := .tools/bin/uv --system-certs
 # Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := .venv/bin/pytest -n 2 --dist worksteal
+# More than the two cores of a small machine: many tests wait for processes and servers half of their time.
+PYTEST := .venv/bin/pytest -n 3 --dist worksteal
 .PHONY: setup servers lock check test long sim chaos failover soak demo bench requirements changelog clean
 
 setup: .venv/.ready

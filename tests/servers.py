@@ -263,7 +263,8 @@ def etcd() -> Iterator[str]:
         until(lambda: _answers(f"{client}/health"), what=f"etcd did not start: {(folder / 'log').read_text()[-500:]}")
         yield client
     finally:
-        end(process)
+        process.kill()  # asked to end, it waits seconds for connections that are gone
+        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
