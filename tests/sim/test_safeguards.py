@@ -40,6 +40,7 @@ POISON = "poison=0.1"
 STRAYS = "foreign_stores=600,spike=0.05"
 NEIGHBOURS = "neighbours=0.2"
 ZOMBIES = "zombie=0.1,spike=0.1,pauses=200,duplicate=0.2"
+FIRST_SEEDS = {ZOMBIES: 2}  # seed 1 is noticed too, and takes ten times as long as any other
 
 
 def commits_of_any_epoch(patch):
@@ -262,7 +263,7 @@ def attempts_that_do_not_wait_for_the_one_before(patch):
 
 def first_caught(faults):
     shape = SHAPE | WIDE if faults in (SPREADS, HANGS) else SHAPE
-    for seed in range(SEEDS):
+    for seed in range(FIRST_SEEDS.get(faults, 0), SEEDS):
         report = scenario.run(seed, shape | {"faults": faults})
         if not report.ok:
             return report
