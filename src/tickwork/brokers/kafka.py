@@ -246,7 +246,9 @@ class KafkaBroker:
         }
         if not moved:
             return
-        with contextlib.suppress(CommitFailedError, IllegalStateError):  # another worker has it, and is told the same
+        with contextlib.suppress(
+            CommitFailedError, IllegalStateError
+        ):  # another worker has it, and gets the same reply
             async with asyncio.timeout(TIMEOUT_S):
                 await self._consumer.commit(moved)
             for partition, offset in moved.items():

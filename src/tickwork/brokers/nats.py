@@ -44,7 +44,7 @@ TOGETHER_MAX = 500  # publications or acknowledgements that wait for their confi
 KEPT_S = 1.0  # messages that came too late for their request go back to the other receivers
 DEAD_DAYS = 30
 DEAD_BYTES_MAX = 256 * 1024 * 1024
-IDLE_DAYS = 7  # a consumer that nobody asks for so long goes; what waits for it stays
+IDLE_DAYS = 7  # an idle consumer is removed after this time; its messages stay
 
 CONSUMER_GONE, NO_RESPONDERS = "409", "503"
 

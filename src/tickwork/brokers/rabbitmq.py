@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 3.0
 POLL_S, POLL_S_MAX = 0.01, 0.1
 BROKER_DELIVERIES_MAX = 1_000  # RabbitMQ 4 would drop a message after 20, silently
-IDLE_DAYS = 7  # a queue that nobody uses for so long goes: versions of applications come and go
+IDLE_DAYS = 7  # an unused queue expires after this time: versions of applications come and go
 DEAD_DAYS, DEAD_MAX = 30, 10_000
 
 QueueAddress = tuple[str, str, int]

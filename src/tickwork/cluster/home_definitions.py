@@ -46,7 +46,7 @@ class HomeDefinitions:
         tenant's home and tries again."""
         outcomes = await engine.runs.submit(submissions, by=by, tenant=tenant, new_id=new_id)
         if engine.context.number == self._routes.home(tenant):
-            return outcomes  # what home does not know, nobody knows
+            return outcomes  # the home partition knows all definitions
         lacking = [index for index, outcome in enumerate(outcomes) if _is_lacking(outcome)]
         if not lacking or not await self.copy_to(engine, tenant):
             return outcomes

@@ -40,7 +40,7 @@ class CallFrame(msgspec.Struct, frozen=True, array_like=True):
 
 class ClientFrame(msgspec.Struct, frozen=True, array_like=True):
     calls: tuple[CallFrame, ...] = ()
-    dropped: tuple[int, ...] = ()  # nobody waits for these any more
+    dropped: tuple[int, ...] = ()  # calls that were cancelled meanwhile
 
 
 class ReplyFrame(msgspec.Struct, frozen=True, array_like=True):

@@ -263,7 +263,7 @@ class Ownership:
     async def _own(self, partition: int) -> None:
         try:
             await self._duties.own(partition)
-        except Exception as error:  # whatever it is: a lease that nobody acts under keeps others away
+        except Exception as error:  # whatever the error: an unused lease would keep other nodes away
             if isinstance(error, Newer):  # for good: the others hear it and place it elsewhere
                 self.member = msgspec.structs.replace(self.member, unable=(*self.member.unable, partition))
                 self._wake.set()

@@ -149,7 +149,7 @@ class _ForwardClient:
             while piece := await response.next_piece():
                 yield piece
         except BaseException:
-            self._connections.drop(connection)  # nobody reads the rest
+            self._connections.drop(connection)  # the rest is not read
             raise
         self._connections.keep(connection)
 

@@ -33,7 +33,7 @@ def lane_of(settings: Settings) -> Broker:
 
 @contextlib.asynccontextmanager
 async def carrying(settings: Settings) -> "AsyncIterator[Callable[[Engine], BrokerPublisher] | None]":
-    """What makes the keeper of an engine; None where no lane is wanted. They share one connection."""
+    """Return a factory of broker publishers, which share one connection, or `None` without a broker."""
     if not settings.lane:
         yield None
         return

@@ -191,7 +191,7 @@ async def _serving_node(
     finally:
         if standby is not None:
             await standby.close()
-        await node.hand_over()  # while it still answers: nobody waits longer than a partition takes to move
+        await node.hand_over()  # while it still responds: no call waits longer than a partition takes to move
         await server.stop()
         await node.stop()
         if isinstance(node.artifacts, Closable):

@@ -166,7 +166,7 @@ class DevWorker:
         self._started = [*(process for process in self._started if process.alive), fresh]
         start = asyncio.ensure_future(fresh.start())
         try:
-            await asyncio.shield(start)  # half a start would leave a process that nobody knows
+            await asyncio.shield(start)  # a start that is cut off would leave an unknown process
             serves = await fresh.until_ready()
         except asyncio.CancelledError:
             self._keep(_abandon(fresh, start))
@@ -215,7 +215,7 @@ class DevWorker:
 
 
 async def _abandon(worker: WorkerProcess, start: "asyncio.Future[None]") -> None:
-    """One that is not wanted any more before it served."""
+    """A worker that was replaced before it served."""
     await start
     await worker.stop(grace_s=1.0)
 

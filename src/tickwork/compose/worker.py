@@ -78,7 +78,7 @@ def check_queues(settings: Settings) -> None:
 
 
 def executors_of(settings: Settings, app: str) -> list[Executor]:
-    """Without an application, a worker makes requests and runs nobody's code."""
+    """Without an application, a worker only makes HTTP requests."""
     if not app:
         return [http_executor_of(settings)]
     limits = Limits(memory_mb=settings.memory_mb) if settings.memory_mb else None

@@ -75,7 +75,7 @@ class Machine:
             evolve(state, event)
 
     def next_tick(self) -> int | None:
-        """When this partition wants to be asked next if no input comes; None: never."""
+        """Return the tick at which this partition is due if no input comes, or `None`."""
         state = self.state
         if (
             any(run.wanted for run in chain(state.line, state.fresh))

@@ -59,7 +59,7 @@ class ChildProcess:
         self.ready = False
         self.doomed = False  # we end it: what it runs besides is handed back, not failed
         self.kill_at_ns = 0  # when asking was enough
-        self.insist_at_ns = 0  # when it is asked a second time
+        self.insist_at_ns = 0  # when it is stopped a second time
         self.retired = False  # takes nothing more, and ends when all that is left in it was called off
         self.heard_retire = False  # it says that it takes nothing more
         self.printed_bytes = 0  # past Python, since it was last held up
@@ -67,7 +67,7 @@ class ChildProcess:
         self.printers: dict[int, Key | None] = {}  # by pipe: whose attempt printed last past Python
         self.last: Key | None = None  # what it ended last
         self.born_ns = time.monotonic_ns()
-        self.held_ns = 0  # when it was last told to begin nothing more of a packet
+        self.held_ns = 0  # when it was last ordered to start nothing more of a packet
         self.unfit: tuple[str, str] | None = None
         self.frames = FrameDecoder()
         self.process = self._start(queue, settings)

@@ -25,7 +25,7 @@ from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.ports.executor import ReportSink
 from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 
-# ---- Signed requests: the other side can tell who asked, for what, and when.
+# ---- Signed requests: the receiver can verify the sender, the content and the time.
 
 
 TIMESTAMP = "x-tickwork-timestamp"

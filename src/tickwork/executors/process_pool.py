@@ -102,7 +102,7 @@ class ProcessPool:
 
     @property
     def ending(self) -> bool:
-        """Whether a child that was asked to end is still running."""
+        """Whether a child that is being stopped still runs."""
         return any(child.kill_at_ns or child.retired for child in self.children)
 
     def __contains__(self, key: Key) -> bool:
@@ -300,7 +300,7 @@ class ProcessPool:
         if key in self._ending:
             self._report_ending(key)
             if self.mode == "process":
-                child.kill()  # it was asked to end; whatever it has left behind ends with it
+                child.kill()  # it is being stopped; whatever it has left behind ends with it
             return
         if child.doomed and isinstance(result, Failed) and result.error == CALLED_OFF:
             self._hand_back(key, begun=True)  # the worker ends, and did not wait for it
@@ -460,7 +460,7 @@ class ProcessPool:
             self._restart_later()
 
     def _refuse_queue(self, error: str, message: str) -> None:
-        """Nobody will take these, as long as the application does not load."""
+        """Fail the queued attempts: no child takes them while the application does not load."""
         if any(child.ready for child in self.children):
             return
         for key in self.recall():
@@ -478,7 +478,7 @@ class ProcessPool:
             # `kill_at_ns` moves on, so that something that forks faster than we kill is met again.
             child.insist(now_ns)
             if child.retired and all(key in self._ending for key, _ in child.marked()):
-                child.ask_to_end(grace_ns=GRACE_NS)  # nobody else is in it any more
+                child.ask_to_end(grace_ns=GRACE_NS)  # no other attempt is in it any more
             if child.kill_at_ns and now_ns > child.kill_at_ns:
                 child.kill_at_ns = now_ns + GRACE_NS
                 child.kill()

@@ -61,7 +61,7 @@ class _ProcessMark:
         """In a forked process, which is another agent: the end of the pipe belongs to the first one alone."""
         if self.watchman is not None:
             self._close_pipe(self.watchman)
-            self.watchman.returncode = 0  # it is no child of this one, and nobody waits for it here
+            self.watchman.returncode = 0  # it is not a child of this process, so it cannot be waited for
 
     def _close_pipe(self, watchman: "subprocess.Popen[bytes]") -> None:
         assert watchman.stdin is not None

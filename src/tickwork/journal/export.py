@@ -39,7 +39,7 @@ def write_head(head: ExportHead) -> bytes:
 
 
 def read(chunks: Iterable[bytes]) -> tuple[ExportHead, Iterator[SealedRow]]:
-    """The head at once, the rows as they are asked for. A torn last row raises `Corrupt` when it is reached."""
+    """Read the head at once and the rows lazily. A torn last row raises `Corrupt` when it is reached."""
     source = iter(chunks)
     buffer = b""
     begin = len(MAGIC) + _SIZE.size
@@ -59,7 +59,7 @@ def read(chunks: Iterable[bytes]) -> tuple[ExportHead, Iterator[SealedRow]]:
 
 
 def _end(buffer: bytes, begin: int) -> int | None:
-    """Where the head ends, as soon as that can be told."""
+    """Return the end of the head, as soon as it is known."""
     if not MAGIC.startswith(buffer[: len(MAGIC)]):
         raise Corrupt("this is not an exported journal: its first bytes are wrong")
     if len(buffer) < begin:

@@ -24,7 +24,7 @@ class Artifacts(Protocol):
         """Durable when it returns; answers with the digest."""
 
     async def get(self, digest: str) -> bytes | None:
-        """None: nobody has put it, or it is gone. Raises `Corrupt` where the bytes are not what was put."""
+        """Return `None` if it was never put, or is gone. Raises `Corrupt` if the bytes are not those that were put."""
 
     async def delete(self, digest: str) -> None:
         """Gone for good. Repeating it changes nothing."""

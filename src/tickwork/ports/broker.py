@@ -22,7 +22,7 @@ from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 
 REDELIVER_MS = 30_000  # what was received and not accepted for so long comes again, to anybody
 DELIVERIES_MAX = 50  # what came so often and was never accepted is a dead letter
-MESSAGE_BYTES_MAX = 900_000  # below what brokers allow without being asked
+MESSAGE_BYTES_MAX = 900_000  # below the default limits of brokers
 LABELS_MAX = 5  # of a worker that receives from a lane: it looks into every set of them
 BANDS = 3
 NAME_LENGTH_MAX = 100

@@ -8,7 +8,7 @@ class Clock(Protocol):
         """UTC since 1970. It may jump."""
 
     def mono_ms(self) -> int:
-        """Never goes back, and stands still for nobody. Its zero means nothing."""
+        """Return a time that never goes back or stands still. Its zero means nothing."""
 
 
 class TimeReference(Protocol):

@@ -96,7 +96,7 @@ class LoadFailed(_Message, frozen=True, tag=22):
 
 
 class SpilledResult(_Message, frozen=True, tag=23):
-    """A result or checkpoint that is too large for a message lies in a file; so may what the code asked for."""
+    """A result or checkpoint that is too large for a message is in a file; so may be the commands of its code."""
 
     task: int
     attempt: int

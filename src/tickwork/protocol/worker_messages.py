@@ -34,7 +34,7 @@ class Succeeded(_Message, frozen=True, tag=1):
     value: bytes | Ref | None = None  # MessagePack, or an artifact that is stored already
     started_ms: int = 0  # the worker's wall clock, for people
     ended_ms: int = 0
-    commands: bytes | Ref | None = None  # what its code asked for, as in `task_commands`
+    commands: bytes | Ref | None = None  # the commands of its code, as in `task_commands`
 
 
 class Failed(_Message, frozen=True, tag=2):

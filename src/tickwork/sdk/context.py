@@ -82,7 +82,7 @@ class Channel(Protocol):
         """Report progress for people. Never waits."""
 
     def stream(self, number: int, text: str) -> None:
-        """For whoever reads along; never waits for the server."""
+        """For readers of the live stream; never waits for the server."""
 
 
 class _Step(msgspec.Struct, array_like=True):
@@ -260,7 +260,7 @@ class Context:
         """Start a run when the result of this task is accepted, otherwise not at all. Return the id of the run.
 
         The same `key` gives the same run for 24 hours; then an earlier run keeps its id. Where the server refuses it,
-        this task fails with the reason, and none of what it asked for happens.
+        this task fails with the reason, and none of its commands is applied.
         """
         if isinstance(workflow, str):
             if args:

@@ -127,7 +127,7 @@ def _packed(rows: Sequence[RunRow]) -> list[Block]:
 
 def _outline(rows: Sequence[RunRow], size: int) -> BlockHeader:
     crc32, first, count = zlib.crc32, rows[0].number, len(rows)
-    if rows[-1].number - first == count - 1:  # most are neighbours: nobody looks at each
+    if rows[-1].number - first == count - 1:  # most are neighbours, so they are not checked one by one
         held = (1 << count) - 1 << first % STRETCH
     else:
         held = sum([1 << row.number % STRETCH for row in rows])

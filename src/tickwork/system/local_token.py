@@ -152,7 +152,7 @@ def _state() -> Path:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Whole or not at all, so that nobody reads half a token. Raises `FileExistsError`."""
+    """Write it atomically, so that no half token is ever read. Raises `FileExistsError`."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         fresh.unlink()

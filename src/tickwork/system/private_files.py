@@ -62,7 +62,7 @@ class ScratchDirectory:
             _remove_left(Path(tempfile.gettempdir()))
         self.path = tempfile.mkdtemp(prefix=SCRATCH)
         self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with contextlib.suppress(OSError):  # where there are no locks, nobody can take it for left behind either
+        with contextlib.suppress(OSError):  # without locks, it cannot be mistaken for a left-behind file either
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:

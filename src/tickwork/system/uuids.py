@@ -1,4 +1,4 @@
-"""Ids that nobody has had: UUID version 7."""
+"""New ids: UUID version 7."""
 
 import os
 import time

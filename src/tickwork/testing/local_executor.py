@@ -272,7 +272,7 @@ class LocalExecutor:
         return await value if inspect.isawaitable(value) else value
 
     async def _result(self, work: AttemptJob, spec: NodeSpec) -> tuple[bytes | Ref | None, bytes | Ref | None]:
-        """The value, and what the code asked for."""
+        """The value, and the commands of the code."""
         assert self._sink is not None
         here = AttemptContext((work, None, spec, lambda key: LocalChannel(self, key)))
         with running(here):

@@ -3,7 +3,7 @@
 When nothing is ready it jumps to the next timer, so waiting costs nothing. What was asked for with `call_soon`
 runs first in, first out, as asyncio promises; timers of one instant, for which asyncio promises nothing, run in
 the order of (virtual ns, draw, sequence), where the draw is 0 or random. Whatever belongs to a process that is
-stopped or dead is held or dropped. An exception that nobody took care of ends the run.
+stopped or dead is held or dropped. An unhandled exception ends the run.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class OutOfTime(SimulationError):
 
 
 class Unhandled(SimulationError):
-    """An exception reached the loop, or a task failed and nobody asked for its result."""
+    """An exception reached the loop, or the result of a failed task was never retrieved."""
 
 
 class Process:
@@ -335,7 +335,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         )
 
     def check(self) -> None:
-        """Raises the first failure that nobody took care of."""
+        """Raise the first unhandled failure."""
         if self.failures:
             first, self.failures = self.failures[0], []
             raise first
@@ -367,7 +367,7 @@ def _where(task: asyncio.Task[Any]) -> str:
 
 def _end(task: asyncio.Task[Any]) -> None:
     coro: Any = task.get_coro()
-    with suppress(BaseException):  # a dead process may complain; nobody hears it
+    with suppress(BaseException):  # the complaint of a dead process is dropped
         coro.close()
 
 

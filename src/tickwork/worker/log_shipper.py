@@ -172,7 +172,7 @@ class LogShipper:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
 
     def _drop_oldest(self) -> bool:
-        """Whether there was one. Those of one attempt are told in the place of the first."""
+        """Whether there was one. Those of one attempt are reported at the position of the first."""
         for index, chunk in enumerate(self._spool):
             if chunk.dropped:
                 continue

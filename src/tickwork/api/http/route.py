@@ -80,8 +80,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()  # optional headers with their descriptions
     open: bool = False  # needs no token
     internal: bool = False  # for nodes only: needs a node's proof of identity
-    # Which node of a cluster answers: the owner of the tenant's home, of the run, task or partition that the path
-    # names, whichever is asked, or (`all`, `any`, `runs`) the owners of all its partitions; `every`: of all partitions.
+    # Which node of a cluster responds: the owner of the tenant's home, or of the run, task or partition in the path;
+    # the node that gets the request (`here`); the owners of the tenant's partitions (`all`, `any`, `runs`), or of all
+    # partitions (`every`).
     routed_to: Literal["home", "run", "task", "partition", "here", "all", "any", "runs", "every"] = "home"
     split_body: Any = None  # with `all`: returns the body for one of the partitions
     gather: Any = None  # with `runs` and `every`: merges the responses

@@ -345,7 +345,7 @@ ROUTES = (
         handler=published,
         summary="Internal, between nodes: return what a tenant has published at its home partition.",
         tag="cluster",
-        query=(_PARTITION, QueryParam("tenant", "Whose.")),
+        query=(_PARTITION, QueryParam("tenant", "The id of the tenant.")),
         responses={200: ResponseSpec(wire.Publications)},
         refusals=(404,),
     ),
@@ -355,8 +355,7 @@ ROUTES = (
         routed_to="here",
         internal=True,
         handler=commands,
-        summary="Runs to start and events to give, which tasks in another partition asked for. Nodes say this to each "
-        "other.",
+        summary="Internal, between nodes: start runs and deliver events for tasks of another partition.",
         tag="cluster",
         query=(_PARTITION,),
         body=BodySpec(None, (MSGPACK,), COMMANDS_BYTES_MAX, summary="`CommandBatch`."),

@@ -345,14 +345,14 @@ ROUTES = (
         path="/v1/runs/{run}/stream",
         routed_to="run",
         handler=stream,
-        summary="What the tasks of a run stream, from its beginning and as it comes, as server-sent events until the "
+        summary="Follow what the tasks of a run stream, from the beginning, as server-sent events until the "
         "run has ended.",
         tag="runs",
         query=(
-            QueryParam("node", "Of this node only."),
-            QueryParam("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),
+            QueryParam("node", "Only this node."),
+            QueryParam("attempt", "Only this attempt.", int, 0, 1, ATTEMPT_MAX),
         ),
-        headers=(("Last-Event-ID", "Follow from behind this event."),),
+        headers=(("Last-Event-ID", "Continue after this event."),),
         responses={
             200: ResponseSpec(wire.StreamPiece, (EVENTS,), "Events `piece` whose data is a `StreamPiece`."),
             204: ResponseSpec(None, (), "The run has ended, and its last event was seen."),

@@ -45,7 +45,7 @@ ROUTES = (
         method="PUT",
         path="/v1/mailboxes/{mailbox}",
         handler=put,
-        summary="Declare a mailbox: from now on, events of this name are kept until somebody takes them.",
+        summary="Declare a mailbox: from now on, events of this name are kept until a run takes them.",
         tag="events",
         body=BodySpec(wire.MailboxRequest, optional=True, bytes_max=1024 * 1024),
         responses=DONE,

@@ -6,7 +6,7 @@
       Conflict           read again: the world moved on
       Unavailable        try again later; says when. Nothing was done
         OutcomeUnknown   it may have been done: look, or repeat it under the same key
-      Corrupt            a stored record does not verify; nobody may go on with it
+      Corrupt            a stored record does not verify and must not be used
         ReplayDiffers    deciding again gave another answer than the journal
         Newer            a later version of the program wrote it: that one may go on
 

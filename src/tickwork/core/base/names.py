@@ -48,7 +48,7 @@ def check_name(text: object, *, path: str, kind: str) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a run may have this id: given, scheduled or of a child. No store is asked for another text."""
+    """Whether a run may have this id: given, scheduled or of a child. Stores are queried for such ids only."""
     return len(text) <= RUN_ID_CHARACTERS_MAX and _RUN_ID.fullmatch(text) is not None
 
 

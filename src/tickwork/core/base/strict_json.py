@@ -168,7 +168,7 @@ _DECODER = json.JSONDecoder(
 )
 
 
-_KEYS = json.JSONDecoder(object_pairs_hook=_object, parse_int=len, parse_float=len)  # numbers are nobody's business
+_KEYS = json.JSONDecoder(object_pairs_hook=_object, parse_int=len, parse_float=len)  # numbers are not checked
 
 
 def _children(value: Any) -> Iterator[Any]:

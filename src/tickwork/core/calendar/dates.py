@@ -1,6 +1,6 @@
 """Days as numbers: since 1970, by the proleptic Gregorian calendar, and small sets as bits of an integer.
 
-No library is asked. A weekday is a number from 0 for Sunday, as cron counts; a time of day is in seconds.
+No library is used. A weekday is a number from 0 for Sunday, as cron counts; a time of day is in seconds.
 """
 
 import re

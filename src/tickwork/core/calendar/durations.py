@@ -1,7 +1,7 @@
 """Durations and instants: text to integer milliseconds, and back.
 
 A duration has one exact length, so months and years are refused by name. An instant carries its
-zone, so nobody has to guess. Everything is integer arithmetic.
+zone, so they are never ambiguous. Everything is integer arithmetic.
 """
 
 import re

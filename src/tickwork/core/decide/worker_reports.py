@@ -101,7 +101,7 @@ def _succeeded(turn: TickContext, position: int, report: inputs.Succeeded) -> No
 
 
 def _carry_out(turn: TickContext, task: Task, position: int, commands: tuple[inputs.TaskCommand, ...]) -> bool:
-    """Do what a task asked for with its result. False: one command was refused, so none is done and it fails."""
+    """Apply the commands of a result. Return `False` if one is refused: then none is applied, and the task fails."""
     try:
         check_commands(turn.state, commands)
     except Refused as refused:
@@ -123,7 +123,7 @@ def _succeed(turn: TickContext, task: Task, position: int, value: Value) -> None
     run = task.run
     if calls:
         end_calls(turn, calls, "the function that called it has ended")
-    if not run.unfinished and not run.wanted:  # nobody has to look at it again
+    if not run.unfinished and not run.wanted:  # it needs no other visit
         event = RunMoved(run.number, COMPLETE)
         turn.events.append(event)
         completed(turn.state, run, event)
@@ -321,7 +321,7 @@ def _worker_lost(turn: TickContext, position: int, lost: inputs.WorkerLost) -> N
 
 
 def _lose(turn: TickContext, worker: Worker, *, clean: bool) -> None:
-    handed_back = clean or is_broker_worker(worker.id)  # nobody ran what a lane carried
+    handed_back = clean or is_broker_worker(worker.id)  # an attempt at a broker had not started
     for _, task in sorted(worker.tasks.items(), key=lambda pair: pair[0]):
         if handed_back:
             turn.emit(TaskRequeued(task.number, "handed_back"))

@@ -159,7 +159,7 @@ class Node(_Part, frozen=True, kw_only=True, tag_field="kind"):
     needs: tuple[str, ...] = ()
     trigger: Trigger = Trigger.ALL_SUCCEEDED
     when: str | None = None  # CEL; false means not taken
-    policy: tuple[str, ...] = ()  # names of policies asked before this step, after the workflow's own
+    policy: tuple[str, ...] = ()  # names of policies evaluated before this step, after those of the workflow
     sla: Sla | None = None
     description: str = ""
     teardown: Teardown | None = None

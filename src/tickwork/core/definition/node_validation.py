@@ -43,7 +43,7 @@ from tickwork.core.definition.model import (
 from tickwork.core.definition.problems import Problems, join
 from tickwork.core.definition.references import is_reference
 
-# ---- Requests that can be written down and never be sent: asked where a document comes in.
+# ---- Requests that can be written down and never be sent: refused when a document is put.
 
 
 # They say where a message ends and what becomes of its connection, which only the sender knows.

@@ -1,7 +1,7 @@
 """Whether a definition makes sense: every problem found, in the order of the document.
 
 Takes what `document.parse` made, so types are right already. Looks at the nodes one by one first,
-then at the graph; where the graph is broken, what would rest on it is not asked.
+then at the graph. If the graph is broken, checks that need it are left out.
 """
 
 from collections.abc import Callable, Container, Sequence

@@ -1,6 +1,6 @@
 """Keeping the awaits of durable functions in step with timers and with the events that tasks wait for.
 
-Helpers of `evolve` and of nobody else.
+Helpers of `evolve` only.
 """
 
 from tickwork.core.base.values import Value

@@ -1,6 +1,6 @@
 """Keeping lanes, timers and counters in step with runs and tasks.
 
-Helpers of `evolve` and of nobody else: each one changes several values that must change
+Helpers of `evolve` only: each one changes several values that must change
 together. They decide nothing; their callers apply an event that says what happened.
 """
 

@@ -47,7 +47,7 @@ def _reply(state: State, run: Run, replies: Iterable[UpdateReply]) -> None:
 
 
 def refuse_open(state: State, run: Run, reason: str) -> None:
-    """Nobody will reply to what was received."""
+    """Refuse the open updates of a run, which will get no other reply."""
     if run.messages is not None:
         _reply(state, run, [UpdateReply(request.update, None, True, reason) for request in run.messages.open])
 

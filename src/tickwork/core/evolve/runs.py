@@ -187,7 +187,7 @@ def _leave_gate(state: State, run: Run, gate: ConcurrencyGate) -> None:
             want(state, follower)
             state.let_in.append((follower, run.id))
     if not gate.holding:
-        del run.tenant.gates[run.plan.name, gate.key]  # nobody is in line either
+        del run.tenant.gates[run.plan.name, gate.key]  # no other run waits for it
 
 
 def _tell_parent(state: State, run: Run, reason: str) -> None:

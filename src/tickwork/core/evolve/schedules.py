@@ -107,7 +107,7 @@ def may_unbuffer(schedule: Schedule) -> bool:
 
 
 def waits_for_past(schedule: Schedule) -> bool:
-    """The latest run failed, and nothing may run before it is mended, or somebody resets the failures."""
+    """The latest run failed, and no other may run before it is resolved or the failures are reset."""
     return schedule.terms.depends_on_past and schedule.failures > 0
 
 
@@ -273,7 +273,7 @@ def _on_resumed(state: State, event: ev.ScheduleResumed) -> None:
 
 
 def go_on(state: State, schedule: Schedule, at_ms: int, *, looked: bool = False) -> None:
-    """A pause is over: what fell due in it is told apart from what is late for other reasons."""
+    """A pause is over. Occurrences that were due in it are distinguished from those that are late for other reasons."""
     schedule.resumed_ms = at_ms
     if schedule.governing is not None:
         schedule.decision, schedule.next_ms = None, 0
@@ -328,7 +328,7 @@ def _on_advised(state: State, event: ev.HintsChanged) -> None:
 def _on_decided(state: State, event: ev.ScheduleDecided) -> None:
     schedule = state.schedules[event.schedule]
     schedule.course, schedule.failures = event.course, event.course.failures
-    if not in_its_run(state, schedule) and not is_held(schedule):  # otherwise it is asked again when that is over
+    if not in_its_run(state, schedule) and not is_held(schedule):  # otherwise it decides again when that is over
         schedule.decision, schedule.ended = event.decision, 0
         schedule.next_ms = event.decision.next_ms or 0
     else:

@@ -198,7 +198,7 @@ class HistoryIndex:
             self.entries[Place(COMMAND, command_subject(tenant, run_id), self.seq)] = b""
 
     def _is_of_no_run(self, request: Submit) -> bool:
-        """Whether a submission without effect names a run that does not exist: then nobody asks for its history."""
+        """Whether a submission without effect names a run that does not exist, which has no history."""
         tenant = self.state.tenants.get(request.tenant)
         if tenant is not None and tenant.runs.get(request.run_id) is not None:
             return False

@@ -1,10 +1,10 @@
-"""Why a run went as it did: its chain of decisions, told from the journal alone.
+"""Why a run went as it did: its chain of decisions, built from the journal alone.
 
 The journal is folded, never decided again, so a story is true under whatever rules once decided it,
 and every number in it has the name that it had at that tick. Of each decision it tells what, when,
 by whom, and what set it off: an input by its place in the tick, a timer, a visit to the run, or admission.
 
-A hold is told as its lane had it at the end of a tick: what begins and ends within one tick took no time.
+A hold is shown as it is at the end of a tick: a hold that begins and ends within one tick took no time.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,6 +1,6 @@
 """What is expected of schedules in the time to come, by time: for people who look ahead.
 
-Nothing here decides anything. A look costs little for each schedule, and a step for each time that is asked for.
+Nothing here decides anything. A preview costs little for each schedule, and one step for each time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -61,7 +61,7 @@ def left_of(runs_max: int, schedule: Schedule | None) -> int:
 
 
 def _after_ms(schedule: Schedule, at_ms: int) -> int:
-    """An endpoint's times after the next one follow from its results, and nobody knows them."""
+    """An endpoint's times after the next one depend on results that are not known yet."""
     if schedule.governing is not None or schedule.rhythm is None:
         return 0
     return schedule.rhythm.next_ms(at_ms) or 0

@@ -146,7 +146,7 @@ def workers(state: State) -> Iterator[str]:
 
 
 def timers(state: State) -> Iterator[str]:
-    """I17: the timers that are set are exactly those that somebody waits for."""
+    """I17: the timers that are set are exactly those that something waits for."""
     expected_timers = sorted(_expected_timers(state))
     there = sorted((due, key & 31, key >> 5) for due, key in state.wheel.items())
     if expected_timers != there:
@@ -242,7 +242,7 @@ def _is_run(task: Task) -> bool:
 
 
 def gates(state: State) -> Iterator[str]:
-    """I43 for concurrency keys: as many runs hold one as it says, and nobody waits for a free one."""
+    """I43 for concurrency keys: the count of holders is right, and no run waits for a free key."""
     holders: dict[tuple[str, tuple[str, str]], int] = {}
     for run in state.runs.values():
         if run.gate is not None and not run.gated:

@@ -211,7 +211,7 @@ class DeferredLinks(msgspec.Struct):
     queued: list[Task] = []  # these stand in the line of their lane
     children: list[Run | Task] = []
     timers: list[int] = []  # marks
-    words: dict[str, str] = {}  # who asked and how are the same few words in most rows: one object for each
+    words: dict[str, str] = {}  # senders and sources are the same few texts in most rows: one object for each
 
 
 def add_runs(state: State, rows: Iterable[bytes], links: DeferredLinks) -> None:

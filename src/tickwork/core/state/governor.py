@@ -57,7 +57,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    next_ms: int | None  # None: the cron has no further occurrence and nobody hints at one
+    next_ms: int | None  # None: the cron has no further occurrence and there is no hint
     source: SignalSource
     chosen: SignalSource  # before clamps and pause
     candidates: tuple[Candidate, ...]  # the baseline first, also where it does not count
@@ -188,7 +188,7 @@ def _winner(candidates: tuple[Candidate, ...]) -> Candidate | None:
     steady = interval or baseline
     if oneshot is None or steady is None:
         return oneshot or steady
-    return oneshot if oneshot.at_ms <= steady.at_ms else steady  # of two at one instant, what was asked for by name
+    return oneshot if oneshot.at_ms <= steady.at_ms else steady  # of two at one instant, the one that was requested
 
 
 def _bounded(

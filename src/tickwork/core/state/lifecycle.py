@@ -18,7 +18,7 @@ class RunState(IntEnum):
     WAITING = 2  # everything unfinished waits for time, an event, a person or a child
     PAUSED = 3  # nothing new starts until it is resumed; what runs may finish
     COMPLETED = 4
-    FAILED = 5  # halted until somebody resolves it
+    FAILED = 5  # halted until it is resolved
     CANCELLED = 6
 
 
@@ -116,7 +116,7 @@ TASK_MOVES: Mapping[tuple[int, int], Phase] = MappingProxyType(
         (_P.CHECKING, _C.MISS): _P.READY,
         (_P.CHECKING, _C.CANCEL): _P.CANCELLED,
         (_P.READY, _C.DISPATCH): _P.RUNNING,
-        (_P.READY, _C.FAIL): _P.FAILED,  # nobody took it in time
+        (_P.READY, _C.FAIL): _P.FAILED,  # no worker took it in time
         (_P.READY, _C.CANCEL): _P.CANCELLED,
         (_P.RUNNING, _C.SUCCEED): _P.SUCCEEDED,
         (_P.RUNNING, _C.RETRY): _P.BACKOFF,

@@ -20,7 +20,7 @@ class ReceivedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: Value
     tick: int
     used: bool = False  # an event node has taken it
-    update: str = ""  # key of an update; "": nobody waits for a reply
+    update: str = ""  # key of an update; "": an event, without a reply
     body: str = ""  # digest of the update
 
 

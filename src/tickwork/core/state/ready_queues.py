@@ -98,7 +98,7 @@ class Limiter(Blocker):
 
     @property
     def label(self) -> str:
-        """What a held lane is told."""
+        """Why a ready queue is held, and until when."""
         return f"{self.scope}:{self.name}"
 
     def tokens_at(self, now_ms: int) -> int:
@@ -211,7 +211,7 @@ class ReadyQueue:
     key: ReadyQueueKey
     tenant: "Tenant"
     station: WorkerPool
-    gauges: tuple[Limiter, ...]  # whatever may hold it, in the order in which they are asked
+    gauges: tuple[Limiter, ...]  # whatever may hold it, in the order of the checks
     counted: tuple[Limiter, ...]  # those of them that count attempts; a workflow can only be paused
     priority: int
     lead_ms: int  # how much earlier its priority makes a task look; ageing, without ever sorting again

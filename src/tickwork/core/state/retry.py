@@ -2,7 +2,7 @@
 
 A delay is a pure function of the policy, the attempt that failed and the seed its owner gives
 (tenant, run, task); so a replay waits as long as the first time did, and equal tasks that fail together
-come back apart. Jitter is only ever added: nobody retries sooner than the policy says.
+come back apart. Jitter is only ever added: no retry comes sooner than the policy says.
 """
 
 from tickwork.core.base.stable_hash import spread

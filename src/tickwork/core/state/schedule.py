@@ -1,4 +1,4 @@
-"""What a schedule is told, and what is kept of its occurrences: values without rules.
+"""The settings of a schedule and the record of its occurrences: values without rules.
 
 An occurrence is a time at which a schedule was expected to fire. It ends in exactly one fate, and fates are
 kept as ranges, because most neighbours share one.

@@ -198,7 +198,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     tenant: Tenant
     plan: Plan
     inputs: Value
-    by: str  # who asked for it
+    by: str  # who requested it
     source: str  # api, schedule, child, rerun …
     submitted: int  # tick
     phases: bytearray  # of each node, by index
@@ -365,7 +365,7 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     name: str
     workflow: str
     when: ScheduleSpec
-    rhythm: Recurrence | None  # None: its times cannot be told any more (`broken` says why)
+    rhythm: Recurrence | None  # None: its times can no longer be computed (`broken` says why)
     terms: ScheduleTerms
     inputs: Value
     context: Value

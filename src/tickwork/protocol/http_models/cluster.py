@@ -42,7 +42,7 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
 
 class ClusterPartition(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
-    node: str  # its owner; "": nobody now
+    node: str  # its owner; "": none now
     address: str
     epoch: int
     seq: int
@@ -66,6 +66,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 class Owners(msgspec.Struct, frozen=True, kw_only=True):
     """Where workers find the owner of each partition."""
 
-    partitions: tuple[str, ...]  # addresses; "": nobody owns it now
+    partitions: tuple[str, ...]  # addresses; "": it has no owner now
     nodes: int  # how many there are
     store: str = ""  # identity of the store that they share

@@ -33,7 +33,7 @@ class EndpointRuns(Model, frozen=True, kw_only=True):
 
 
 class Endpoint(Model, frozen=True, kw_only=True):
-    """A URL that is called when its Governor says so: what was asked for, and how it stands."""
+    """A URL that is called when its Governor says so: its request, and its state."""
 
     name: str
     url: str
@@ -71,7 +71,7 @@ class Endpoint(Model, frozen=True, kw_only=True):
     last_fired_at: str | None = None
     last_success_at: str | None = None
     fates: Fates = Fates()
-    last: EndpointRun | None = None  # without its body; where one endpoint is asked for
+    last: EndpointRun | None = None  # without its body; of an endpoint that is shown alone
 
 
 class EndpointPage(Model, frozen=True, kw_only=True):

@@ -210,8 +210,8 @@ class Heard(Model, frozen=True, kw_only=True):
     """What became of an event."""
 
     detail: str = ""
-    waiting: int = 0  # nodes that waited for it; told to one run: 1, it has it or keeps it until it waits
-    kept: bool = False  # its mailbox keeps it until somebody takes it
+    waiting: int = 0  # nodes that waited for it. For one run: 1, it has it or keeps it until it waits
+    kept: bool = False  # its mailbox keeps it until a run takes it
 
 
 class Submission(RequestModel, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ class Schedule(Model, frozen=True, kw_only=True):
     fates: Fates = Fates()
     governed: Governed | None = None
     broken: str = ""
-    request: "ScheduleRequest | None" = None  # what was asked for; of one that is shown alone
+    request: "ScheduleRequest | None" = None  # the request; of a schedule that is shown alone
     held: str = ""  # why nothing of it may start now, though it is not paused
 
 

@@ -48,7 +48,7 @@ class LatestRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class MailboxRequest(RequestModel, frozen=True, kw_only=True):
-    """A mailbox: events of its name are kept for their key until somebody takes them."""
+    """A mailbox: events of its name are kept for their key until a run takes them."""
 
     keep: str = "7d"  # how long: "12h", "P7D"
     max: int = 100  # messages of one key
@@ -96,7 +96,7 @@ class Publication(RequestModel, frozen=True, kw_only=True):
     documents: tuple[Any, ...] = ()
     schedules: dict[str, ScheduleRequest] = {}
     mailboxes: dict[str, MailboxRequest] = {}
-    application: str = ""  # whose schedules these are; those it no longer declares end. "": nobody's
+    application: str = ""  # whose schedules these are; those it no longer declares end. "": no owner
     version: str = ""  # of the application; one that is known and not the latest moves nothing
     latest: bool = False  # make it the latest all the same
 

@@ -182,7 +182,7 @@ class Partition:
         """Hand over inputs; `batch.done` is set when the tick that took the last of them is durable."""
         if self.failed is not None:
             raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
-        if self._over:  # nobody would ever answer
+        if self._over:  # the request would never get a response
             raise Unavailable("this partition has stopped on this node; try again in a moment", retry_after_ms=50)
         batch = InputBatch(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
         batch.weight = sum(len(payload.data) for payload in batch.payloads)

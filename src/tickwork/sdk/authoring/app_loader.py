@@ -1,6 +1,6 @@
 """An application: what one file or module declares, ready to be run.
 
-The name of the module comes from whoever starts a worker, never from stored data. Loading it runs it once,
+The name of the module comes from the start of the worker, never from stored data. Loading it runs it once,
 as `python app.py` would; whatever it decorates meanwhile, or holds under a name, belongs to it.
 """
 

@@ -34,5 +34,5 @@ def instance_name(target: Any) -> str:
 
 
 def _same_origin(known: Any, target: Any) -> bool:
-    """A module that is loaded again makes its classes anew: those replace what was there."""
+    """A module that is loaded again has new classes: they replace the previous ones."""
     return type(known) is type(target) or type(known).__module__ != type(target).__module__

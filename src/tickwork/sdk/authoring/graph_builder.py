@@ -167,7 +167,7 @@ class Scope:
 
 
 class BranchSide:
-    """One side of a branch. It has an end that stands for all of it, made when somebody asks."""
+    """One side of a branch. The node that stands for all of it is made on demand."""
 
     def __init__(self, builder: "Builder", scope: Scope, result: Any) -> None:
         self._builder = builder

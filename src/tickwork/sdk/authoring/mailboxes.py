@@ -1,4 +1,4 @@
-"""`tw.mailbox`: events of a name are kept for their key until somebody takes them."""
+"""`tw.mailbox`: events of a name are kept for their key until a run takes them."""
 
 import sys
 from collections.abc import Mapping

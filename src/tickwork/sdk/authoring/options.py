@@ -86,7 +86,7 @@ def task_options(given: dict[str, Any], *, where: str) -> Options:
 
 
 def duration(value: Any, *, path: str, minimum_ms: int = 0) -> int:
-    """Milliseconds of `5m`, `PT5M`, or a timedelta. A bare number is refused: nobody can see its unit."""
+    """Milliseconds of `5m`, `PT5M`, or a timedelta. A bare number is refused because it has no unit."""
     if isinstance(value, timedelta):
         value = round(value / timedelta(milliseconds=1))
     elif isinstance(value, int | float):

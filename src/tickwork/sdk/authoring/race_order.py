@@ -48,7 +48,7 @@ class RaceOrder:
 
 
 def _made_from(record: NodeRecord) -> list[NodeRecord]:
-    """The record and everything that it takes values from or was told to come after."""
+    """Return the record and everything that it takes values from or comes after."""
     found = {record: None}
     for one in (todo := [record]):  # grows while it is walked
         read = [root for value in one.values() if isinstance(root := value._tw_root, NodeRecord)]

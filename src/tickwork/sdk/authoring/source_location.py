@@ -58,7 +58,7 @@ def about_environment(error: BaseException) -> str:
 
 
 def _distance(file: str) -> int:
-    """How far from the user's own files: an application may be installed, and nobody writes the standard library."""
+    """How far from the user's own files: an application may be installed, and the standard library never counts."""
     if file.startswith(_INSTALLED):
         return 1
     return 2 if file.startswith(_STANDARD) else 0

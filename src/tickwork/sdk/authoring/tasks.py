@@ -162,7 +162,7 @@ class Task(Generic[P, R]):
         self.kind, self.owner, self._codec = "class", owner, None
 
     def _is_unbound_method(self) -> bool:
-        """Written like a method, in a class that has not told this task its name: something stands above it."""
+        """Whether it is written like a method in a class that has not named it: another decorator is above it."""
         return self.kind == "plain" and self.owner is None and self.looks_like_method()
 
     def __repr__(self) -> str:
@@ -188,7 +188,7 @@ class Task(Generic[P, R]):
         return TaskWorkflow(self).called(args, kwargs)
 
     def looks_like_method(self) -> bool:
-        """Written in a class, with a first parameter that nobody passes."""
+        """Whether it is written in a class, with a first parameter that gets no value."""
         if self.kind == "class":
             return True
         parent = self.function.__qualname__.rpartition(".")[0] if hasattr(self.function, "__qualname__") else ""

@@ -5,7 +5,7 @@ lets everything run until each branch waits (quiescence), gives it one recorded 
 the function makes depend on the order of the recorded outcomes alone, and a replay makes the same calls again: at each
 position it compares kind, name and digest with the history.
 
-Whoever owns a driver runs `advance` until it returns an end, carries out `start` meanwhile, and gives each outcome of a
+The owner of a driver runs `advance` until it returns an end, carries out `start` meanwhile, and gives each outcome of a
 local step back with `feed` after it was recorded. When nothing runs any more, `suspension` says what to wait for.
 """
 
@@ -116,7 +116,7 @@ class Driver:
         self.cancelled = False
         self._fed: list[int] = []  # positions of the entries that the function has got
         self._open_updates: dict[str, None] = {}  # received, and without a reply
-        self._replies: list[Reply] = []  # that nobody has reported yet
+        self._replies: list[Reply] = []  # that are not reported yet
         self._values: dict[str, str] = {}  # digests of published values, as the server has them
         self._published: dict[str, bytes] = {}  # values that it does not have
         self.extend(history)
@@ -349,7 +349,7 @@ class Driver:
             self._ready.append(branch)
 
     def withdraw(self, pending: Pending[Any]) -> None:
-        """Nobody waits for this any more."""
+        """Abandon this operation."""
         if pending.done:
             return
         if isinstance(pending, Operation):
@@ -414,7 +414,7 @@ class Driver:
             if not self._left.get(entry.position) and entry.position not in self._awaits:
                 self._tries[entry.position] = entry.tries + 1
         elif entry.kind == "withdrawn":
-            if self.cancelled:  # a step that was to be run again, and that nobody waited for
+            if self.cancelled:  # a step that was to be run again, and that was not awaited
                 self._withdraw_operation(operation)
         else:
             del self._operations[entry.position]

@@ -37,7 +37,7 @@ class CallFailed(TickworkError):
 
 
 class Cancelled(BaseException):
-    """The run was cancelled, or nobody waits for this branch any more. `except Exception` does not catch it."""
+    """The run was cancelled, or this branch was abandoned. `except Exception` does not catch it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What a durable function can await: a call by its position, a branch, and several of them together.
 
-A pending object has an outcome once, and then never another. Whoever awaits it before is resumed by the driver.
+A pending object has an outcome once, and then never another. A coroutine that awaits it is resumed by the driver.
 """
 
 from collections.abc import Callable, Generator
@@ -108,7 +108,7 @@ class Join(Pending[Any]):
             self.settle([])
 
     def withdraw(self, error: BaseException) -> None:
-        """Nobody waits for it any more: its members are withdrawn, then it ends with this error."""
+        """Abandon it: its members are withdrawn, then it ends with this error."""
         if self.ending is not None:
             self.ending = (None, error)
         elif not self.done:

@@ -53,7 +53,7 @@ class HostChannel(Channel, Protocol):
 
 
 class AttemptContext(Context):
-    """A context that is filled in when somebody looks at it: most functions never do."""
+    """A context that is filled in at its first use: most functions never use it."""
 
     __slots__ = ("_make", "filled")
 
@@ -65,7 +65,7 @@ class AttemptContext(Context):
 
     @property
     def workdir(self) -> Path:
-        """A folder of this attempt's own, made when first asked for and removed when the attempt has ended."""
+        """A folder of this attempt's own, made at its first use and removed when the attempt has ended."""
         work, _, _, channel = self._make
         return channel((work.task, work.attempt)).folder()
 

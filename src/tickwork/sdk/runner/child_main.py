@@ -148,7 +148,7 @@ class ControlReader:
     def read(self, *, flags: int = 0) -> None:
         data = self._stream.recv(PACKET_BYTES, flags)
         if not data:
-            os._exit(0)  # the agent is gone: nobody will hear of what runs here
+            os._exit(0)  # the agent is gone, and so is the receiver of all reports
         for data_frame in self._frames.feed(data):
             self._follow(order_decoder.decode(data_frame))
 
@@ -393,7 +393,7 @@ class ChildRunner:
         ends.say()
 
     def serve_threads(self, width: int) -> None:
-        self.wait = threading.Event.wait  # somebody else reads
+        self.wait = threading.Event.wait  # another thread reads
         self._beside, self.orders.cancel, self.orders.retire = True, self._call_off, self._retire
         threading.Thread(target=self._read_orders, name="tickwork-orders", daemon=True).start()
         for number in range(width):

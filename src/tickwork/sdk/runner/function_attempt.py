@@ -216,7 +216,7 @@ class FunctionAttempt:
             self._running[asyncio.create_task(self._perform(step))] = step
 
     def _drop_abandoned(self) -> None:
-        """Nobody wants the outcome of these any more. A thread goes on to its end."""
+        """Abandon these operations. A thread goes on to its end."""
         if not self._driver.abandoned:
             return
         dropped = set(self._driver.abandoned)

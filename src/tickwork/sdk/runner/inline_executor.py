@@ -58,7 +58,7 @@ class RunningAttempt:
 
     def __init__(self, spec: NodeSpec, since: float) -> None:
         self.spec, self.since, self.reported_s = spec, since, since
-        self.begun = self.over = False  # over: nobody waits for it any more
+        self.begun = self.over = False  # over: it was abandoned
         self.context: AttemptContext | None = None
         self.cancel: Callable[[], object] = lambda: None
         self.kept: Callable[[], object] = lambda: None

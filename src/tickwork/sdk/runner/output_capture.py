@@ -1,7 +1,7 @@
 """What user code prints and logs, as lines of the attempt that printed them.
 
 Lines are collected and sent together, at the latest after a tenth of a second; a flood is cut here already, so that it
-costs nobody else anything. Code that prints nothing pays nothing: the thread that sends starts with the first line.
+costs only itself. Code that prints nothing pays nothing: the thread that sends starts with the first line.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Output:
     def capture(self, *, tee: bool = False) -> None:
         """From here on, `print` and `logging` inside an attempt come here; with `tee`, also where they went before."""
         self._before = (sys.stdout, sys.stderr)
-        self._flush_before()  # what was printed while the application was loaded is nobody's
+        self._flush_before()  # output of the application's loading belongs to no attempt
         sys.stdout = _Stream(self, "stdout", sys.stdout, tee)
         sys.stderr = _Stream(self, "stderr", sys.stderr, tee)
         root = logging.getLogger()

@@ -1,7 +1,7 @@
 """Typed arguments and results: the signature of a function, read once.
 
 Arguments arrive as plain data and become what the parameters say; results leave as plain data (`plain.py`).
-Whoever sends a wrong argument hears the function, the parameter and what came.
+An error about a wrong argument names the function, the parameter and the value.
 """
 
 import inspect

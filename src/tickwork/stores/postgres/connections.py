@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import asyncpg
 
 T = TypeVar("T")
-SCHEMA = "tickwork"  # where nobody names another
+SCHEMA = "tickwork"  # unless another is named
 CONNECT_S = 5.0
 GOODBYE_S = 2.0
-GENERIC = {"plan_cache_mode": "force_generic_plan"}  # for what is always the same: nobody plans it again
+GENERIC = {"plan_cache_mode": "force_generic_plan"}  # for fixed statements: they are not planned again
 GRACE_S = 2.0  # the server gives up first, so that most time-outs are clean refusals
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _CLEAN = ("22", "23", "40", "42", "53", "55", "57014")  # errors that leave a connection as good as before
@@ -41,7 +41,7 @@ class Address:
     schema: str
     pgbouncer: bool
     lock_ms: int = 4_000
-    idle_ms: int = 10_000  # in a transaction: nobody's thoughts take this long
+    idle_ms: int = 10_000  # in a transaction: no step of ours takes this long
 
     @property
     def where(self) -> str:

@@ -28,7 +28,7 @@ def is_ours(error: BaseException) -> bool:
 
 
 def is_bad_data(error: BaseException) -> bool:
-    """PostgreSQL cannot take a value of the request, such as a text with NUL. It never will, so nobody tries again."""
+    """PostgreSQL cannot take a value of the request, such as a text with NUL. It never will, so it is not retried."""
     return sqlstate(error).startswith("22")
 
 

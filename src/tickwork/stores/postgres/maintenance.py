@@ -231,7 +231,7 @@ class PostgresMaintenance:
 
 
 class _RemoteError(TickworkError):
-    """What the other side raised: no error of ours, so nobody explains it."""
+    """An error that the other side raised: not one of ours, so it is passed on as it is."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

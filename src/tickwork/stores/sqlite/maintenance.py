@@ -87,7 +87,7 @@ class SqliteMaintenance:
     # ---- taking it elsewhere
 
     async def export(self, take: Take) -> None:
-        """On a thread and a connection of its own, so that nobody waits for it."""
+        """Run on a thread and a connection of its own, so that nothing waits for it."""
         assert self._connections is not None, "it is open"
         thread = JobThread("sqlite export", ResultDispatcher(asyncio.get_running_loop()))
         dump: Dump | None = None

@@ -46,7 +46,7 @@ def require_version(number: int = apsw.SQLITE_VERSION_NUMBER) -> None:
 
 
 def lock_file(path: Path, *, network_allowed: bool) -> FileLock:
-    """A folder that can hold the file, nothing else under its name, and nobody else in it."""
+    """Check that the folder can hold the file, and that no other program or file has its name."""
     try:
         private_folder(path.parent)
         if path.exists() and not path.is_file():

@@ -30,7 +30,7 @@ class ResultDispatcher:
             self._waking = True
             try:
                 self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed, so nothing waits
                 self._ready.clear()
 
     def _deliver(self) -> None:
@@ -58,7 +58,7 @@ class JobThread:
         return future
 
     def post(self, job: Callable[[], None]) -> None:
-        """For a job that nobody waits for and that handles its own errors. From any thread."""
+        """Run a job that is not awaited and handles its own errors. Callable from any thread."""
         self._jobs.put(job)
 
     async def stop(self) -> None:

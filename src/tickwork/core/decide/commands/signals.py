@@ -35,7 +35,7 @@ EVENTS_KEPT_MAX = 1_000  # of one run: they stay in memory as long as it does
 
 
 class Given(IntEnum):
-    """What became of an event that nobody waits for, where it has a mailbox."""
+    """Decide about an event that no run waits for and that has a mailbox."""
 
     KEPT = -1
     REFUSED = -2
@@ -207,7 +207,7 @@ def _check_update(state: State, run: Run, update: inputs.SendUpdate) -> None:
 
 
 def check_event(state: State, ingest: inputs.Ingest) -> None:
-    """Raises `Refused` for an event that nobody could ever take."""
+    """Raises `Refused` for an event that no run could ever take."""
     tenant_of(state, ingest.tenant)
     if too_large(ingest.payload):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")

@@ -111,7 +111,7 @@ def _inputs_hold(turn: TickContext, run: Run) -> bool:
 
 
 def _enter_gate(turn: TickContext, run: Run) -> bool:
-    """False: its concurrency key is taken, or cannot be told."""
+    """Return `False` if the concurrency key is taken or cannot be computed."""
     concurrency = run.plan.definition.concurrency
     if concurrency is not None and run.gate is None:
         try:
@@ -135,7 +135,7 @@ def take_gate_again(turn: TickContext, run: Run) -> None:
     try:
         key = _gate_key(turn.state, run)
     except (Refused, ExtractMissing):
-        return  # it had none that could be told, so it never started; or it would have to wait until it can
+        return  # its key cannot be computed, so it never started; or it would have to wait until it can
     turn.emit(GateTaken(run.number, key))
 
 
@@ -299,7 +299,7 @@ def _pass_gate(turn: TickContext, run: Run, step: Step) -> bool:
         reason = f"policy {answer.policy}: {answer.reason}"
         if answer.action == "pause":
             until = state.tick + state.settings.clock.ticks(answer.pause_ms) if answer.pause_ms else 0
-            run.todo = [*run.todo, step.index]  # asked again when the run is resumed
+            run.todo = [*run.todo, step.index]  # decided again when the run is resumed
             pause_run(turn, run, reason, until=until)
         else:
             phase = Phase.SKIPPED if answer.action == "skip_with_log" else Phase.FAILED

@@ -21,7 +21,7 @@ from tickwork.core.state.state import Run, State
 
 
 def chosen_duration_ms(run: Run, step: Step, field: str, source: str) -> int | None:
-    """A duration as text. A plain number is refused: nobody can see its unit. None: there is no limit."""
+    """A duration as text. A plain number is refused because it has no unit. None: there is no limit."""
     value = resolve_anywhere(run, source)
     path = f"{step.id}.{field}"
     if value is None:

@@ -1,4 +1,4 @@
-"""May this step run at all? Asked before every step, from the same snapshot as the step.
+"""May this step run at all? Evaluated before every step, from the same snapshot as the step.
 
 All policies that a step names must allow it, the workflow's before the node's own. A policy that
 does not exist, or cannot be answered, denies: there is no way past a gate by an error.

@@ -165,7 +165,7 @@ def child_runs(state: State, task: Task) -> list[Run]:
 
 
 def end_calls(turn: TickContext, calls: list[Run], reason: str) -> None:
-    """A function ends, or gives these calls up: nobody takes their results."""
+    """Cancel calls of a function that ends or abandons them: their results have no receiver."""
     for child in released(turn, calls, reason):
         end_run(turn, child, RunTrigger.CANCEL, reason)
 

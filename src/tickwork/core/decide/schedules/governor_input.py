@@ -1,4 +1,4 @@
-"""The course of a governed schedule: what the Governor is told about it.
+"""The state of a governed schedule: the input of its Governor.
 
 The schedule's own fields are the truth about baseline, limits and pause; hints and failures live in the course.
 """

@@ -1,4 +1,4 @@
-"""What may be asked of schedules: put them, pause them, advise their Governor, fire one by hand.
+"""Commands for schedules: put them, pause them, advise their Governor, trigger one by hand.
 
 As in `run_commands`, a rule raises `Refused` before it emits anything. A schedule is only changed when everything
 that was due under its old terms has its fate: so no edit can lose an occurrence.
@@ -207,7 +207,7 @@ def _remove(turn: TickContext, position: int, request: inp.RemoveSchedule) -> No
 def _emit_removed(turn: TickContext, position: int, schedule: Schedule) -> None:
     now_ms, number = turn.state.now_ms, schedule.number
     if is_held(schedule):
-        if schedule.governing is None:  # a held decision of the Governor binds nobody
+        if schedule.governing is None:  # a held decision of the Governor has no effect
             book_pause(turn, schedule, with_now=True)
     elif 0 < schedule.next_ms <= now_ms:
         due_ms = last_ms = schedule.next_ms

@@ -216,7 +216,7 @@ def _on_started(state: State, event: ev.AttemptStarted) -> None:
 def _heard_from(state: State, task: Task) -> None:
     task.heard = state.tick
     silent_ms = task.step.timeout.silent_ms
-    if silent_ms is not None and task.silent_at:  # on a lane nobody waits for a word of it
+    if silent_ms is not None and task.silent_at:  # with a broker, silence is not timed
         clear_timer(state, Timer.SILENT, task.number, task.silent_at)
         task.silent_at = state.tick + state.settings.clock.ticks(silent_ms)
         set_timer(state, Timer.SILENT, task.number, task.silent_at)
