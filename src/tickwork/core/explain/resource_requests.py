@@ -21,7 +21,7 @@ def nearest(workers: Iterable[Worker], left: "dict[str, Resources]", resources: 
 
 
 def amounts(resources: Resources, asked: Resources) -> str:
-    """Describe the requested resources: cpu 1.5, memory 2 GB, gpu 1. A single slot is left out: every task takes one."""
+    """Describe the requested resources: cpu 1.5, memory 2 GB, gpu 1. A single slot is left out: every task has one."""
     slots, cpu_milli, memory_mb, gpu = resources
     memory = f"{memory_mb // 1024} GB" if memory_mb and memory_mb % 1024 == 0 else f"{memory_mb} MB"
     words = (f"slots {slots}", f"cpu {cpu_milli / 1000:g}", f"memory {memory}", f"gpu {gpu}")
