@@ -48,7 +48,7 @@ def nothing_is_early(settings: Settings, rows: list[Row]) -> Found:
         if due is not None and tick < due[0]:
             yield f"tick {tick}: {event} was due at {due[0]}"
         if isinstance(event, ev.RunScheduled):
-            if ledger.now_ms() < event.due_ms:
+            if ledger.now_ms() < event.due_ms and event.way != "update":  # those of one millisecond are one apart
                 yield f"tick {tick}: {event} at {ledger.now_ms()} ms"
             if event.way == "due" and ledger.schedule_due.get(event.schedule) != event.due_ms:
                 yield f"tick {tick}: {event} was announced for {ledger.schedule_due.get(event.schedule)}"
@@ -122,7 +122,7 @@ def scheduled_ids(settings: Settings, rows: list[Row]) -> Found:
         if isinstance(event, ev.BackfillStarted) and asked[event.input].forced
     }  # fmt: skip
     for ledger, (tick, _, event) in walk(settings, rows):
-        if not isinstance(event, ev.RunScheduled) or event.way not in ("due", "buffered", "backfill"):
+        if not isinstance(event, ev.RunScheduled) or event.way not in ("due", "buffered", "backfill", "update"):
             continue
         if event.backfill in again:
             continue
@@ -244,7 +244,9 @@ _OF_TASKS = (
 _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.RunSubmitted: (inp.Submit,),
     ev.RunDebounced: (inp.Submit,),
-    ev.Duplicate: (inp.Submit, inp.SendUpdate),
+    ev.Duplicate: (inp.Submit, inp.SendUpdate, inp.Ingest),
+    ev.UpdateHeard: (inp.Ingest,),
+    ev.EventIdKept: (inp.Ingest,),
     ev.RunRerun: (inp.Rerun,),
     ev.RunRestored: (inp.Resolve, inp.Redrive),
     ev.StepAccepted: (inp.Resolve,),

@@ -15,6 +15,7 @@ from overlaps import Overlaps
 from tickwork.core.base.values import Ref, pack
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.calendar.trigger_spec import TriggerSpec, UpdateSource
 from tickwork.core.decide.runs.functions import approval_of
 from tickwork.core.definition.model import ApprovalNode, InputField
 from tickwork.core.definition.plan import Kind
@@ -918,6 +919,29 @@ class History:
         driver.send(inp.Failed(again.number, driver.running.pop(again.number).attempt, "Timeout"))
         driver.send(inp.RetryTask(BY, tenant, again.number, "at once"))
         driver.quiet()
+        driver.finish_all()
+
+    def of_updates(self) -> None:
+        """Likewise schedules that events and the ends of runs fire, one of which is edited while updates wait."""
+        driver, tenant = self.driver, "gold"
+        driver.send(*(inp.PutDefinition(BY, tenant, DOCUMENTS[name]) for name in ("one", "wide")))
+        order, paid = UpdateSource(event="order", where="event.n > 1"), UpdateSource(event="paid", key="k")
+        both = TriggerSpec(sources=(order, paid), groups=((0, 1),), coalesce=True)
+        ends = TriggerSpec(sources=(UpdateSource(ended="wide", state="any"),), groups=((0,),))
+        waiting = SchedulePolicy(overlap="buffer_one")
+        driver.send(
+            inp.PutSchedule(BY, tenant, "both", "one", ScheduleSpec(on=both), waiting),
+            inp.PutSchedule(BY, tenant, "ends", "one", ScheduleSpec(cron="0 6 * * *", on=ends)),
+        )
+        for number in range(3):
+            event = inp.Ingest(BY, tenant, "order", payload=pack({"n": 2}), id=f"order-{number}")
+            driver.send(event, event, inp.Ingest(BY, tenant, "paid", "k"))
+        driver.send(inp.Submit(BY, tenant, "wide-2", "wide", pack({"items": [1]})))
+        driver.send(inp.Ingest(BY, tenant, "order", payload=pack({"n": 9})))
+        driver.send(inp.Cancel(BY, tenant, "wide-2", "enough"))
+        driver.quiet()
+        driver.send(inp.PutSchedule(BY, tenant, "both", "one", ScheduleSpec(on=ends), waiting))
+        driver.send(inp.RemoveSchedule(BY, tenant, "ends"))
         driver.finish_all()
 
     def of_teardowns(self) -> None:

@@ -67,6 +67,7 @@ def history() -> Any:
         found.of_functions()
         found.of_teardowns()
         found.of_tasks()
+        found.of_updates()
         if everything_happens(found.driver):
             return found
     raise SystemExit("no history covers every input and event: give tests/histories.py a way to the new ones")

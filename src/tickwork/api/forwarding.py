@@ -324,8 +324,10 @@ class ClusterRouter:
             if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
                 best = answer
         if len(heard) > 1:
-            waiting = sum(reply.waiting for reply in heard)
-            return as_json(wire.Heard(detail=f"{waiting} waiting", waiting=waiting))
+            waiting, schedules = (sum(getattr(reply, name) for reply in heard) for name in ("waiting", "schedules"))
+            duplicate = all(reply.duplicate for reply in heard)
+            detail = "duplicate" if duplicate else f"{waiting} waiting"
+            return as_json(wire.Heard(detail=detail, waiting=waiting, schedules=schedules, duplicate=duplicate))
         return best
 
     async def _runs(

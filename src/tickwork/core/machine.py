@@ -17,6 +17,7 @@ from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.decide.admission import admit, has_room, shed_load
 from tickwork.core.decide.commands.run_commands import COMMANDS
 from tickwork.core.decide.runs.advance import visit
+from tickwork.core.decide.schedules.updates import hear_ends
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.decide.timers import TIMERS
 from tickwork.core.decide.worker_reports import REPORTS
@@ -59,6 +60,8 @@ class Machine:
         taken = _take_inputs(turn, requests)
         fired = _take_timers(turn)
         _visit_runs(turn)
+        if state.listening:
+            hear_ends(turn)
         admit(turn)
         shed_load(turn)
         return Outcome(tick, taken, turn.events, turn.effects, state.closed, fired)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms, duration_text, instant_ms, instant_text
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.calendar.trigger_spec import TriggerSpec, UpdateSource
 from tickwork.core.calendar.zones import Zone
 from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.protocol import http_models as wire
@@ -102,15 +103,49 @@ def in_words(at: str = "") -> Iterator[None]:
 
 def request_field(path: str) -> str:
     """A field of the core, as the request has it."""
+    if path.startswith("when.on"):
+        return f"listen_to{path.removeprefix('when.on')}"
     return _REQUEST_FIELDS.get(path, path.removeprefix("when."))
 
 
 def when_of(request: wire.ScheduleRequest, at: str = "") -> ScheduleSpec:
     given = [name for name in ("cron", "every", "at", "rrule") if getattr(request, name)]
-    if len(given) != 1:
+    if len(given) != 1 and (given or not request.listen_to):
         listed = " and ".join(given) if given else "none of them"
         raise Refused("bad_schedule", f"give exactly one of cron, every, at and rrule, not {listed}", path=f"{at}cron")
-    return ScheduleSpec(**_read(request, SPEC_FIELDS, at))
+    return ScheduleSpec(**_read(request, SPEC_FIELDS, at), on=_trigger_of(request, f"{at}updates"))
+
+
+def _trigger_of(request: wire.ScheduleRequest, path: str) -> TriggerSpec | None:
+    """Equal sources are one, so that an update counts once."""
+    if not request.listen_to:
+        if request.updates != "auto":
+            raise Refused("bad_trigger", "only a schedule with `listen_to` has updates", path=path)
+        return None
+    sources: dict[UpdateSource, int] = {}
+    groups = []
+    for item in request.listen_to:
+        group = [_source_of(source) for source in ((item,) if isinstance(item, wire.TriggerSource) else item)]
+        groups.append(tuple(sorted({sources.setdefault(source, len(sources)) for source in group})))
+    return TriggerSpec(
+        sources=tuple(sources), groups=tuple(dict.fromkeys(groups)), coalesce=request.updates == "coalesce"
+    )
+
+
+def _source_of(source: wire.TriggerSource) -> UpdateSource:
+    return UpdateSource(**{name: getattr(source, name) for name in source.__struct_fields__})
+
+
+def _on_of(on: TriggerSpec | None) -> tuple[wire.TriggerSource | tuple[wire.TriggerSource, ...], ...]:
+    if on is None:
+        return ()
+    sources = [
+        wire.TriggerSource(**{name: getattr(source, name) for name in source.__struct_fields__})
+        for source in on.sources
+    ]
+    return tuple(
+        sources[group[0]] if len(group) == 1 else tuple(sources[index] for index in group) for group in on.groups
+    )
 
 
 def terms_of(request: wire.ScheduleRequest, at: str = "") -> SchedulePolicy:
@@ -120,6 +155,10 @@ def terms_of(request: wire.ScheduleRequest, at: str = "") -> SchedulePolicy:
 def fields_of(when: ScheduleSpec, terms: SchedulePolicy) -> dict[str, Any]:
     """Return the fields of the request that says the same, with times and durations in canonical form."""
     fields = {field.name: _written(field, getattr(when, field.core)) for field in SPEC_FIELDS}
+    fields |= {
+        "listen_to": _on_of(when.on),
+        "updates": "coalesce" if when.on is not None and when.on.coalesce else "auto",
+    }
     return fields | {field.name: _written(field, getattr(terms, field.core)) for field in POLICY_FIELDS}
 
 

@@ -23,7 +23,7 @@ from tickwork.sdk.authoring.nodes import (
     wait,
 )
 from tickwork.sdk.authoring.placeholders import Node, cel, index, item, iteration, node, previous
-from tickwork.sdk.authoring.schedules import Schedule, at, cron, every, rrule
+from tickwork.sdk.authoring.schedules import Schedule, at, cron, ended, every, incoming, on, rrule
 from tickwork.sdk.authoring.tasks import Task, task
 from tickwork.sdk.authoring.workflows import Workflow, workflow
 from tickwork.sdk.context import Context, Permanent, Skip, StepsChanged, context
@@ -67,6 +67,7 @@ __all__ = [
     "context",
     "cron",
     "durable",
+    "ended",
     "entries",
     "event",
     "every",
@@ -74,12 +75,14 @@ __all__ = [
     "first",
     "form",
     "http",
+    "incoming",
     "index",
     "instance",
     "item",
     "iteration",
     "mailbox",
     "node",
+    "on",
     "previous",
     "product",
     "repeat",

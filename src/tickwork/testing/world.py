@@ -410,10 +410,18 @@ class World:
     def reject(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
         self._tell(run, self._engine.runs.decide(run.id, node, approve=False, by=by, comment=comment))
 
-    def signal(self, event: str, *, key: str = "", run: Run | None = None, payload: Any = None) -> None:
-        """Send an event to the runs that wait for its name and key, or to one run."""
+    def signal(
+        self,
+        event: str,
+        *,
+        key: str = "",
+        run: Run | None = None,
+        payload: Any = None,
+        id: str = "",  # noqa: A002 - the field's name
+    ) -> None:
+        """Send an event to one run, or to the runs that wait for its name and key and the schedules that listen."""
         signal = wire.Signal(
-            event=event, key=key, run=run.id if run is not None else "", payload=plain(payload, what="payload")
+            event=event, key=key, run=run.id if run is not None else "", payload=plain(payload, what="payload"), id=id
         )
         self._do(self._engine.runs.signal(signal, by=BY))
         for other in self.runs():

@@ -1,252 +1,381 @@
-"""Updates, plain messages and published values of durable functions, in the core."""
+"""Schedules that listen: events and the ends of runs become occurrences, and every update has one fate."""
 
+import random
 from typing import Any
 
 import pytest
 
-from core.decide.test_functions import Functions, assert_recovers, event, sleep, step
-from driver import BY, T, task
-from tickwork.core.base.values import pack, unpack
-from tickwork.core.evolve.messages import OUTCOMES_KEPT_MAX
-from tickwork.core.state import events as ev
+from campaign import seeds
+from checkers import all_found
+from driver import BY, Driver, T, document, task
+from tickwork.core.base.values import Ref, pack, unpack
+from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.calendar.trigger_spec import TriggerSpec, UpdateSource
+from tickwork.core.explain.occurrence_ledger import Ledger
+from tickwork.core.explain.update_text import missing_updates
+from tickwork.core.machine import Machine, Outcome
+from tickwork.core.snapshot.dirty_rows import DirtyRows
+from tickwork.core.snapshot.invariants import violations
+from tickwork.core.snapshot.snapshot import digest, encode_header, restore
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.history import Await
-from tickwork.core.state.messages import PublishedValue, UpdateOutcome, UpdateReply
+from tickwork.core.state.events import Duplicate, RunScheduled, UpdatesSettled
+from tickwork.core.state.schedule import Fate, SchedulePolicy
+from tickwork.core.state.state import Run, Schedule, State
+
+ORDER, PAID = UpdateSource(event="order"), UpdateSource(event="paid")
+CAUSED = {"event": {"type": "any", "required": False}, "because": {"type": "array", "required": False}}
+DEFINITIONS = (
+    inp.PutDefinition(BY, T, document("w", task("a"), inputs=CAUSED)),
+    inp.PutDefinition(BY, T, document("other", task("b"))),
+)
 
 
-def receive(position: int, *names: str, delay_ms: int = -1) -> Await:
-    return Await(position, "receive", ", ".join(names), "d", delay_ms, names=names)
+class Observed(Driver):
+    """With the independent ledger, and rows as a store would hold them."""
+
+    def __init__(self) -> None:
+        super().__init__(set_up=False)
+        self.ledger, self.dirty = Ledger(self.state), DirtyRows(self.state)
+        self.stored: dict[str, dict[int, bytes]] = {"runs": {}, "tasks": {}, "schedules": {}}
+        self.send(inp.PutTenant(BY, T), inp.PutQueue(BY, "default"), inp.Offer("w1", 1_000))
+        self.send(*DEFINITIONS)
+
+    def _apply(self, tick: int, asked: list[inp.Input]) -> Outcome:
+        outcome = super()._apply(tick, asked)
+        self.ledger.observe(asked[: outcome.taken], outcome.events)
+        self.dirty.note(self.state, outcome.events)
+        if tick % 3 == 0:
+            self.write()
+        return outcome
+
+    def write(self) -> None:
+        rows = self.dirty.take(self.state)
+        for name, live, gone in (
+            ("runs", rows.live_runs, rows.gone_runs),
+            ("tasks", rows.live_tasks, rows.gone_tasks),
+            ("schedules", rows.schedules, rows.gone_schedules),
+        ):
+            self.stored[name] |= dict(live)
+            for number in gone:
+                self.stored[name].pop(number, None)
+
+    def restored(self) -> State:
+        self.write()
+        pieces = ([row for _, row in sorted(self.stored[name].items())] for name in ("runs", "tasks", "schedules"))
+        return restore(encode_header(self.state), sorted(self.state.documents.items()), *pieces)
 
 
-def reply(update: str, value: Any = None) -> UpdateReply:
-    return UpdateReply(update, None if value is None else pack(value))
+def driver() -> Driver:
+    made = Driver()
+    made.send(*DEFINITIONS)
+    return made
 
 
-def published(name: str, value: Any) -> PublishedValue:
-    return PublishedValue(name, f"digest of {value}", pack(value))
+def listen(
+    made: Driver, *sources: UpdateSource, together: bool = False, coalesce: bool = False, name: str = "s", **given: Any
+) -> Schedule:
+    groups = (tuple(range(len(sources))),) if together else tuple((index,) for index in range(len(sources)))
+    on = TriggerSpec(sources=sources, groups=groups, coalesce=coalesce)
+    when = ScheduleSpec(on=on, cron=given.pop("cron", None))
+    made.send(inp.PutSchedule(BY, T, name, "w", when, SchedulePolicy(**given)))
+    schedule = made.state.tenants[T].schedules.get(name)
+    assert schedule is not None, made.answers[-1]
+    return schedule
 
 
-class Entity(Functions):
-    """A run `e` of the function."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.e = self.submit("f", run_id="e")
-
-    def update(self, key: str, name: str = "assign", payload: Any = None, **fields: Any) -> inp.SendUpdate:
-        value = None if payload is None else pack(payload)
-        return inp.SendUpdate(BY, T, fields.pop("run_id", "e"), name, key, f"{name} {payload}", value, **fields)
-
-    def send_update(self, key: str, name: str = "assign", payload: Any = None) -> None:
-        self.expect(self.update(key, name, payload))
-        self.quiet()
-
-    def received(self) -> list[tuple[str, Any]]:
-        """What its history says that it received."""
-        entries = [entry for entry in self.entries("e") if entry.kind == "receive"]
-        return [(entry.message or entry.error, unpack(entry.value, what="it")) for entry in entries]
-
-    def outcome(self, key: str) -> UpdateOutcome | None:
-        live = self.run("e")
-        assert live is not None
-        return live.messages.outcome_of(key) if live.messages is not None else None
-
-    def value(self, name: str) -> Any:
-        live = self.run("e")
-        assert live is not None and live.messages is not None
-        return unpack(live.messages.published[name].value, what="it")
+def event(name: str = "order", payload: Any = None, key: str = "", id: str = "") -> inp.Ingest:
+    return inp.Ingest(BY, T, name, key, payload=None if payload is None else pack(payload), id=id)
 
 
-def test_an_update_wakes_the_function_and_gets_its_reply_with_the_next_suspension():
-    driver = Entity()
-    driver.suspend("e", receive(0, "assign", "shutdown"))
-    ticks = len(driver.rows)
-    driver.send_update("k1", payload={"count": 2})
-    assert driver.is_running("e", "f")
-    assert len(driver.rows) == ticks + 1
-    assert driver.received() == [("assign k1", {"count": 2})]
-    assert driver.outcome("k1") is None
-
-    driver.suspend("e", receive(1, "assign"), replies=(reply("k1", ["node-1"]),))
-    outcome = driver.outcome("k1")
-    assert outcome is not None and unpack(outcome.value, what="it") == ["node-1"]
-    assert_recovers(driver)
+def started(made: Driver) -> list[RunScheduled]:
+    return made.events(RunScheduled)
 
 
-def test_updates_that_come_while_the_function_is_busy_wait_in_order_and_are_received_one_by_one():
-    driver = Entity()
-    for number in range(3):
-        driver.send_update(f"k{number}", payload=number)
-    driver.suspend("e", receive(0, "assign"))
-    assert driver.received() == [("assign k0", 0)]
-    driver.suspend("e", receive(1, "other"), replies=(reply("k0"),))
-    assert driver.received() == [("assign k0", 0)]
-    driver.send_update("x", "other")
-    driver.suspend("e", receive(2, "assign"), replies=(reply("x"),))
-    driver.suspend("e", receive(3, "assign"), replies=(reply("k1"),))
-    assert [words for words, _ in driver.received()] == ["assign k0", "other x", "assign k1", "assign k2"]
-    assert_recovers(driver)
+def inputs_of(run: Run) -> Any:
+    return unpack(run.inputs, what="inputs")
 
 
-def test_a_plain_event_for_the_run_is_received_too_and_only_by_name():
-    driver = Entity()
-    driver.suspend("e", receive(0, "ping"), event(1, "paid"))
-    driver.signal("ping", 7, run_id="e", key="any")
-    assert driver.received() == [("ping ", 7)]
+def fates(schedule: Schedule) -> dict[str, int]:
+    return {Fate(index + 1).name.lower(): count for index, count in enumerate(schedule.fates) if count}
 
 
-def test_an_event_of_the_same_name_does_not_take_an_update():
-    driver = Entity()
-    driver.suspend("e", event(0, "assign"))
-    driver.send_update("k")
-    assert driver.state_of("e") == "WAITING"
+def test_an_event_starts_a_run_in_its_own_tick_with_what_caused_it():
+    made = driver()
+    listen(made, ORDER)
+
+    made.send(event(payload={"n": 1}, key="k", id="o-1"))
+
+    (run,) = made.state.runs.values()
+    assert run.submitted == made.tick
+    assert inputs_of(run)["event"] == {"n": 1}
+    (cause,) = inputs_of(run)["because"]
+    assert (cause["name"], cause["key"], cause["id"], cause["payload"]) == ("order", "k", "o-1", {"n": 1})
 
 
-def test_nothing_that_is_received_in_time_ends_with_a_time_out():
-    driver = Entity()
-    driver.suspend("e", receive(0, "assign", delay_ms=1_000))
-    driver.advance(1_000)
-    assert driver.received() == [("timeout", None)]
-    driver.finish("e", "f")
-    driver.assert_empty()
+def test_twenty_events_of_one_tick_are_twenty_runs_with_ids_of_their_own():
+    made = driver()
+    schedule = listen(made, ORDER)
+
+    made.send(*(event(payload={"n": n}) for n in range(20)))
+
+    runs = made.state.runs.values()
+    assert len({run.id for run in runs}) == 20
+    assert [inputs_of(run)["event"]["n"] for run in runs] == list(range(20))
+    assert fates(schedule) == {"ran": 20}
 
 
-def test_a_repeated_key_is_the_same_update_in_the_inbox_received_and_replied_to():
-    driver = Entity()
-    driver.send_update("k", payload=1)
-    driver.send_update("k", payload=1)
-    live = driver.run("e")
-    assert live is not None and live.signals is not None and len(live.signals) == 1
-    driver.suspend("e", receive(0, "assign"))
-    driver.send_update("k", payload=1)
-    driver.suspend("e", receive(1, "assign"), replies=(reply("k", 5),))
-    driver.send_update("k", payload=1)
-    assert driver.received() == [("assign k", 1)]
-    duplicates = [event for _, _, events in driver.rows for event in events if isinstance(event, ev.Duplicate)]
-    assert len(duplicates) == 3
-    assert driver.refusal(driver.update("k", payload=2)) == "key_reused"
+def test_twenty_events_of_one_tick_that_are_joined_are_one_run():
+    made = driver()
+    schedule = listen(made, ORDER, coalesce=True)
 
+    made.send(*(event(payload={"n": n}) for n in range(20)))
+    made.quiet()
 
-def test_only_the_first_reply_counts():
-    driver = Entity()
-    driver.send_update("k")
-    driver.suspend("e", receive(0, "assign"))
-    refusal = UpdateReply("k", None, True, "too few nodes")
-    driver.suspend("e", sleep(1, 10), replies=(refusal, reply("k", 1), reply("unknown", 2)))
-    outcome = driver.outcome("k")
-    assert outcome is not None and (outcome.refused, outcome.reason) == (True, "too few nodes")
-    assert driver.outcome("unknown") is None
-
-
-def test_the_latest_replies_are_kept():
-    driver = Entity()
-    for number in range(OUTCOMES_KEPT_MAX + 2):
-        driver.send_update(f"k{number}")
-        driver.suspend("e", receive(number, "assign"))
-        driver.record("e", step(10_000 + number), replies=(reply(f"k{number}"),))
-    live = driver.run("e")
-    assert live is not None and live.messages is not None
-    assert len(live.messages.outcomes) == OUTCOMES_KEPT_MAX
-    assert (driver.outcome("k1"), driver.outcome("k2") is None) == (None, False)
-
-
-def test_what_the_function_gave_up_meanwhile_is_received_by_a_later_call():
-    driver = Entity()
-    driver.suspend("e", receive(0, "assign"), sleep(1, 10))
-    driver.send_update("k", payload=4)
-    driver.send_update("later")
-    driver.suspend("e", receive(2, "assign"), withdrawn=(0, 1))
-    assert driver.received() == [("assign k", 4)] * 2
-    assert [entry.kind for entry in driver.entries("e")] == ["receive", "withdrawn", "withdrawn", "receive"]
-    driver.suspend("e", receive(3, "assign"), replies=(reply("k"),))
-    assert driver.received()[2][0] == "assign later"
-    assert_recovers(driver)
-
-
-def test_the_inbox_and_published_values_survive_a_continuation_and_what_was_received_is_refused():
-    driver = Entity()
-    for key in ("k0", "k1"):
-        driver.send_update(key)
-    driver.suspend("e", receive(0, "assign"), published=(published("n", 3),))
-    attempt = driver.attempt_of("e", "f")
-    del driver.running[attempt.task]
-    driver.expect(inp.Continued(attempt.task, attempt.attempt, pack({"n": 3})))
-    driver.quiet()
-    outcome = driver.outcome("k0")
-    assert outcome is not None and outcome.refused
-    assert driver.value("n") == 3
-    driver.suspend("e", receive(1, "assign"))
-    assert driver.received() == [("assign k1", {})]
-
-
-def test_published_values_are_the_latest_of_each_name_and_stay_with_an_ended_run():
-    driver = Entity()
-    driver.record("e", step(0), published=(published("nodes", [1]), published("n", 0)))
-    driver.suspend("e", sleep(1, 10), published=(published("nodes", [1, 2]),))
-    assert (driver.value("nodes"), driver.value("n")) == ([1, 2], 0)
-    assert_recovers(driver)
-    driver.advance(10)
-    driver.finish("e", "f")
-    kept = driver.records["e"].messages
-    assert kept is not None and sorted(kept.published) == ["n", "nodes"]
+    (run,) = made.state.runs.values()
+    assert [cause["payload"]["n"] for cause in inputs_of(run)["because"]] == list(range(20))
+    assert fates(schedule) == {"ran": 1, "coalesced": 19}
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"),
+    ("overlap", "coalesce", "expected"),
     [
-        ({"name": "no name"}, "name_characters"),
-        ({"key": ""}, "bad_key"),
-        ({"key": "k" * 256}, "key_too_long"),
-        ({"run_id": "graph"}, "no_receiver"),
-        ({"run_id": "nobody"}, "unknown_run"),
+        ("forbid", False, {"ran": 1, "skipped": 4}),
+        ("buffer_one", False, {"ran": 2, "skipped": 3}),
+        ("buffer_one", True, {"ran": 2, "coalesced": 3}),
+        ("buffer_all", False, {"ran": 5}),
+        ("buffer_all", True, {"ran": 2, "coalesced": 3}),
+        ("replace", False, {"ran": 5}),
+        ("allow", False, {"ran": 5}),
     ],
 )
-def test_an_update_that_nobody_could_reply_to_is_refused(fields, code):
-    driver = Entity()
-    driver.define("graph", task("g"))
-    driver.submit("graph", run_id="graph")
-    assert driver.refusal(driver.update(**{"key": "k", **fields})) == code
+def test_the_overlap_policy_decides_about_events_while_a_run_goes_on(overlap, coalesce, expected):
+    made = driver()
+    schedule = listen(made, ORDER, coalesce=coalesce, overlap=overlap)
+    made.send(event())
+    made.quiet()
+
+    for _ in range(4):
+        made.send(event())
+        made.quiet()
+    made.finish_all()
+
+    assert fates(schedule) == expected
+    assert schedule.updates is not None and schedule.updates.open == 0
 
 
-def test_a_full_inbox_refuses():
-    driver = Entity()
-    for number in range(1_000):
-        driver.expect(inp.SendUpdate(BY, T, "e", "assign", f"k{number}", ""))
-    assert driver.refusal(driver.update("one-more")) == "too_many_events"
+def test_events_that_come_in_a_pause_are_skipped_and_those_made_up_for_run_after_it():
+    made = driver()
+    lost, kept = listen(made, ORDER, name="lost"), listen(made, ORDER, name="kept", automatic_backfill=True)
+    made.send(inp.Pause(BY, "schedule", T, "lost"), inp.Pause(BY, "schedule", T, "kept"))
+
+    made.send(event(), event())
+    made.quiet()
+    assert not started(made)
+    made.send(inp.Resume(BY, "schedule", T, "lost"), inp.Resume(BY, "schedule", T, "kept"))
+    made.quiet()
+
+    assert (fates(lost), fates(kept)) == ({"skipped": 2}, {"ran": 2})
+
+
+def test_all_of_a_group_must_come_and_what_lacks_is_named():
+    made = driver()
+    schedule = listen(made, ORDER, PAID, together=True)
+
+    made.send(event(payload={"n": 1}), event(payload={"n": 2}))
+    made.quiet()
+
+    assert not started(made)
+    (lack,) = missing_updates(schedule)
+    assert lack.startswith("event paid: none since ")
+    made.send(event("paid"))
+    (run,) = made.state.runs.values()
+    assert [cause["name"] for cause in inputs_of(run)["because"]] == ["order", "order", "paid"]
+    assert fates(schedule) == {"ran": 1, "coalesced": 2}
+
+
+def test_more_updates_than_one_source_keeps_join_unseen_and_have_a_fate():
+    made = driver()
+    schedule = listen(made, ORDER, PAID, together=True)
+
+    made.send(*(event() for _ in range(105)))
+    made.send(event("paid"))
+
+    (run,) = made.state.runs.values()
+    assert len(inputs_of(run)["because"]) == 101
+    assert fates(schedule) == {"ran": 1, "coalesced": 105}
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("source", "passes"),
     [
-        {"awaits": (Await(0, "receive", "", "d"),)},
-        {"awaits": (receive(0, "no name"),)},
-        {"published": (published("no name", 1),)},
-        {"published": (published("large", "x" * 2_000),)},
-        {"published": tuple(published(f"v{number}", 1) for number in range(101))},
-        {"replies": (reply("k", "x" * 2_000),)},
+        (UpdateSource(event="order", where="event.total > 100"), {"total": 101}),
+        (UpdateSource(event="order", key="eu"), {"total": 1}),
+        (UpdateSource(event="order", where="key.startsWith('e')"), {"total": 1}),
     ],
 )
-def test_what_cannot_be_taken_fails_the_function(fields):
-    driver = Entity()
-    attempt = driver.attempt_of("e", "f")
-    del driver.running[attempt.task]
-    driver.send(inp.Suspended(attempt.task, attempt.attempt, (), **{"awaits": (sleep(0, 1),), **fields}))
-    driver.quiet()
-    assert driver.state_of("e") == "FAILED"
+def test_a_filter_lets_pass_only_what_fits(source, passes):
+    made = driver()
+    listen(made, source)
+
+    made.send(event(payload={"total": 5}, key="us"), event("paid", {"total": 500}, "eu"))
+    assert not started(made)
+    made.send(event(payload=passes, key="eu"))
+
+    assert len(started(made)) == 1
 
 
-def test_a_failed_run_that_is_retried_knows_its_replies_and_values():
-    driver = Entity()
-    driver.send_update("k", payload=1)
-    driver.suspend("e", receive(0, "assign"), sleep(1, 10))
-    driver.suspend("e", sleep(2, 10), withdrawn=(1,), replies=(reply("k", 5),), published=(published("n", 3),))
-    driver.advance(10)
-    driver.fail("e", "f", permanent=True)
-    assert driver.state_of("e") == "FAILED"
-    driver.expect(inp.Resolve(BY, T, "e", "again", record=driver.records["e"]))
-    driver.quiet()
-    driver.send_update("k", payload=1)
-    outcome = driver.outcome("k")
-    assert outcome is not None and unpack(outcome.value, what="it") == 5
-    assert driver.value("n") == 3
-    assert driver.run("e").signals is None  # type: ignore[union-attr]
+def test_a_filter_that_fails_lets_nothing_pass_and_says_so():
+    made = driver()
+    listen(made, UpdateSource(event="order", where="event.total > 100"))
+
+    made.send(event(payload={"sum": 1}))
+
+    assert not started(made)
+    assert [(alert.kind, alert.subject) for alert in made.alerts] == [("filter_failed", "s")]
+
+
+@pytest.mark.parametrize(
+    ("when", "workflow", "path"),
+    [
+        (TriggerSpec(sources=(UpdateSource(event="a", where="event.("),), groups=((0,),)), "w", "when.on[0].where"),
+        (TriggerSpec(sources=(UpdateSource(event="a", where="inputs.x"),), groups=((0,),)), "w", "when.on[0].where"),
+        (TriggerSpec(sources=(UpdateSource(),), groups=((0,),)), "w", "when.on[0]"),
+        (TriggerSpec(sources=(UpdateSource(event="a", ended="b"),), groups=((0,),)), "w", "when.on[0]"),
+        (TriggerSpec(sources=(UpdateSource(ended="w"),), groups=((0,),)), "w", "when.on[0].ended"),
+        (TriggerSpec(sources=(UpdateSource(event="a"),), groups=((1,),)), "w", "when.on"),
+        (TriggerSpec(sources=(), groups=()), "w", "when.on"),
+    ],
+)
+def test_a_trigger_that_cannot_work_is_refused_when_it_is_put(when, workflow, path):
+    made = driver()
+
+    made.send(inp.PutSchedule(BY, T, "s", workflow, ScheduleSpec(on=when)))
+
+    assert made.answers[-1].code, "it was accepted"
+    assert f"{path}:" in made.answers[-1].message
+    assert made.state.tenants[T].schedules.get("s") is None
+
+
+def test_the_end_of_a_workflow_starts_a_run_in_the_same_tick():
+    made = driver()
+    listen(made, UpdateSource(ended="other"), name="good")
+    listen(made, UpdateSource(ended="other", state="failed"), name="bad")
+    made.send(inp.Submit(BY, T, "r1", "other"))
+    made.quiet()
+
+    made.finish_all()
+
+    (run,) = (run for run in made.records.values() if run.schedule)
+    assert run.schedule == "good"
+    (cause,) = unpack(run.inputs, what="inputs")["because"]
+    assert (cause["kind"], cause["name"], cause["id"], cause["state"]) == ("run", "other", "r1", "completed")
+
+
+def test_an_event_with_a_known_id_starts_nothing_for_a_day():
+    made = driver()
+    schedule = listen(made, ORDER)
+
+    made.send(event(id="e1"), event(id="e1"), event(id="e2"))
+    made.send(event(id="e1"))
+    assert len(started(made)) == 2
+    assert len(made.events(Duplicate)) == 2
+    made.send(event(id="e1"), at=made.tick + made.settings.dedupe_window_ms + 1)
+
+    assert len(started(made)) == 3
+    assert [kept.id for kept in made.state.event_ids.values()] == ["e1"], "older ids are forgotten"
+    assert fates(schedule) == {"ran": 3}
+
+
+def test_a_large_payload_starts_the_run_with_the_inputs_that_came_as_a_fact():
+    made = driver()
+    listen(made, ORDER)
+    listen(made, UpdateSource(event="order", where="event.total > 100"), name="filtered")
+    payload, inputs = Ref("sha256:aa", 5_000), Ref("sha256:bb", 5_100)
+
+    made.send(inp.Ingest(BY, T, "order", payload=payload, starts=(("s", 0, inputs),)))
+
+    (run,) = made.state.runs.values()
+    assert (run.schedule, run.inputs) == ("s", inputs)
+
+
+def test_what_waits_is_cancelled_when_its_schedule_listens_to_something_else_or_goes():
+    made = driver()
+    schedule = listen(made, ORDER, PAID, together=True)
+    made.send(event(), event())
+
+    listen(made, ORDER, overlap="buffer_all")
+    assert fates(schedule) == {"cancelled": 2}
+    made.send(event(), event(), event())
+    made.send(inp.RemoveSchedule(BY, T, "s"))
+
+    settled = [(one.count, one.fate, one.cause) for one in made.events(UpdatesSettled)]
+    assert settled == [(2, Fate.CANCELLED, "edited"), (1, Fate.CANCELLED, "removed"), (1, Fate.CANCELLED, "removed")]
+    made.send(event())
+    assert len(started(made)) == 1
+
+
+def test_an_edit_of_other_things_keeps_what_was_heard():
+    made = driver()
+    schedule = listen(made, ORDER, PAID, together=True)
+    made.send(event())
+
+    listen(made, ORDER, PAID, together=True, priority=3)
+    made.send(event("paid"))
+
+    assert fates(schedule) == {"ran": 1, "coalesced": 1}
+
+
+def test_times_and_updates_start_runs_of_one_schedule():
+    made = driver()
+    schedule = listen(made, ORDER, cron="* * * * *")
+
+    made.advance(30_000)
+    made.send(event())
+    made.advance(60_000)
+
+    ways = [one.way for one in started(made)]
+    assert (sorted(ways), fates(schedule)) == (["due", "update"], {"ran": 2})
+
+
+@pytest.mark.parametrize("seed", seeds(0, few=12, many=300))
+def test_every_update_of_a_random_history_has_one_fate(seed):
+    rng, made = random.Random(seed), Observed()
+    sources = [ORDER, PAID, UpdateSource(event="order", where="event.n > 2"), UpdateSource(ended="other", state="any")]
+    for step in range(150):
+        requests: list[inp.Input] = []
+        for _ in range(rng.randrange(4)):
+            name, n = rng.choice(["order", "order", "paid"]), rng.randrange(5)
+            requests.append(event(name, {"n": n}, id=rng.choice(["", f"id-{rng.randrange(200)}"])))
+        chance = rng.random()
+        if chance < 0.06:
+            chosen = rng.sample(sources, rng.randint(1, 3))
+            groups = tuple((index,) for index in range(len(chosen)))
+            groups = (tuple(range(len(chosen))),) if rng.random() < 0.5 else groups
+            on = TriggerSpec(sources=tuple(chosen), groups=groups, coalesce=rng.random() < 0.5)
+            terms = SchedulePolicy(
+                overlap=rng.choice(["allow", "forbid", "replace", "buffer_one", "buffer_all"]), buffer_max=3,
+                automatic_backfill=rng.random() < 0.3, catch_up_cap=5, pause_after=rng.choice([0, 0, 2]),
+            )  # fmt: skip
+            cron = rng.choice([None, "* * * * *"])
+            requests.append(inp.PutSchedule(BY, T, f"s{rng.randrange(3)}", "w", ScheduleSpec(on=on, cron=cron), terms))
+        elif chance < 0.1:
+            requests.append(inp.RemoveSchedule(BY, T, f"s{rng.randrange(3)}"))
+        elif chance < 0.2:
+            move = rng.choice([inp.Pause, inp.Resume])
+            requests.append(move(BY, "schedule", T, f"s{rng.randrange(3)}"))
+        elif chance < 0.4:
+            requests.append(inp.Submit(BY, T, f"other-{step}", "other"))
+        for number in sorted(made.running):
+            if rng.random() < 0.5:
+                attempt = made.running.pop(number).attempt
+                failed = inp.Failed(number, attempt, "X", permanent=True)
+                requests.append(failed if rng.random() < 0.2 else inp.Succeeded(number, attempt))
+        made.send(*requests, at=made.tick + rng.choice([1, 1, 1, 20_000]))
+        assert violations(made.state) == []
+    folded, stored = Machine(settings=made.settings), made.restored()
+    for tick, asked, events in made.rows:
+        folded.fold(tick, asked, events)
+
+    assert made.ledger.take_found() == [] and made.ledger.totals().even
+    assert digest(folded.state) == digest(made.state) == digest(stored)
+    assert all_found(made.settings, made.rows) == []

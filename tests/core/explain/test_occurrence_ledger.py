@@ -12,6 +12,7 @@ from campaign import seeds
 from driver import BY, Driver, T, task
 from histories import History, ScheduleHistory
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
+from tickwork.core.calendar.trigger_spec import TriggerSpec, UpdateSource
 from tickwork.core.decide.schedules import schedule_firing as occurrences
 from tickwork.core.explain import occurrence_ledger as module
 from tickwork.core.explain.occurrence_ledger import Ledger
@@ -31,6 +32,19 @@ def put(name="s", every_ms=5 * MINUTE, governing=None, **terms):
     )
 
 
+def listen(driver):
+    """Two schedules hear an event and the end of a run; of one, two updates are joined."""
+    driver.define("other", task("a"))
+    order, end = UpdateSource(event="order"), UpdateSource(ended="other")
+    both = TriggerSpec(sources=(order, end), groups=((0, 1),))
+    driver.expect(
+        inp.PutSchedule(BY, T, "both", "flow", ScheduleSpec(on=both)),
+        inp.PutSchedule(BY, T, "end", "flow", ScheduleSpec(on=TriggerSpec(sources=(end,), groups=((0,),)))),
+    )
+    driver.expect(inp.Ingest(BY, T, "order"))
+    driver.finish(driver.submit("other"), "a")
+
+
 def story():
     """Runs, a stop that is caught up with, a buffer, a pause, an edit, a removal: each kind of event is in it."""
     driver = Driver()
@@ -47,6 +61,7 @@ def story():
     driver.expect(inp.Resume(BY, "schedule", T, "s"))
     driver.quiet()
     driver.advance(11 * MINUTE)
+    listen(driver)
     driver.expect(put("b", overlap="allow"), put(every_ms=7 * MINUTE), inp.RemoveSchedule(BY, T, "gone"))
     driver.advance(20 * MINUTE)
     return driver

@@ -16,6 +16,7 @@ from tickwork.cluster.placement import partitions_of
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.core.base.names import TENANT
 from tickwork.core.calendar.durations import instant_text
+from tickwork.core.explain.update_text import listening_to_ends
 from tickwork.ports import store as ports
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.partition_messages import CommandBatch, batch_decoder, encode
@@ -118,6 +119,9 @@ async def _spread(request: Request, router: "ClusterRouter", body: wire.SpreadRe
     if body.spread > 1 and (mailboxes := request.engine.context.tenant(TENANT).mailboxes):
         message = f"a mailbox ({', '.join(sorted(mailboxes)[:3])}) is in one partition, so runs cannot be spread"
         raise Refused("mailbox_spread", message, path="spread")
+    if body.spread > 1 and (listening := listening_to_ends(request.engine.context.tenant(TENANT))):
+        message = f"a schedule ({', '.join(listening[:3])}) listens to the ends of runs and is in one partition"
+        raise Refused("trigger_spread", f"{message}, so runs cannot be spread", path="spread")
     route = ports.Route(TENANT, node.routes.home(TENANT), body.spread)
     node.routes.check(route)
     places, old = partitions_of(route, node.partitions), node.routes.partitions_of(TENANT)

@@ -165,12 +165,13 @@ def signal(
     payload_json: str | None = None,
     key: str = "",
     run: str = "",
+    id: str = "",  # noqa: A002 - the name of the flag
     to: ClientOptions = TO,
 ) -> int:
-    """Send an event to the runs that wait for it.
+    """Send an event to the runs that wait for it, and to the schedules that listen to it.
 
-    If no run waits for it, it is lost, unless there is a mailbox of its name (tickwork mailboxes). An event for one run
-    (--run) is kept until that run waits for it.
+    If no run waits for it and no schedule listens to it, it is lost, unless there is a mailbox of its name (tickwork
+    mailboxes). An event for one run (--run) is kept until that run waits for it.
 
     Parameters
     ----------
@@ -184,19 +185,30 @@ def signal(
         Only for runs that wait for this key.
     run
         Only for this run.
+    id
+        The sender's id of the event: repeated within a day, the event does nothing.
     """
     from tickwork.cli.input_values import read_payload
     from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
-        heard = client.send_event(event, read_payload(payload, payload_json), key=key, run=run or None)
+        heard = client.send_event(event, read_payload(payload, payload_json), key=key, run=run or None, id=id)
     waiting = heard.waiting
     if to.json:
-        print_json({"event": event, "waiting": waiting, "kept": heard.kept})
+        print_json(
+            {
+                "event": event, "waiting": waiting, "kept": heard.kept, "schedules": heard.schedules,
+                "duplicate": heard.duplicate,
+            }
+        )  # fmt: skip
+    elif heard.duplicate:
+        console().print(f"event {safe(event)} with the id {safe(id)} came before: nothing is done", soft_wrap=True)
     elif run:
         console().print(f"event {safe(event)} sent to {safe(run)}", soft_wrap=True)
-    elif waiting:
-        console().print(f"event {safe(event)} sent: {waiting} waited for it", soft_wrap=True)
+    elif waiting or heard.schedules:
+        counted = [f"{waiting} waited for it"] if waiting else []
+        counted += [f"{heard.schedules} schedule{'s' * (heard.schedules > 1)} heard it"] if heard.schedules else []
+        console().print(f"event {safe(event)} sent: {', '.join(counted)}", soft_wrap=True)
     elif heard.kept:
         console().print(f"event {safe(event)} sent: its mailbox keeps it", soft_wrap=True)
     else:

@@ -255,6 +255,8 @@ def _state(schedule: "wire.Schedule") -> str:
         words.append(f"[yellow]{safe(schedule.held)}[/]")
     if schedule.buffered:
         words.append(f"{schedule.buffered} waiting")
+    if schedule.updates is not None and schedule.updates.waiting:
+        words.append(f"{schedule.updates.waiting} updates waiting")
     return ", ".join(words) or "[green]active[/]"
 
 
@@ -282,12 +284,22 @@ def _tree(schedule: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
         f"fates {fates.ran} ran, {fates.coalesced} coalesced, {fates.skipped} skipped, {fates.missed} missed, "
         f"{fates.cancelled} cancelled"
     )
+    if schedule.updates is not None:
+        _add_updates(tree, schedule.updates)
     if schedule.governed is not None:
         _add_governed(tree, schedule.governed)
     if times:
         rows = [(safe(each.local), safe(each.utc), until(each.utc)) for each in times]
         tree.add("next times").add(table((f"in {schedule.timezone}", "UTC", "here"), rows))
     return tree
+
+
+def _add_updates(tree: "Tree", updates: "wire.ScheduleUpdates") -> None:
+    from tickwork.cli.output import ago, safe
+
+    branch = tree.add(f"updates {updates.count}, {updates.waiting} waiting; last one {ago(updates.last_at)}")
+    for missing in updates.missing:
+        branch.add(f"[yellow]missing[/] {safe(missing)}")
 
 
 def _add_terms(tree: "Tree", schedule: "wire.Schedule") -> None:

@@ -27,6 +27,18 @@ class ScheduleOptions:
     "One instant (RFC 3339)."
     rrule: str | None = None
     "A recurrence rule (RFC 5545)."
+    event: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "Start a run at each event of this name; repeat for other names."
+    event_key: str | None = None
+    "With --event: only events with this key."
+    where: str | None = None
+    "With --event: only events for which this CEL condition over event and key holds."
+    ended: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "Start a run at each end of a run of this workflow; WORKFLOW:failed, :cancelled or :any for another end."
+    together: Annotated[bool, Parameter(negative="")] = False
+    "Start a run only when all of these events and ends have come, not at each of them."
+    updates: Literal["auto", "each", "coalesce"] | None = None
+    "Updates that wait start a run each, or one together (coalesce)."
     anchor: str | None = None
     "Start of the interval or rule (RFC 3339; now)."
     timezone: str | None = None
@@ -101,7 +113,7 @@ class ScheduleOptions:
         from tickwork.cli.input_values import read_inputs, read_value
         from tickwork.protocol.http_models import GovernorRequest
 
-        own = ("input", "inputs_json", "context", "governed", "min", "max")
+        own = ("input", "inputs_json", "context", "governed", "min", "max", *_TRIGGER)
         fields = {
             name: value for name, value in vars(self).items() if name not in own and value not in (None, (), False)
         }
@@ -112,12 +124,36 @@ class ScheduleOptions:
             fields["context"] = read_value(self.context)
         if self.governed or self.min or self.max:
             fields["governor"] = GovernorRequest(min=self.min or "", max=self.max or "")
+        sources = self._sources()
+        if sources:
+            fields["listen_to"] = (tuple(sources),) if self.together else tuple(sources)
         rhythms = [name for name in ("cron", "every", "at", "rrule") if name in fields]
-        if len(rhythms) != 1:
-            raise CommandExit(Exit.USAGE, "say when, with one of --cron, --every, --at and --rrule")
+        if len(rhythms) != 1 and (rhythms or not sources):
+            message = "say when, with one of --cron, --every, --at and --rrule, or with --event or --ended"
+            raise CommandExit(Exit.USAGE, message)
         return fields
 
+    def _sources(self) -> "list[wire.TriggerSource]":
+        import msgspec
 
+        from tickwork.protocol.http_models import TriggerSource
+
+        if (self.event_key or self.where) and not self.event:
+            raise CommandExit(Exit.USAGE, "--event-key and --where are about events: name them with --event")
+        sources = [TriggerSource(event=event, key=self.event_key or "", where=self.where or "") for event in self.event]
+        for text in self.ended:
+            workflow, _, state = text.partition(":")
+            try:
+                sources.append(
+                    msgspec.convert({"ended": workflow, **({"state": state} if state else {})}, TriggerSource)
+                )
+            except msgspec.ValidationError:
+                message = f"--ended {text}: a run ends completed, failed or cancelled; :any is all of them"
+                raise CommandExit(Exit.USAGE, message) from None
+        return sources
+
+
+_TRIGGER = ("event", "event_key", "where", "ended", "together")
 TERMS = ScheduleOptions()
 
 

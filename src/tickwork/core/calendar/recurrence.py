@@ -132,6 +132,17 @@ class Once(Recurrence):
 
 
 @dataclass(frozen=True, slots=True)
+class Never(Recurrence):
+    """No due times: something else than the clock fires."""
+
+    def next_ms(self, after_ms: int) -> int | None:  # noqa: ARG002 - as all rhythms are asked
+        return None
+
+    def prev_ms(self, before_ms: int) -> int | None:  # noqa: ARG002
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class BoundedRecurrence(Recurrence):
     """Only from `start_ms` on, and before `end_ms`."""
 

@@ -27,10 +27,12 @@ from tickwork.core.calendar.recurrence import (
     Interval,
     LocalDateFilter,
     LocalRecurrence,
+    Never,
     Once,
     Recurrence,
 )
 from tickwork.core.calendar.rrule import parse_rrule
+from tickwork.core.calendar.trigger_spec import TriggerSpec, check_trigger
 from tickwork.core.calendar.zones import FOREVER_S, UTC, Zone, Zones
 
 Gap = Literal["auto", "shift", "skip", "end"]
@@ -56,6 +58,12 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     holidays: tuple[str, ...] = ()  # lists of dates that do not count, by name
     start_ms: int | None = None
     end_ms: int | None = None
+    on: TriggerSpec | None = None  # updates that fire it too; without a time, they alone do
+
+    @property
+    def has_time(self) -> bool:
+        """Whether it is due at times of its own."""
+        return any(given is not None for given in (self.cron, self.every_ms, self.at_ms, self.rrule))
 
     @property
     def has_calendar(self) -> bool:
@@ -64,7 +72,8 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def is_bare(self) -> bool:
         """Nothing but a cron expression with its zone."""
-        return self.cron is not None and not self.has_calendar and self.start_ms is None and self.end_ms is None
+        bounded = self.start_ms is not None or self.end_ms is not None or self.on is not None
+        return self.cron is not None and not self.has_calendar and not bounded
 
 
 class SpecCache:
@@ -125,6 +134,8 @@ def _compile(
     at = f"{path}." if path else ""
     _check(when, at)
     zone = zones.get(when.zone, path=f"{at}zone")
+    if not when.has_time:
+        return Never()
     if when.at_ms is not None:
         return Once(when.at_ms)
     calendar = _calendar(when, holidays, at, parts) if when.has_calendar else None
@@ -149,6 +160,11 @@ def policies(when: ScheduleSpec, pattern: LocalRecurrence) -> tuple[str, str]:
 
 def _check(when: ScheduleSpec, at: str) -> None:
     kinds = [name for name in ("cron", "every_ms", "at_ms", "rrule") if getattr(when, name) is not None]
+    if when.on is not None:
+        check_trigger(when.on, f"{at}on")
+        if not kinds:
+            _check_no_time(when, at)
+            return
     if len(kinds) != 1:
         given = " and ".join(kinds) if kinds else "none of them"
         message = f"say one of cron, every_ms, at_ms and rrule; there is {given}"
@@ -168,6 +184,14 @@ def _check(when: ScheduleSpec, at: str) -> None:
         if instant is not None and not MS_START <= instant < MS_END:
             message = "the instant is outside the years 0001 to 9999 in UTC"
             raise Refused("instant_range", message, path=f"{at}{name}")
+
+
+def _check_no_time(when: ScheduleSpec, at: str) -> None:
+    bare = ScheduleSpec(on=when.on, zone=when.zone)
+    for name in ScheduleSpec.__struct_fields__:
+        if getattr(when, name) != getattr(bare, name):
+            message = "it is for times, and this schedule has none: only updates start its runs"
+            raise Refused("bad_trigger", message, path=f"{at}{name}")
 
 
 def _calendar(when: ScheduleSpec, holidays: Mapping[str, frozenset[str]], at: str, parts: SpecCache) -> Calendar:

@@ -46,10 +46,12 @@ _VARIABLES: Mapping[str, Any] = MappingProxyType(
     {
         "body": cel.Type.DYN,
         "clock": cel.Type.Map(cel.Type.STRING, cel.Type.INT),
+        "event": cel.Type.DYN,
         "events": cel.Type.List(_TEXT_MAP),
         "inputs": _TEXT_MAP,
         "item": cel.Type.DYN,
         "iteration": cel.Type.INT,
+        "key": cel.Type.STRING,
         "last": cel.Type.DYN,
         "outcome": cel.Type.Map(cel.Type.STRING, cel.Type.STRING),
         "results": _TEXT_MAP,
@@ -63,6 +65,7 @@ REPEAT_VARIABLES = (*RUN_VARIABLES, "iteration", "last")
 MAP_VARIABLES = (*RUN_VARIABLES, "item")
 HTTP_VARIABLES = ("body", "status")
 KEY_VARIABLES = ("inputs",)
+EVENT_VARIABLES = ("event", "key")  # what the filter of a trigger sees
 
 
 class ConditionFailed(Refused):

@@ -21,6 +21,7 @@ from tickwork.core.evolve.tasks.attempts import ATTEMPT_HANDLERS, has_children_t
 from tickwork.core.evolve.tasks.children import CHILD_HANDLERS
 from tickwork.core.evolve.tasks.nodes import NODE_HANDLERS
 from tickwork.core.evolve.tasks.waits import WAIT_HANDLERS
+from tickwork.core.evolve.updates import UPDATE_HANDLERS
 from tickwork.core.evolve.versions import VERSION_HANDLERS
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input
@@ -82,6 +83,7 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **OUTBOX_HANDLERS,
     **FUNCTION_HANDLERS,
     **MAILBOX_HANDLERS,
+    **UPDATE_HANDLERS,
     ev.InputRefused: _on_refused,
     ev.StaleReport: _on_stale,
     ev.Duplicate: _nothing,

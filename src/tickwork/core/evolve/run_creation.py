@@ -43,6 +43,7 @@ from tickwork.core.state.run_ids import (
 )
 from tickwork.core.state.state import ConcurrencyGate, Fired, Run, Schedule, State, Tenant, Timer
 from tickwork.core.state.tables import BLOCK_BITS
+from tickwork.core.state.updates import UPDATE, caused_inputs
 
 
 def add_run(state: State, run: Run) -> None:
@@ -155,7 +156,9 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
         return
     backfill = state.backfills[event.backfill] if event.backfill else None
     inputs, by, source, key = schedule.inputs, schedule.by, "schedule", ""
-    if plan.definition.inputs or schedule.context is not None:
+    if event.way == UPDATE:
+        inputs = inputs_of_firing(state, schedule, plan.definition, due_ms)
+    elif plan.definition.inputs or schedule.context is not None:
         inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
     if backfill is not None:
         by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, due_ms)
@@ -222,6 +225,21 @@ def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, a
         return value
     plain = {} if value is None else decode(value, what="inputs")
     return pack(plain | more)
+
+
+def inputs_of_firing(state: State, schedule: Schedule, definition: Definition, due_ms: int) -> Value:
+    """The inputs of a run that updates start: those of a scheduled run, with what caused it."""
+    assert schedule.updates is not None
+    firing = next(firing for firing in schedule.updates.waiting if firing.due_ms == due_ms)
+    large = firing.updates[-1].inputs
+    if large is not None:
+        return large
+    value = scheduled_inputs(state, schedule, definition, due_ms)
+    if not (value is None or isinstance(value, bytes)):
+        return value
+    plain = {} if value is None else decode(value, what="inputs")
+    causes = caused_inputs(definition, firing.updates)
+    return pack(causes | plain) if causes else value
 
 
 def _free_id(tenant: Tenant, stem: str, now_ms: int) -> str:

@@ -18,6 +18,7 @@ from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.schedule import CatchUp, CatchUpChoice, CatchUpPlan, Fate, HintOrigin
 from tickwork.core.state.state import BackfillState, Group, Run, Schedule, State, Tenant, Timer
+from tickwork.core.state.updates import UPDATE, ScheduleUpdates
 
 PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
 COMPLETED, FAILED, CANCELLED = int(RunState.COMPLETED), int(RunState.FAILED), int(RunState.CANCELLED)
@@ -51,6 +52,8 @@ def _arm_at(state: State, schedule: Schedule, tick: int, looked: bool) -> None:
 def _due_tick(state: State, schedule: Schedule) -> int:
     """The tick that has to decide about this schedule: the current one if it is due now, 0 if none is known."""
     if is_held(schedule):
+        if updates_ready(schedule):
+            return state.tick
         until_ms = held_until_ms(schedule)
         wake_ms = until_ms
         if schedule.next_ms and schedule.governing is None and not schedule.terms.automatic_backfill:
@@ -58,6 +61,8 @@ def _due_tick(state: State, schedule: Schedule) -> int:
             wake_ms = min(until_ms, booked_ms) if until_ms else booked_ms
         return max(state.settings.clock.tick_at(wake_ms), 1) if wake_ms else 0
     if must_pause(schedule):
+        return state.tick
+    if updates_ready(schedule):
         return state.tick
     if schedule.governing is not None:
         if schedule.active or schedule.broken:
@@ -106,6 +111,18 @@ def may_unbuffer(schedule: Schedule) -> bool:
     return bool(schedule.buffer) and not schedule.active and not waits_for_past(schedule)
 
 
+def updates_ready(schedule: Schedule) -> bool:
+    """Whether there is something to decide about the updates that wait for their run."""
+    updates, terms = schedule.updates, schedule.terms
+    if updates is None or not updates.waiting:
+        return False
+    if is_held(schedule):
+        return not terms.automatic_backfill or len(updates.waiting) > terms.catch_up_cap
+    if terms.overlap not in ("buffer_one", "buffer_all") or not (schedule.active or waits_for_past(schedule)):
+        return True
+    return len(updates.waiting) > (1 if terms.overlap == "buffer_one" else terms.buffer_max)
+
+
 def waits_for_past(schedule: Schedule) -> bool:
     """The latest run failed, and no other may run before it is resolved or the failures are reset."""
     return schedule.terms.depends_on_past and schedule.failures > 0
@@ -137,14 +154,18 @@ def _on_put(state: State, event: ev.SchedulePut) -> None:
         tenant.schedules.add(schedule.name, schedule)
         state.schedules.add(schedule.number, schedule)
     else:
-        _leave(schedule)
+        _leave(state, schedule)
         close_span(state, schedule)
         schedule.version += 1
+        if schedule.when.on != when.on and schedule.updates is not None:  # what it had heard has its fate
+            schedule.updates = ScheduleUpdates(schedule.updates.last_ms) if when.on is not None else None
         schedule.workflow, schedule.when, schedule.terms = workflow, when, terms
         schedule.inputs, schedule.context = request.inputs, request.context
         schedule.by, schedule.owner, schedule.description = by, owner, request.description
+    if when.on is not None and schedule.updates is None:
+        schedule.updates = ScheduleUpdates()
     set_rhythm(state, schedule)
-    join(schedule)
+    join(state, schedule)
     schedule.next_ms, schedule.wait_ms = event.next_ms, event.wait_ms
     schedule.governing = request.governing
     if request.governing is None:
@@ -181,17 +202,35 @@ def anchored(when: ScheduleSpec, old: Schedule | None, now_ms: int) -> ScheduleS
     return msgspec.structs.replace(when, anchor_ms=now_ms)
 
 
-def join(schedule: Schedule) -> None:
-    """Its group, and what else its owner has."""
-    name, owner = schedule.terms.group, schedule.owner
+def join(state: State, schedule: Schedule) -> None:
+    """Its group, what else its owner has, and those who listen to the same updates."""
+    name, owner, on = schedule.terms.group, schedule.owner, schedule.when.on
+    if on is not None:
+        listeners = schedule.tenant.listeners
+        for index, source in enumerate(on.sources):
+            of_subject = listeners.setdefault(source.subject, {})
+            of_subject[schedule.number] = (*of_subject.get(schedule.number, ()), index)
+        state.listening += _hears_ends(schedule)
     if name:
         schedule.tenant.groups.setdefault(name, Group(name)).members[schedule.number] = None
     if owner:
         schedule.tenant.owned.setdefault(owner, {})[schedule.name] = schedule
 
 
-def _leave(schedule: Schedule) -> None:
-    name, owner = schedule.terms.group, schedule.owner
+def _hears_ends(schedule: Schedule) -> bool:
+    on = schedule.when.on
+    return on is not None and any(source.ended for source in on.sources)
+
+
+def _leave(state: State, schedule: Schedule) -> None:
+    name, owner, on = schedule.terms.group, schedule.owner, schedule.when.on
+    if on is not None:
+        listeners = schedule.tenant.listeners
+        for subject in dict.fromkeys(source.subject for source in on.sources):
+            del listeners[subject][schedule.number]
+            if not listeners[subject]:
+                del listeners[subject]
+        state.listening -= _hears_ends(schedule)
     if owner:
         owned = schedule.tenant.owned[owner]
         del owned[schedule.name]
@@ -212,7 +251,7 @@ def _on_removed(state: State, event: ev.ScheduleRemoved) -> None:
     for backfill in [backfill for backfill in state.backfills.values() if backfill.schedule is schedule]:
         leave_backfill(state, backfill, BackfillState.CANCELLED)
     close_span(state, schedule)
-    _leave(schedule)
+    _leave(state, schedule)
     state.schedules.remove(schedule.number)
     schedule.tenant.schedules.remove(schedule.name)
 
@@ -390,8 +429,9 @@ def record(
         schedule.fates = (fates[0] + count, *fates[1:])
     else:
         schedule.fates = (*fates[: fate - 1], fates[fate - 1] + count, *fates[fate:])
-    # What the Governor decided has no neighbours but what it decided before and after.
-    joins = schedule.joins_ms == from_ms if schedule.governing is None else schedule.span_to_ms < from_ms
+    # What the Governor decided has no neighbours but what it decided before and after, and so it is with updates.
+    apart = schedule.governing is not None or cause == UPDATE
+    joins = schedule.span_to_ms < from_ms if apart else schedule.joins_ms == from_ms
     schedule.joins_ms = next_ms
     if not (joins and schedule.span_count and schedule.span_fate == fate and schedule.span_cause == cause):
         close_span(state, schedule)
@@ -422,6 +462,13 @@ def run_begun(state: State, schedule: Schedule, run: Run, event: ev.RunScheduled
     if due_ms > schedule.last_fired_ms:
         schedule.last_fired_ms = due_ms
     schedule.begun_ms = state.now_ms
+    if way == UPDATE:
+        updates = schedule.updates
+        assert updates is not None
+        updates.waiting = tuple(firing for firing in updates.waiting if firing.due_ms != due_ms)
+        record(state, schedule, RAN, UPDATE, due_ms, due_ms, 1)
+        arm(state, schedule, looked=True)
+        return
     record(state, schedule, RAN, "", due_ms, due_ms, 1, event.next_ms)
     if way == "due":
         if event.start_at and schedule.late is not None:

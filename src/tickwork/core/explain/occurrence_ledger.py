@@ -21,6 +21,7 @@ from tickwork.core.state.inputs import Input
 from tickwork.core.state.schedule import Fate
 from tickwork.core.state.state import Schedule, State
 from tickwork.core.state.tables import NumberTable
+from tickwork.core.state.updates import UPDATE
 
 LOOKS_PER_TICK = 4
 OVERDUE_MAX = 50  # asked about at a time
@@ -70,6 +71,7 @@ class Ledger:
         self._state = state
         self._accounts: NumberTable[Account] = NumberTable()
         self._waiting: dict[int, tuple[int, ...]] = {}  # what is buffered, where anything is
+        self._updates: dict[int, int] = {}  # updates that have no fate yet, where a schedule listens to any
         self._governed: dict[int, None] = {}  # their next time is whatever the Governor said last
         self._touched: dict[int, Account | None] = {}  # of this tick; None: its schedule went
         self._even: Balance | None = None  # the one that was looked at last in this tick
@@ -116,14 +118,17 @@ class Ledger:
     def _open(self, schedule: Schedule) -> None:
         """What is stored is where the books begin."""
         balance = self._balance(schedule.tenant.id)
-        balance.expected += sum(schedule.fates) + len(schedule.buffer)
-        balance.buffered += len(schedule.buffer)
+        open_updates = _open_updates(schedule)
+        balance.expected += sum(schedule.fates) + len(schedule.buffer) + open_updates
+        balance.buffered += len(schedule.buffer) + open_updates
         for index, count in enumerate(schedule.fates):
             balance.fates[index] += count
         number = schedule.number
         self._accounts.add(number, Account(balance, schedule.next_ms, schedule.fates))
         if schedule.buffer:
             self._waiting[number] = schedule.buffer
+        if open_updates:
+            self._updates[number] = open_updates
         if schedule.governing is not None:
             self._governed[number] = None
         if schedule.late is not None:
@@ -195,7 +200,9 @@ class Ledger:
             if event.due_ms > self._state.now_ms:
                 self._differ(event.schedule, f"a backfill began {_at(event.due_ms)}, which is still to come")
             return
-        if way == "buffered":
+        if way == UPDATE:
+            self._settle_updates(event.schedule, account, 1)
+        elif way == "buffered":
             self._unbuffer(event.schedule, account, (event.due_ms,))
         else:
             self._pass_on(event.schedule, account, event.due_ms, event.due_ms, event.next_ms)
@@ -235,6 +242,31 @@ class Ledger:
             self._unbuffer(event.schedule, account, event.dues_ms)
             self._count(account, CANCELLED, len(event.dues_ms))
 
+    def _on_heard(self, event: ev.UpdateHeard | ev.RunEndHeard, _: list[Input]) -> None:
+        for number, _source in event.heard:
+            account = self._account(number)
+            if account is not None:
+                self._updates[number] = self._updates.get(number, 0) + 1
+                account.balance.expected += 1
+                account.balance.buffered += 1
+
+    def _on_updates_settled(self, event: ev.UpdatesSettled, _: list[Input]) -> None:
+        account = self._account(event.schedule)
+        if account is not None:
+            self._settle_updates(event.schedule, account, event.count)
+            self._count(account, event.fate, event.count)
+
+    def _settle_updates(self, number: int, account: Account, count: int) -> None:
+        left = self._updates.get(number, 0) - count
+        if left < 0:
+            self._differ(number, f"{count} updates have a fate, and {left + count} were without one")
+            count, left = left + count, 0
+        account.balance.buffered -= count
+        if left:
+            self._updates[number] = left
+        else:
+            self._updates.pop(number, None)
+
     def _on_catch_up(self, event: ev.CatchUpDecided, _: list[Input]) -> None:
         account = self._account(event.schedule)
         if account is None:
@@ -255,6 +287,10 @@ class Ledger:
             self._differ(number, f"it was removed while {len(waiting)} occurrences waited")
             account.balance.buffered -= len(waiting)
             account.balance.expected -= len(waiting)
+        if left := self._updates.pop(number, 0):
+            self._differ(number, f"it was removed while {left} updates had no fate")
+            account.balance.buffered -= left
+            account.balance.expected -= left
         self._accounts.remove(number)
         self._touched[number] = None
         self._governed.pop(number, None)
@@ -314,6 +350,7 @@ class Ledger:
             account.balance.buffered += len(schedule.buffer) - len(waiting)
             account.balance.expected += len(schedule.buffer) - len(waiting)
             self._waiting[number] = schedule.buffer
+        self._compare_updates(number, schedule, account)
         governed = number in self._governed
         if governed and (schedule.active or _is_held(schedule)):
             return  # what the Governor says meanwhile does not count: it is asked again when that is over
@@ -321,6 +358,14 @@ class Ledger:
             words = f"next by events {_at(account.next_ms)}, by its row {_at(schedule.next_ms)}"
             self._differ(number, words)
             account.next_ms = schedule.next_ms
+
+    def _compare_updates(self, number: int, schedule: Schedule, account: Account) -> None:
+        by_row, by_events = _open_updates(schedule), self._updates.get(number, 0)
+        if by_row != by_events:
+            self._differ(number, f"{by_events} updates have no fate by events, {by_row} by its row")
+            account.balance.buffered += by_row - by_events
+            account.balance.expected += by_row - by_events
+            self._updates[number] = by_row
 
     def _weigh(self, number: int, schedule: Schedule, balance: Balance) -> None:
         """Once in a tick for each tenant is enough: comparing its schedules moves both sides or none."""
@@ -386,6 +431,10 @@ def _is_held(schedule: Schedule) -> bool:
     return schedule.paused or schedule.archived or (group is not None and group.paused)
 
 
+def _open_updates(schedule: Schedule) -> int:
+    return schedule.updates.open if schedule.updates is not None else 0
+
+
 def _put_of(request: Any, item: int) -> Any:
     return request.puts[item] if item >= 0 else request
 
@@ -404,4 +453,7 @@ _HANDLERS: dict[type[Any], Callable[[Ledger, Any, list[Input]], None]] = {
     ev.OccurrenceBuffered: Ledger._on_buffered,
     ev.OccurrencesCancelled: Ledger._on_cancelled,
     ev.RunScheduled: Ledger._on_run,
+    ev.UpdateHeard: Ledger._on_heard,
+    ev.RunEndHeard: Ledger._on_heard,
+    ev.UpdatesSettled: Ledger._on_updates_settled,
 }

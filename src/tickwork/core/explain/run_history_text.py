@@ -20,6 +20,7 @@ from tickwork.core.state.run_ids import SUBMITTED, child_id, follow_up_id
 from tickwork.core.state.run_labels import tags_of
 from tickwork.core.state.schedule import HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Run, State, Task
+from tickwork.core.state.updates import UPDATE
 
 if TYPE_CHECKING:
     from tickwork.core.explain.run_history import HistoryEntry
@@ -131,7 +132,7 @@ def _request_of(state: State, event: Any) -> Any:
 
 def _later_words(state: State, event: ev.RunScheduled, terms: SchedulePolicy) -> str:
     """Why a scheduled run does not begin at its nominal time, where it does not."""
-    if event.way in ("trigger", "test", "backfill"):
+    if event.way in ("trigger", "test", "backfill", UPDATE):
         return ""
     lag_ms = state.now_ms - event.due_ms
     if event.start_at:
@@ -161,6 +162,8 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
         case ev.RunScheduled() if event.way == "backfill":
             when = instant_text(event.due_ms)
             return "scheduled", f"backfill {event.backfill} of schedule {run.schedule}, for {when}, by {run.by}"
+        case ev.RunScheduled() if event.way == UPDATE:
+            return "scheduled", f"schedule {run.schedule} heard an update at {instant_text(event.due_ms)}"
         case ev.RunScheduled():
             return (
                 "scheduled",

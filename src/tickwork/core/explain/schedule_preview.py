@@ -43,6 +43,9 @@ class Difference(msgspec.Struct, frozen=True):
 def describe(when: ScheduleSpec, *, seed: str = "", rhythm: Recurrence | None = None) -> str:
     """The meaning in words, of a schedule that compiles with this seed, and to this rhythm: a rule says what its start
     adds to it."""
+    if when.on is not None:
+        times = describe(msgspec.structs.replace(when, on=None), seed=seed, rhythm=rhythm) if when.has_time else ""
+        return f"{times}; or {when.on.words}" if times else when.on.words
     words = [_main(when, seed, rhythm)]
     if when.business_days:
         words.append("business days only")
@@ -159,6 +162,8 @@ def _pattern(rhythm: Recurrence) -> LocalRecurrence | None:
 
 
 def _never(when: ScheduleSpec, rhythm: Recurrence, now_ms: int) -> Iterator[Warning]:
+    if not when.has_time:
+        return  # updates start it
     if when.start_ms is not None and when.end_ms is not None and when.end_ms <= when.start_ms:
         yield Warning("end_before_start", "it ends before it starts, and is never due")
     elif rhythm.next_ms(now_ms) is None:

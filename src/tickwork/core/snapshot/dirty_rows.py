@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tickwork.core.evolve import live_tasks
-from tickwork.core.snapshot.mailbox_rows import encode_message
+from tickwork.core.snapshot.mailbox_rows import encode_event_id, encode_message
 from tickwork.core.snapshot.run_rows import encode_run, encode_task
 from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.state import events as ev
@@ -111,8 +111,17 @@ class DirtyRows:
             [
                 *((schedule.number, encode_schedule(schedule)) for schedule in schedules),
                 *((number, encode_message(state.messages[number])) for number in numbers if number in state.messages),
+                *(
+                    (number, encode_event_id(state.event_ids[number]))
+                    for number in numbers
+                    if number in state.event_ids
+                ),
             ],
-            [number for number in numbers if number not in state.schedules and number not in state.messages],
+            [
+                number
+                for number in numbers
+                if number not in state.schedules and number not in state.messages and number not in state.event_ids
+            ],
             spans,
         )
 
@@ -164,6 +173,14 @@ def _schedule(touched: DirtyRows, _state: State, event: Any) -> None:
 
 def _message(touched: DirtyRows, _state: State, event: ev.MessageKept | ev.MessageExpired | ev.MessageRefused) -> None:
     touched.schedules.add(event.message)  # its row lies beside those of schedules
+
+
+def _heard(touched: DirtyRows, _state: State, event: ev.UpdateHeard | ev.RunEndHeard) -> None:
+    touched.schedules.update(schedule for schedule, _ in event.heard)
+
+
+def _event_id(touched: DirtyRows, _state: State, event: ev.EventIdKept) -> None:
+    touched.schedules.add(event.number)  # those forgotten with it are in `State.changed_messages`
 
 
 def _scope(touched: DirtyRows, state: State, event: ev.ScopePaused | ev.ScopeResumed) -> None:
@@ -246,6 +263,10 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.MessageKept: _message,  # the fate of one that is taken, and those forgotten, are in `State.changed_messages`
     ev.MessageExpired: _message,
     ev.MessageRefused: _message,
+    ev.UpdateHeard: _heard,
+    ev.RunEndHeard: _heard,
+    ev.UpdatesSettled: _schedule,
+    ev.EventIdKept: _event_id,
     ev.ScopePaused: _scope,
     ev.ScopeResumed: _scope,
     ev.RunRerun: _run,

@@ -11,7 +11,7 @@ from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.follow_ups import failed_steps
 from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.evolve.races import open_parents
-from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
+from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, updates_ready
 from tickwork.core.evolve.worker_pools import has_credit
 from tickwork.core.state.history import History
 from tickwork.core.state.lifecycle import BUSY, ENDED, IDLE, Phase, RunState
@@ -268,7 +268,7 @@ def schedules(state: State) -> Iterator[str]:
 
 def _schedule(state: State, schedule: Schedule) -> Iterator[str]:
     held, due, next_ms = is_held(schedule), schedule.due, schedule.next_ms
-    busy = schedule.late is not None or may_unbuffer(schedule) or must_pause(schedule)
+    busy = schedule.late is not None or may_unbuffer(schedule) or must_pause(schedule) or updates_ready(schedule)
     if schedule.governing is not None:
         quiet = held or schedule.active or schedule.broken or due
         if not quiet and (schedule.decision is None or schedule.ended or next_ms):
@@ -306,6 +306,43 @@ def overlaps(state: State) -> Iterator[str]:
             yield f"{name}: an occurrence waits twice, or before an earlier one"
         if schedule.buffer and schedule.next_ms and schedule.buffer[-1] >= schedule.next_ms:
             yield f"{name}: an occurrence waits that is still expected"
+
+
+def updates(state: State) -> Iterator[str]:
+    """What a schedule has heard stands in the order in which it came, and no group of its trigger is complete."""
+    for schedule in state.schedules.values():
+        name, on, known = f"{schedule.tenant.id}/{schedule.name}", schedule.when.on, schedule.updates
+        if (on is None) is not (known is None):
+            yield f"{name}: it {'listens to nothing and' if on is None else 'listens and'} has heard {known}"
+        if on is None or known is None:
+            continue
+        for listed in (known.heard, *(firing.updates for firing in known.waiting)):
+            times = [update.at_ms for update in listed]
+            if times != sorted(set(times)) or any(at_ms > known.last_ms for at_ms in times):
+                yield f"{name}: updates at {times[:9]} are not in order, or later than the last one"
+        sources = {update.source for update in known.heard}
+        if any(sources.issuperset(group) for group in on.groups):
+            yield f"{name}: all of a group has come, and it has not fired"
+        if any(not firing.updates or firing.updates[-1].at_ms != firing.due_ms for firing in known.waiting):
+            yield f"{name}: a firing has another time than its last update"
+        for index, source in enumerate(on.sources):
+            if index not in schedule.tenant.listeners.get(source.subject, {}).get(schedule.number, ()):
+                yield f"{name}: it would not hear {source.words}"
+    listening = sum(
+        any(source.ended for source in schedule.when.on.sources)
+        for schedule in state.schedules.values()
+        if schedule.when.on is not None
+    )
+    if listening != state.listening:
+        yield f"{state.listening} schedules listen to ends by count, {listening} do"
+
+
+def event_ids(state: State) -> Iterator[str]:
+    """Each id of an event is known to its tenant, and once."""
+    known = {kept.number for tenant in state.tenants.values() for kept in tenant.event_ids.values()}
+    there = {kept.number for kept in state.event_ids.values()}
+    if known != there:
+        yield f"ids of events {sorted(known ^ there)[:5]} are known in one table only"
 
 
 def outbox(state: State) -> Iterator[str]:
@@ -353,6 +390,8 @@ INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I43 (keys)": gates,
     "I20": schedules,
     "I24": overlaps,
+    "updates": updates,
+    "event_ids": event_ids,
     "outbox": outbox,
     "mailboxes": mailboxes,
 }

@@ -1,4 +1,4 @@
-"""A message of a mailbox as one row, and back.
+"""A message of a mailbox as one row, and back; likewise the id of an event.
 
 Such rows lie beside those of schedules, in one table: both are what a tenant has beside its runs. The first field tells
 them apart.
@@ -13,7 +13,7 @@ import msgspec
 from tickwork.core.base.values import Value
 from tickwork.core.evolve.mailboxes import read_fields
 from tickwork.core.state.mailboxes import KEPT, Mailbox, MailboxMessage
-from tickwork.core.state.state import State, Tenant, Timer
+from tickwork.core.state.state import EventId, State, Tenant, Timer
 from tickwork.core.state.timing_wheel import mark_of
 
 
@@ -32,13 +32,44 @@ class LiveMessage(msgspec.Struct, array_like=True, gc=False, tag="message"):
     order: int
 
 
+class LiveEventId(msgspec.Struct, array_like=True, gc=False, tag="event_id"):
+    number: int
+    tenant: str
+    id: str
+    came: int
+
+
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(LiveMessage).decode
-_HEAD = bytes([0x90 + 1 + len(LiveMessage.__struct_fields__)]) + msgspec.msgpack.encode("message")
+_decode_id = msgspec.msgpack.Decoder(LiveEventId).decode
+
+
+def _head(of: type[msgspec.Struct], tag: str) -> bytes:
+    return bytes([0x90 + 1 + len(of.__struct_fields__)]) + msgspec.msgpack.encode(tag)
+
+
+_HEAD, _ID_HEAD = _head(LiveMessage, "message"), _head(LiveEventId, "event_id")
 
 
 def is_message(row: bytes) -> bool:
     return row.startswith(_HEAD)
+
+
+def is_event_id(row: bytes) -> bool:
+    return row.startswith(_ID_HEAD)
+
+
+def encode_event_id(kept: EventId) -> bytes:
+    return _encode(LiveEventId(kept.number, kept.tenant, kept.id, kept.came))
+
+
+def add_event_ids(state: State, rows: Iterable[bytes]) -> None:
+    """By number, that is in the order in which they came."""
+    for data in rows:
+        row = _decode_id(data)
+        kept = EventId(row.number, row.tenant, row.id, row.came)
+        state.event_ids.add(kept.number, kept)
+        state.tenants[kept.tenant].event_ids[kept.id] = kept
 
 
 def encode_message(message: MailboxMessage) -> bytes:

@@ -16,6 +16,16 @@ from tickwork.core.state.governor import Decision, GovernorState
 from tickwork.core.state.schedule import CatchUpPlan, FateRange, GovernorLimits, HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Backfill, Schedule, State, Timer
 from tickwork.core.state.timing_wheel import mark_of
+from tickwork.core.state.updates import Firing, ScheduleUpdates, Update
+
+
+class LiveUpdates(msgspec.Struct, array_like=True, gc=False):
+    """Of a schedule that listens to updates."""
+
+    last_ms: int
+    count: int
+    heard: tuple[Update, ...]
+    waiting: tuple[Firing, ...]
 
 
 class ScheduleExtras(msgspec.Struct, array_like=True, gc=False):
@@ -34,6 +44,7 @@ class ScheduleExtras(msgspec.Struct, array_like=True, gc=False):
     advice: HintOrigin | None
     ended: int
     broken: str
+    updates: LiveUpdates | None = None
 
 
 class LiveSchedule(msgspec.Struct, array_like=True, gc=False):
@@ -111,14 +122,21 @@ def encode_schedule(schedule: Schedule) -> bytes:
 def _more(schedule: Schedule) -> ScheduleExtras | None:
     if not (
         schedule.paused or schedule.archived or schedule.resumed_ms or schedule.buffer or schedule.late is not None
-        or schedule.governing is not None or schedule.broken
+        or schedule.governing is not None or schedule.broken or schedule.updates is not None
     ):  # fmt: skip
         return None
     return ScheduleExtras(
         schedule.paused, schedule.archived, schedule.pause_reason, schedule.paused_until_ms, schedule.resumed_ms,
         schedule.buffer, schedule.late,
         schedule.governing, schedule.course, schedule.decision, schedule.advice, schedule.ended, schedule.broken,
+        _updates_row(schedule.updates),
     )  # fmt: skip
+
+
+def _updates_row(updates: ScheduleUpdates | None) -> LiveUpdates | None:
+    if updates is None:
+        return None
+    return LiveUpdates(updates.last_ms, updates.count, updates.heard, updates.waiting)
 
 
 def add_schedules(state: State, rows: Iterable[bytes], timers: list[int]) -> None:
@@ -158,10 +176,12 @@ def _add(state: State, row: LiveSchedule, timers: list[int]) -> None:
             more.advice,
         )
         schedule.ended = more.ended
+        if (kept := more.updates) is not None:
+            schedule.updates = ScheduleUpdates(kept.last_ms, kept.count, kept.heard, kept.waiting)
     set_rhythm(state, schedule)
     tenant.schedules.add(schedule.name, schedule)
     state.schedules.add(schedule.number, schedule)
-    join(schedule)
+    join(state, schedule)
     if schedule.due:
         timers.append(mark_of(schedule.due, Timer.SCHEDULE, schedule.number))
 

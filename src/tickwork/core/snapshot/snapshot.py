@@ -20,9 +20,12 @@ from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.indexes import held_at, label_gauge, make_lane, set_timer, workflow_gauge
 from tickwork.core.evolve.worker_pools import code_of, join_stations, station_of
 from tickwork.core.snapshot.mailbox_rows import (
+    add_event_ids,
     add_mailboxes,
     add_messages,
+    encode_event_id,
     encode_message,
+    is_event_id,
     is_message,
     mailbox_rows,
     order_fates,
@@ -97,7 +100,7 @@ class Snapshot(NamedTuple):
     documents: Iterable[tuple[str, bytes]]  # by hash
     runs: Iterable[bytes]  # by number
     tasks: Iterable[bytes]  # by number
-    schedules: Iterable[bytes] = ()  # and messages of mailboxes, by number
+    schedules: Iterable[bytes] = ()  # messages of mailboxes and ids of events, by number
 
 
 _decode_header = msgspec.msgpack.Decoder(Header).decode
@@ -121,9 +124,10 @@ def capture(state: State) -> Snapshot:
 
 
 def _tenant_rows(state: State) -> list[bytes]:
-    """Schedules and messages of mailboxes, by number."""
+    """Schedules, messages of mailboxes and ids of events, by number."""
     rows = [(schedule.number, encode_schedule(schedule)) for schedule in state.schedules.values()]
     rows += [(message.number, encode_message(message)) for message in state.messages.values()]
+    rows += [(kept.number, encode_event_id(kept)) for kept in state.event_ids.values()]
     return [row for _, row in sorted(rows)]
 
 
@@ -258,8 +262,9 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, 
     for worker in header.workers:
         _restore_worker(state, worker)
     for rows in _portions(pieces.schedules):
-        add_schedules(state, [row for row in rows if not is_message(row)], links.timers)
+        add_schedules(state, [row for row in rows if not (is_message(row) or is_event_id(row))], links.timers)
         add_messages(state, filter(is_message, rows), links.timers)
+        add_event_ids(state, filter(is_event_id, rows))
         yield
     order_fates(state)
     for backfill in header.backfills:

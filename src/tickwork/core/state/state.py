@@ -40,6 +40,7 @@ from tickwork.core.state.schedule import CatchUpChoice, CatchUpPlan, FateRange, 
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
 from tickwork.core.state.tables import NameTable, NumberTable
 from tickwork.core.state.timing_wheel import Wheel
+from tickwork.core.state.updates import ScheduleUpdates
 
 NUMBER_BITS = 44  # of a number within its partition
 NOTHING = (0, 0, 0)
@@ -140,6 +141,9 @@ class Tenant:
     applications: "dict[str, dict[str, AppVersion]]" = field(default_factory=dict)
     holidays: dict[str, frozenset[str]] = field(default_factory=dict)
     mailboxes: dict[str, Mailbox] = field(default_factory=dict)
+    event_ids: "dict[str, EventId]" = field(default_factory=dict)  # of late, in the order in which they came
+    # Schedules that listen, with the sources of each, by kind and name of the update: found again from the schedules.
+    listeners: dict[tuple[str, str], dict[int, tuple[int, ...]]] = field(default_factory=dict)
     lanes: dict[Step, ReadyQueue] = field(default_factory=dict)  # finds the lane of a node quickly
 
     def fair_time_at(self, now_ms: int) -> int:
@@ -405,6 +409,7 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     ended: int = 0  # state of the last governed run, until the Governor has heard of it
     begun_ms: int = 0  # when that run began
     broken: str = ""
+    updates: ScheduleUpdates | None = None  # where updates fire it
 
     @property
     def span(self) -> FateRange | None:
@@ -420,8 +425,17 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
         """Nothing but its next time says when it wants to be looked at; so it is with most."""
         return not (
             self.paused or self.archived or self.buffer or self.late is not None or self.governing is not None
-            or self.terms.group or self.terms.pause_after or self.terms.depends_on_past
+            or self.terms.group or self.terms.pause_after or self.terms.depends_on_past or self.updates is not None
         )  # fmt: skip
+
+
+class EventId(msgspec.Struct, frozen=True, gc=False):
+    """The id of an event that came: the same one again is not another event."""
+
+    number: int
+    tenant: str
+    id: str
+    came: int  # tick
 
 
 class AppVersion(msgspec.Struct, eq=False):
@@ -514,6 +528,7 @@ class State:
     schedules: NumberTable[Schedule] = field(default_factory=NumberTable)
     backfills: dict[int, Backfill] = field(default_factory=dict)
     messages: NumberTable[MailboxMessage] = field(default_factory=NumberTable)  # of mailboxes
+    event_ids: NumberTable[EventId] = field(default_factory=NumberTable)
     runs: NumberTable[Run] = field(default_factory=NumberTable)
     tasks: NumberTable[Task] = field(default_factory=NumberTable)
     lanes: dict[ReadyQueueKey, ReadyQueue] = field(default_factory=dict)
@@ -543,13 +558,16 @@ class State:
     zones: Zones = UTC_ONLY  # given by the shell, the same for every tick that it decides
     parts: SpecCache = field(default_factory=SpecCache)  # equal expressions are compiled once
     terms: dict[ScheduleTerms, ScheduleTerms] = field(default_factory=dict)  # equal ones are one object
+    listening: int = 0  # schedules that listen to the ends of runs
     # ---- of this tick, for those who write rows
     closed: list[Run] = field(default_factory=list)  # runs that ended
     ended: list[Task] = field(default_factory=list)  # tasks that ended, with their run or before it
     let_in: list[tuple[Run, str]] = field(
         default_factory=list
     )  # runs to which the end of another (its id) gave a place
-    changed_messages: list[int] = field(default_factory=list)  # messages of mailboxes that got their fate, or left
+    changed_messages: list[int] = field(
+        default_factory=list
+    )  # messages of mailboxes that got their fate or left, and ids of events that left
     released: list[ReadyQueue] = field(default_factory=list)  # ready queues that were held and are empty now
     fired: list[Fired] = field(default_factory=list)  # how schedules were when runs of theirs began
     spans: list[FateRange] = field(default_factory=list)  # ranges of fates that will not grow any more

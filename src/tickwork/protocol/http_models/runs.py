@@ -212,6 +212,8 @@ class Heard(Model, frozen=True, kw_only=True):
     detail: str = ""
     waiting: int = 0  # nodes that waited for it. For one run: 1, it has it or keeps it until it waits
     kept: bool = False  # its mailbox keeps it until a run takes it
+    schedules: int = 0  # schedules that count it as an update
+    duplicate: bool = False  # an event with its id came before, so nothing has happened
 
 
 class Submission(RequestModel, frozen=True, kw_only=True):
@@ -285,6 +287,7 @@ class Signal(RequestModel, frozen=True, kw_only=True):
     key: str = ""
     run: str = ""
     payload: Any = None
+    id: str = ""  # another event with this id within a day is the same event; "": the `Idempotency-Key`
 
 
 class UpdateRequest(RequestModel, frozen=True, kw_only=True):

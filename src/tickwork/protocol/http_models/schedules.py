@@ -68,6 +68,16 @@ class Schedule(Model, frozen=True, kw_only=True):
     broken: str = ""
     request: "ScheduleRequest | None" = None  # the request; of a schedule that is shown alone
     held: str = ""  # why nothing of it may start now, though it is not paused
+    updates: "ScheduleUpdates | None" = None  # of one that listens to updates
+
+
+class ScheduleUpdates(Model, frozen=True, kw_only=True):
+    """What a schedule has heard of the updates that it listens to."""
+
+    count: int = 0  # of all updates so far
+    waiting: int = 0  # updates without a fate
+    missing: tuple[str, ...] = ()  # what has to come before it fires; of a trigger with alternatives, of the nearest
+    last_at: str | None = None
 
 
 class Schedules(Model, frozen=True, kw_only=True):
@@ -193,8 +203,18 @@ class GovernorRequest(RequestModel, frozen=True, kw_only=True):
     max: str = ""
 
 
+class TriggerSource(RequestModel, frozen=True, kw_only=True):
+    """What a schedule listens to: events of a name, or the ends of runs of a workflow."""
+
+    event: str = ""
+    ended: str = ""  # a workflow
+    key: str = ""  # only events with this key
+    where: str = ""  # only events for which this CEL condition over `event` and `key` holds
+    state: Literal["completed", "failed", "cancelled", "any"] = "completed"  # of the run that ended
+
+
 class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
-    """One of cron, every, at and rrule says when."""
+    """One of cron, every, at and rrule says when, or `listen_to`, or both."""
 
     workflow: str
     cron: str = ""
@@ -232,6 +252,9 @@ class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
     governor: GovernorRequest | None = None
     depends_on_past: bool = False  # an occurrence waits until the run before it has not failed
     tags: tuple[str, ...] = ()  # of its runs, beside those of the workflow
+    # Updates that start a run: any of these; of a list in it, all.
+    listen_to: tuple[TriggerSource | tuple[TriggerSource, ...], ...] = ()
+    updates: Literal["auto", "each", "coalesce"] = "auto"  # those that wait start a run each, or one together
 
 
 class PreviewRequest(ScheduleRequest, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
 from tickwork.core.calendar.durations import instant_ms
+from tickwork.core.decide.commands.signals import DUPLICATE
 from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
 from tickwork.core.definition.plan import Plan
 from tickwork.core.definition.run_labels import Fields, fields_among
@@ -31,6 +32,7 @@ from tickwork.protocol.partition_messages import CommandBatch, CommandOutcome
 from tickwork.protocol.task_commands import StartRun, decode_commands, started_run_id
 from tickwork.runtime.context import EngineContext, refusal_of
 from tickwork.runtime.maintenance.value_gc import named_in
+from tickwork.runtime.services.large_events import starts_of
 from tickwork.runtime.services.mailboxes import MailboxService
 from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
@@ -395,19 +397,33 @@ class RunService:
         await self._context.until_durable()
         return waiting
 
-    async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
+    async def signal(self, signal: wire.Signal, *, by: str, key: str = "", tenant: str = TENANT) -> wire.Heard:
+        """`key` tells repeated requests: it counts where an event starts runs."""
+        if key and not signal.id and ("event", signal.event) in self._context.tenant(tenant).listeners:
+            signal = msgspec.structs.replace(signal, id=key)
         payloads: list[Payload] = []
         command = await self._ingest(signal, by, tenant, payloads)
         # The message is "2 waiting", "kept", or empty where the signal went to one run.
         message = (await self._context.command(command, payloads)).message
-        if message == KEPT:
-            return wire.Heard(detail=message, kept=True)
-        return wire.Heard(detail=message, waiting=int(message.partition(" ")[0]) if message else 1)
+        if message == DUPLICATE:
+            return wire.Heard(detail=message, duplicate=True)
+        given, _, heard = message.partition(", ")
+        schedules = int(heard.partition(" ")[0]) if heard else 0
+        if given == KEPT:
+            return wire.Heard(detail=message, kept=True, schedules=schedules)
+        return wire.Heard(detail=message, waiting=int(given.partition(" ")[0]) if given else 1, schedules=schedules)
 
     async def _ingest(self, signal: wire.Signal, by: str, tenant: str, payloads: list[Payload]) -> inp.Ingest:
         self._mailboxes.check(signal.event, signal.payload, tenant=tenant)
         payload = await self.stored_value(signal.payload, "payload", payloads) if signal.payload is not None else None
-        return inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
+        ingest = inp.Ingest(by, tenant, signal.event, signal.key, signal.run, payload, signal.id)
+        if payload is None or isinstance(payload, bytes) or signal.run:
+            return ingest
+        starts = [
+            (schedule, source, await self.stored_value(inputs, "payload", payloads))
+            for schedule, source, inputs in starts_of(self._context, ingest, signal.payload)
+        ]
+        return msgspec.structs.replace(ingest, starts=tuple(starts))
 
 
 def _has_terms(submission: wire.Submission) -> bool:

@@ -65,6 +65,7 @@ class ScheduleService:
         """Create or replace one; with `new`, only create it."""
         put = put_of(name, request, by=by, tenant=tenant, new=new)
         self._check_no_endpoint(name, tenant)
+        self._check_ends(put)
         with in_words():
             check_put(self._context.state, put)
         old = self._context.tenant(tenant).schedules.get(name)
@@ -99,6 +100,7 @@ class ScheduleService:
             path = f"schedules.{name}"
             put = put_of(name, request, by=by, tenant=tenant, owner=owner, path=path)
             self._check_no_endpoint(name, tenant, path=path)
+            self._check_ends(put, path=f"{path}.listen_to")
             with in_words(path):
                 check_put(self._context.state, put, plans=plans, queues=queues)
             puts.append(put)
@@ -108,6 +110,17 @@ class ScheduleService:
         old = self._context.tenant(tenant).schedules.get(name)
         if old is not None and is_endpoint(old):
             raise Refused("name_taken", f"{name} is an endpoint; put it as one, or choose another name", path=path)
+
+    def _check_ends(self, put: inp.PutSchedule, *, path: str = "listen_to") -> None:
+        """A schedule is in the home of its tenant, and hears only the ends of runs there."""
+        neighbours, on = self._context.neighbours, put.when.on
+        if on is None or neighbours is None or len(neighbours.partitions_of(put.tenant)) < 2:
+            return
+        if any(source.ended for source in on.sources):
+            message = (
+                f"the runs of {put.tenant} are spread over several partitions, and a schedule is in one: it would "
+            )
+            raise Refused("trigger_spread", f"{message}not hear the end of a run in the others", path=path)
 
     async def remove(self, name: str, *, by: str, tenant: str = TENANT) -> None:
         """Not an endpoint, which keeps its history: that is archived."""

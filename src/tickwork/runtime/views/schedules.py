@@ -10,6 +10,7 @@ from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.evolve.schedules import is_held, waits_for_past
 from tickwork.core.explain.catch_up_preview import late_ones
 from tickwork.core.explain.schedule_preview import describe
+from tickwork.core.explain.update_text import missing_updates
 from tickwork.core.snapshot.schedule_rows import LiveBackfill, backfill_row
 from tickwork.core.state.schedule import Fate, FateRange, GovernorLimits
 from tickwork.core.state.state import BackfillState, Schedule, Tenant
@@ -57,6 +58,19 @@ def schedule(schedule: Schedule) -> wire.Schedule:
         governed=_governed(schedule),
         broken=schedule.broken,
         held=_held(schedule),
+        updates=_updates(schedule),
+    )
+
+
+def _updates(schedule: Schedule) -> wire.ScheduleUpdates | None:
+    updates = schedule.updates
+    if updates is None:
+        return None
+    return wire.ScheduleUpdates(
+        count=updates.count,
+        waiting=updates.open,
+        missing=missing_updates(schedule),
+        last_at=instant_or_none(updates.last_ms),
     )
 
 
@@ -98,6 +112,9 @@ def _value(value: Value, what: str) -> Any:
 
 
 def expression(when: ScheduleSpec) -> str:
+    if when.on is not None:
+        times = expression(msgspec.structs.replace(when, on=None)) if when.has_time else ""
+        return f"{times}; or {when.on.words}" if times else when.on.words
     if when.cron is not None:
         return when.cron
     if when.every_ms is not None:

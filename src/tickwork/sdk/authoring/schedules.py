@@ -13,12 +13,12 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_text, interval_ms
 from tickwork.sdk.authoring.options import duration
-from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here
+from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
     from tickwork.core.calendar.zones import Zones
-    from tickwork.protocol.http_models import GovernorRequest, ScheduleRequest
+    from tickwork.protocol.http_models import GovernorRequest, ScheduleRequest, TriggerSource
     from tickwork.protocol.worker_messages import DeclaredSchedule
     from tickwork.sdk.authoring.workflows import Workflow
     from tickwork.sdk.values.signature_codec import Codec, Parameter
@@ -65,11 +65,19 @@ class Policies(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule that stands in code: made by `tw.cron`, `tw.every`, `tw.at` or `tw.rrule`."""
+    """A schedule that stands in code: made by `tw.cron`, `tw.every`, `tw.at`, `tw.rrule` or `tw.on`."""
 
     wanted: "ScheduleRequest"
     name: str = ""  # "": that of its workflow
     place: SourceLocation | None = None
+
+    def __or__(self, other: "Schedule") -> "Schedule":
+        """Times and updates in one schedule: of two that say something else about the same policy, the first counts."""
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return Schedule(
+            at_place(_joined, self.wanted, other.wanted, place=self.place), self.name or other.name, self.place
+        )
 
     def timetable(self, *, name: str, workflow: "Workflow[..., Any]") -> "DeclaredSchedule":
         """What the server is told of it. Raises `Refused` where the workflow's parameters do not fit."""
@@ -108,6 +116,74 @@ def rrule(
 ) -> Schedule:
     """A recurrence rule of RFC 5545: `tw.rrule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17", tz="Europe/Berlin")`."""
     return _declared(name, tz, policies, rrule=rule, anchor=anchor)
+
+
+class Trigger:
+    """Updates to listen to: made by `tw.incoming` or `tw.ended`, and combined by `&` and `|`."""
+
+    def __init__(self, groups: "tuple[tuple[TriggerSource, ...], ...]") -> None:
+        self.groups = groups  # any of these, and of each all sources
+
+    def __and__(self, other: "Trigger") -> "Trigger":
+        if not isinstance(other, Trigger):
+            return NotImplemented
+        return Trigger(tuple((*mine, *more) for mine in self.groups for more in other.groups))
+
+    def __or__(self, other: "Trigger") -> "Trigger":
+        if not isinstance(other, Trigger):
+            return NotImplemented
+        return Trigger((*self.groups, *other.groups))
+
+
+def incoming(event: str, /, *, key: str = "", where: str = "") -> Trigger:
+    """Each event of this name, as `tw.on(tw.incoming("order.created"))`. With `key`, only those with this key; with
+    `where`, only those for which this CEL condition over `event` and `key` holds: `where="event.total > 100"`."""
+    from tickwork.core.definition.cel import EVENT_VARIABLES, Condition
+    from tickwork.protocol.http_models import TriggerSource
+
+    location = here()
+    at_place(check_name, event, path="event", kind="event", place=location)
+    if where:
+        at_place(lambda: Condition.compile(where, path="where", allowed=EVENT_VARIABLES), place=location)
+    return Trigger(((TriggerSource(event=event, key=key, where=where),),))
+
+
+def ended(
+    workflow: "Workflow[..., Any] | str",
+    /,
+    *,
+    state: Literal["completed", "failed", "cancelled", "any"] = "completed",
+) -> Trigger:
+    """Each run of this workflow that ends in this state. Runs that another run called do not count, nor do tests."""
+    from tickwork.core.calendar.trigger_spec import STATES
+    from tickwork.protocol.http_models import TriggerSource
+
+    if state not in STATES:
+        message = f"state is one of {', '.join(STATES)}, not {state!r}"
+        raise placed("bad_trigger", message)
+    return Trigger(((TriggerSource(ended=workflow if isinstance(workflow, str) else workflow.name, state=state),),))
+
+
+def on(
+    trigger: Trigger,
+    /,
+    *,
+    updates: Literal["auto", "each", "coalesce"] = "auto",
+    name: str = "",
+    **policies: Unpack[Policies],
+) -> Schedule:
+    """When updates come: `tw.on(tw.incoming("order.created"))`, `tw.on(tw.ended(load) & tw.incoming("approved"))`.
+
+    With `updates="coalesce"`, updates that wait start one run together, otherwise each its own. An input of the
+    workflow named `event` gets the payload of the event, one named `because` all updates. Combine it with times by `|`:
+    `tw.on(...) | tw.cron("0 6 * * *")`.
+    """
+    given: object = trigger
+    if not isinstance(given, Trigger):
+        made = "tw.on takes tw.incoming(...) or tw.ended(...), combined by & and |"
+        raise placed("bad_schedule", f"{made}, not {trigger!r}")
+    groups = tuple(group[0] if len(group) == 1 else group for group in trigger.groups)
+    return _declared(name, "UTC", policies, listen_to=groups, updates=updates)
 
 
 def _declared(name: str, tz: str, policies: Policies, **when: Any) -> Schedule:
@@ -176,6 +252,20 @@ def _instant(value: datetime, zone: str, path: str) -> str:
     return instant_text(reading_ms(value.isoformat(), _zones(zone).get(zone, path="timezone"), path=path))
 
 
+def _joined(first: "ScheduleRequest", second: "ScheduleRequest") -> "ScheduleRequest":
+    import msgspec
+
+    if bool(first.listen_to) is bool(second.listen_to):
+        message = "| joins updates with times: tw.on(...) | tw.cron(...); give other schedules as a list"
+        raise Refused("bad_schedule", message)
+    bare = type(first)(workflow="")
+    given = {name for name in bare.__struct_fields__ if getattr(first, name) != getattr(bare, name)}
+    joined = {name: getattr(first if name in given else second, name) for name in bare.__struct_fields__}
+    request = msgspec.structs.replace(first, **joined)
+    _check(request)
+    return request
+
+
 def _check(request: "ScheduleRequest") -> None:
     """As far as it can be known without a server: which queues and lists of holidays there are, the server knows."""
     import msgspec
@@ -186,7 +276,8 @@ def _check(request: "ScheduleRequest") -> None:
 
     with in_words():
         when = when_of(request)
-        if when.anchor_ms is None and when.start_ms is None and when.cron is None and when.at_ms is None:
+        counts = when.every_ms is not None or when.rrule is not None
+        if when.anchor_ms is None and when.start_ms is None and counts:
             when = msgspec.structs.replace(when, anchor_ms=0)  # the server says from where it counts
         compile_when(when, _zones(request.timezone), dict.fromkeys(request.holidays, frozenset()), path="when")
         check_terms(terms_of(request))
@@ -241,6 +332,8 @@ def _check_values(request: "ScheduleRequest", codec: "Codec") -> None:
             raise Refused("unknown_input", f"{codec.name} has no parameter {name!r}", path=f"inputs.{name}")
         codec.check_constant(name, value)
     filled = {request.time_input, *request.inputs, *([] if request.context is None else [request.context_input])}
+    if request.listen_to and not (request.cron or request.every or request.at or request.rrule):
+        filled |= {"event", "because"}
     missing = [
         parameter.name for parameter in codec.parameters.values() if parameter.required and parameter.name not in filled
     ]

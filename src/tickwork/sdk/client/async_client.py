@@ -293,10 +293,17 @@ class AsyncClient(AsyncSelectionsClient, AsyncSchedulesClient, AsyncEndpointsCli
         return (await self.send_event(event, payload, key=key, run=run)).waiting
 
     async def send_event(
-        self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None
+        self,
+        event: str,
+        payload: Any = None,
+        *,
+        key: str = "",
+        run: RunLike | None = None,
+        id: str = "",  # noqa: A002 - the field's name
     ) -> wire.Heard:
-        """Like `signal`; the answer also says whether a mailbox keeps the event."""
-        return await self._send(calls.signal(event, payload, key=key, run=run))
+        """Like `signal`; the answer also says how many schedules count the event, and whether a mailbox keeps it. With
+        an `id`, a repeated event does nothing for a day."""
+        return await self._send(calls.signal(event, payload, key=key, run=run, id=id))
 
     async def mailboxes(self) -> Sequence[wire.Mailbox]:
         """List the mailboxes, with what each keeps."""

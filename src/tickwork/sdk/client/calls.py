@@ -334,10 +334,10 @@ def decide(
     return ApiCall("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(request))
 
 
-def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> ApiCall[wire.Heard]:
+def signal(event: str, payload: Any, *, key: str, run: RunLike | None, id: str) -> ApiCall[wire.Heard]:  # noqa: A002
     sent = plain(payload, what="payload")
-    request = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
-    return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(request), once=True, run=request.run)
+    request = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent, id=id)
+    return ApiCall("POST", "/v1/events", wire.Heard, body=_encode(request), once=not id, run=request.run)
 
 
 def mailboxes() -> ApiCall[list[wire.Mailbox]]:

@@ -293,9 +293,18 @@ class Client(SelectionsClient, SchedulesClient, EndpointsClient):
         that run, which keeps it until it waits for it. With a mailbox of its name, one run takes it, now or later."""
         return self.send_event(event, payload, key=key, run=run).waiting
 
-    def send_event(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> wire.Heard:
-        """Like `signal`; the answer also says whether a mailbox keeps the event."""
-        return self._send(calls.signal(event, payload, key=key, run=run))
+    def send_event(
+        self,
+        event: str,
+        payload: Any = None,
+        *,
+        key: str = "",
+        run: RunLike | None = None,
+        id: str = "",  # noqa: A002 - the field's name
+    ) -> wire.Heard:
+        """Like `signal`; the answer also says how many schedules count the event, and whether a mailbox keeps it. With
+        an `id`, a repeated event does nothing for a day."""
+        return self._send(calls.signal(event, payload, key=key, run=run, id=id))
 
     def mailboxes(self) -> Sequence[wire.Mailbox]:
         """List the mailboxes, with what each keeps."""

@@ -11,6 +11,7 @@ from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
 from tickwork.core.decide.commands.mailboxes import check_payload, put_mailbox, remove_mailbox
 from tickwork.core.decide.runs.functions import approval_of, take_newest
 from tickwork.core.decide.runs.run_end import runs_below
+from tickwork.core.decide.schedules.updates import hear_event
 from tickwork.core.decide.tick_context import TickContext, answer, check_key, check_same, live_run, tenant_of
 from tickwork.core.definition.forms import check_answer
 from tickwork.core.definition.model import ApprovalNode, InputField, Node
@@ -20,6 +21,7 @@ from tickwork.core.state.effects import CommandResult
 from tickwork.core.state.events import (
     AwaitMet,
     Duplicate,
+    EventIdKept,
     EventStored,
     MessageKept,
     MessageRefused,
@@ -31,6 +33,7 @@ from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.mailboxes import KEPT, Mailbox
 from tickwork.core.state.state import Run, State, Task
 
+DUPLICATE = "duplicate"
 EVENTS_KEPT_MAX = 1_000  # of one run: they stay in memory as long as it does
 
 
@@ -105,19 +108,35 @@ def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
     state = turn.state
     check_event(state, ingest)
     if not ingest.run_id:
-        turn.effects.append(_result_of(position, ingest, give_event(turn, position, ingest)))
+        if ingest.id and _is_known(turn, position, ingest):
+            return
+        given = give_event(turn, position, ingest)
+        turn.effects.append(_result_of(position, ingest, given, hear_event(turn, position, ingest)))
     else:
         _give_to_run(turn, position, ingest, live_run(state, ingest.tenant, ingest.run_id))
 
 
-def _result_of(position: int, ingest: inputs.Ingest, given: int) -> CommandResult:
+def _is_known(turn: TickContext, position: int, ingest: inputs.Ingest) -> bool:
+    """Whether an event with this id came before, within the window of keys. From now on it is known."""
+    state = turn.state
+    known = tenant_of(state, ingest.tenant).event_ids.get(ingest.id)
+    if known is not None and known.came + state.settings.clock.ticks(state.settings.dedupe_window_ms) > state.tick:
+        turn.emit(Duplicate(position, ""))
+        turn.effects.append(CommandResult(position, "", "", DUPLICATE))
+        return True
+    turn.emit(EventIdKept(position, state.next_number))
+    return False
+
+
+def _result_of(position: int, ingest: inputs.Ingest, given: int, schedules: int) -> CommandResult:
+    heard = f", {schedules} schedules" if schedules else ""
     match given:
         case Given.KEPT:
-            return CommandResult(position, "", "", KEPT)
-        case Given.REFUSED:
+            return CommandResult(position, "", "", f"{KEPT}{heard}")
+        case Given.REFUSED if not schedules:
             key = f" and the key {shortened(ingest.key, 128)!r}" if ingest.key else ""
             return CommandResult(position, "", "mailbox_full", f"key: the mailbox {ingest.event}{key} is full")
-    return CommandResult(position, "", "", f"{given} waiting")
+    return CommandResult(position, "", "", f"{max(given, 0)} waiting{heard}")
 
 
 def _give_to_run(turn: TickContext, position: int, ingest: inputs.Ingest, run: Run) -> None:
@@ -213,6 +232,7 @@ def check_event(state: State, ingest: inputs.Ingest) -> None:
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
     check_name(ingest.event, path="event", kind="event")
     check_key(ingest.key, "key")
+    check_key(ingest.id, "id")
     mailbox = tenant_of(state, ingest.tenant).mailboxes.get(ingest.event)
     if mailbox is not None:
         check_payload(mailbox, ingest.payload)

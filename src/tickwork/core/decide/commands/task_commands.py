@@ -12,6 +12,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import TASK_COMMANDS_MAX
 from tickwork.core.decide.commands.signals import Given, check_event, give_event
 from tickwork.core.decide.commands.submissions import check_start
+from tickwork.core.decide.schedules.updates import hear_event
 from tickwork.core.decide.tick_context import TickContext, check_room, check_same, tenant_of
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import Alert, CommandResult, SendCommand
@@ -99,6 +100,7 @@ def _give(turn: TickContext, position: int, ingest: Ingest, command: int) -> Non
     if give_event(turn, position, ingest, command=command) == Given.REFUSED:
         words = f"the mailbox {ingest.event} is full for the key {ingest.key!r}, so a message of a task is not kept"
         turn.effects.append(Alert("mailbox_full", ingest.tenant, ingest.event, words))
+    hear_event(turn, position, ingest, command=command)
 
 
 def _start(turn: TickContext, position: int, submit: Submit, *, command: int = -1) -> str:

@@ -19,6 +19,7 @@ from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.runs.run_end import replace_run
 from tickwork.core.decide.schedules.governor_input import cron_of, first_course, governor_state_of
 from tickwork.core.decide.schedules.schedule_firing import book_pause, govern, start_delay_ms, take_one
+from tickwork.core.decide.schedules.updates import cancel_updates, check_trigger_of, inputs_apart
 from tickwork.core.decide.tick_context import TickContext, answer, check_room, earlier_run, tenant_of
 from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.plan import Plan
@@ -147,7 +148,9 @@ def check_put(
         if request.when.cron is None and request.when.every_ms is None:
             raise Refused("bad_schedule", "a governed schedule has a cron expression or an interval", path="when")
         check_course(first_course(request.when, request.governing), path="governing")
-    require_inputs(plan.definition, request.inputs, scheduled=(request.terms, request.context))
+    check_trigger_of(request, plan.definition)
+    definition = plan.definition if request.when.on is None else inputs_apart(plan.definition, request.inputs)
+    require_inputs(definition, request.inputs, scheduled=(request.terms, request.context))
     if old is not None and not is_same(old, request):
         _check_settled(state, old)
     return rhythm
@@ -185,6 +188,8 @@ def _emit_put(turn: TickContext, position: int, request: inp.PutSchedule, rhythm
         _settle(turn, old)
         if old.buffer and request.terms.overlap not in ("buffer_one", "buffer_all"):
             turn.emit(OccurrencesCancelled(old.number, old.buffer, "edited"))
+        if old.when.on != request.when.on:
+            cancel_updates(turn, old, "edited")
     number = state.next_number if old is None else old.number
     if request.governing is not None:
         next_ms = wait = 0
@@ -217,6 +222,7 @@ def _emit_removed(turn: TickContext, position: int, schedule: Schedule) -> None:
         turn.emit(OccurrencesSettled(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
     if schedule.buffer:
         turn.emit(OccurrencesCancelled(number, schedule.buffer, "removed"))
+    cancel_updates(turn, schedule, "removed")
     turn.emit(ScheduleRemoved(position, number))
 
 

@@ -10,6 +10,7 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.recurrence import Recurrence
 from tickwork.core.decide.runs.run_end import replace_run
 from tickwork.core.decide.schedules.governor_input import next_decision
+from tickwork.core.decide.schedules.updates import take_firing, take_firings
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.run_creation import begun_on_time, on_scheduled
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, waits_for_past
@@ -47,7 +48,7 @@ def fire(turn: TickContext, number: int) -> None:
         _look_at_governed(turn, schedule)
     else:
         for _ in range(RUNS_PER_LOOK):
-            if not take_one(turn, schedule):
+            if not take_one(turn, schedule) and not take_firing(turn, schedule):
                 break
 
 
@@ -79,6 +80,7 @@ def _look_at_held(turn: TickContext, schedule: Schedule) -> None:
         turn.emit(ScheduleResumed(schedule.number, -1))
     else:
         book_pause(turn, schedule)
+        take_firings(turn, schedule)
 
 
 def book_pause(turn: TickContext, schedule: Schedule, *, with_now: bool = False) -> None:

@@ -38,6 +38,10 @@ Event = (
     | MessageKept
     | MessageExpired
     | MessageRefused
+    | UpdateHeard
+    | RunEndHeard
+    | UpdatesSettled
+    | EventIdKept
     | ZonesChanged
     | CatchUpChosen
     | VersionPut

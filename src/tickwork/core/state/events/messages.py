@@ -52,3 +52,18 @@ class CommandReceived(EventStruct, frozen=True, tag=242):
     input: int
     code: str = ""
     message: str = ""
+
+
+class UpdateHeard(EventStruct, frozen=True, tag=360):
+    """An event counts for these schedules, each with the source that it is an update of."""
+
+    input: int
+    heard: tuple[tuple[int, int], ...]  # schedule, source
+    command: int = -1  # as in `Duplicate`
+
+
+class EventIdKept(EventStruct, frozen=True, tag=363):
+    """The id of an event is known from now on."""
+
+    input: int
+    number: int

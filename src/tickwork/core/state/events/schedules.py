@@ -136,3 +136,22 @@ class BackfillLookupFinished(EventStruct, frozen=True, tag=95):
 
 class BackfillEnded(EventStruct, frozen=True, tag=96):
     backfill: int
+
+
+class RunEndHeard(EventStruct, frozen=True, tag=361):
+    """A run that ended in this tick counts for these schedules."""
+
+    run: int
+    heard: tuple[tuple[int, int], ...]  # schedule, source
+
+
+class UpdatesSettled(EventStruct, frozen=True, tag=362):
+    """These updates have no run of their own."""
+
+    schedule: int
+    due_ms: int  # of the firing that they are in; 0: they are in none
+    from_ms: int
+    to_ms: int
+    count: int
+    fate: int
+    cause: str

@@ -155,6 +155,10 @@ class Ingest(InputStruct, frozen=True, tag=16):
     key: str = ""
     run_id: str = ""
     payload: Value = None
+    id: str = ""  # its sender's; an event with an id that came before is the same event
+    # A fact, where the payload is not inline: schedules that listen to it, the source that it is an update of, and the
+    # inputs of the run that it starts.
+    starts: tuple[tuple[str, int, Value], ...] = ()
 
 
 class SendUpdate(InputStruct, frozen=True, tag=250):
