@@ -41,6 +41,7 @@ from tickwork.sdk.client.connection import (
     unreachable,
 )
 from tickwork.sdk.client.endpoint_client import EndpointsClient
+from tickwork.sdk.client.operations_client import OperationsClient
 from tickwork.sdk.client.schedule_client import SchedulesClient
 from tickwork.sdk.client.selection_client import SelectionsClient
 from tickwork.sdk.client.submission_options import Options
@@ -49,7 +50,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client(SelectionsClient, SchedulesClient, EndpointsClient):
+class Client(OperationsClient, SelectionsClient, SchedulesClient, EndpointsClient):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(
@@ -218,18 +219,6 @@ class Client(SelectionsClient, SchedulesClient, EndpointsClient):
             self._send(calls.task_action(task, "cancel", reason))
         else:
             self._send(calls.cancel(run, reason))
-
-    def partition(self, partition: int) -> wire.PartitionHead:
-        """Return the head of a partition: its last row, its epoch, and whether it is paused."""
-        return self._send(calls.partition(partition))
-
-    def pause_partition(self, partition: int, *, reason: str = "") -> None:
-        """Pause a partition: give none of its tasks to workers. Running tasks continue."""
-        self._send(calls.partition_action(partition, "pause", reason))
-
-    def resume_partition(self, partition: int) -> None:
-        """Resume a paused partition."""
-        self._send(calls.partition_action(partition, "resume"))
 
     def pause(self, run: RunLike, *, reason: str = "", until: datetime | str | None = None) -> None:
         """Pause a run: start none of its tasks until it is resumed, or until `until`."""
@@ -417,56 +406,6 @@ class Client(SelectionsClient, SchedulesClient, EndpointsClient):
         """Return a workflow with its document."""
         return self._send(calls.workflow(name))
 
-    def list_application_versions(self, application: str = "") -> Sequence[wire.AppVersion]:
-        """List the versions of all applications or of one, newest first."""
-        return self._send(calls.versions(application))
-
-    def latest_application_version(self, application: str = "") -> wire.AppVersion:
-        """Return the version that new and scheduled runs use. `application` is optional if there is only one."""
-        return self._send(calls.latest_version(application))
-
-    def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
-        """Make a version the latest: from now on, the application uses its definitions and schedules."""
-        return self._send(calls.set_latest_version(version, application))
-
-    def workers(self) -> Sequence[wire.Worker]:
-        """List the workers that the server knows."""
-        return self._send(calls.workers())
-
-    def queues(self) -> Sequence[wire.Queue]:
-        """List the queues, with their waiting and running tasks."""
-        return self._send(calls.queues())
-
-    def put_queue(
-        self,
-        name: str,
-        *,
-        limit: int | None = None,
-        rate: int | None = None,
-        per: str | timedelta = "1s",
-        burst: int | None = None,
-        window: str = "bucket",
-    ) -> None:
-        """Declare a queue, or replace its limits: `limit` concurrent tasks, and `rate` starts per `per`. With
-        `window="sliding"`, no period has more starts; a token bucket allows `burst` starts after an idle time."""
-        self._send(calls.put_queue(name, limit, rate, per, burst, window))
-
-    def pause_queue(self, name: str, *, reason: str = "") -> None:
-        """Pause a queue: start none of its tasks."""
-        self._send(calls.queue_action(name, "pause", reason))
-
-    def resume_queue(self, name: str) -> None:
-        """Resume a paused queue."""
-        self._send(calls.queue_action(name, "resume"))
-
-    def status(self) -> wire.Status:
-        """Return the status of the engine."""
-        return self._send(calls.status())
-
-    def confirm_clock(self) -> None:
-        """Confirm the server's wall clock: adopt a clock step that is held back (`status().clock`)."""
-        self._send(calls.confirm_clock())
-
     def alive(self) -> bool:
         """Return whether a server responds, with one try per address."""
         for url in self.address.urls:
@@ -474,22 +413,6 @@ class Client(SelectionsClient, SchedulesClient, EndpointsClient):
                 if self._http.get(f"{url}/healthz").status_code < 500:
                     return True
         return False
-
-    def cluster(self) -> wire.Cluster:
-        """Return the nodes, the partitions and their owners."""
-        return self._send(calls.cluster())
-
-    def spread(self, partitions: int) -> None:
-        """Spread new runs over this number of partitions. The number can only grow."""
-        self._send(calls.spread(partitions))
-
-    def inbox(self) -> wire.HeldRuns:
-        """List runs that were accepted while their partition had no owner, and that it refuses. They are kept."""
-        return self._send(calls.inbox())
-
-    def remove_from_inbox(self, run_id: str) -> None:
-        """Remove a refused run from the inbox for good."""
-        self._send(calls.remove_from_inbox(run_id))
 
     # ---- the network
 

@@ -1,0 +1,95 @@
+"""The part of `AsyncClient` for operators: versions, workers, queues, partitions and the cluster."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from tickwork.protocol import http_models as wire
+from tickwork.sdk.client import calls
+from tickwork.sdk.client.calls import ApiCall
+
+T = TypeVar("T")
+
+
+class AsyncOperationsClient:
+    async def _send(self, call: ApiCall[T], *, within_s: float | None = None) -> T:
+        """Send a call to the server: the client that inherits this class implements it."""
+        raise NotImplementedError
+
+    async def list_application_versions(self, application: str = "") -> Sequence[wire.AppVersion]:
+        """List the versions of all applications or of one, newest first."""
+        return await self._send(calls.versions(application))
+
+    async def latest_application_version(self, application: str = "") -> wire.AppVersion:
+        """Return the version that new and scheduled runs use. `application` is optional if there is only one."""
+        return await self._send(calls.latest_version(application))
+
+    async def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
+        """Make a version the latest: from now on, the application uses its definitions and schedules."""
+        return await self._send(calls.set_latest_version(version, application))
+
+    async def workers(self) -> Sequence[wire.Worker]:
+        """List the workers that the server knows."""
+        return await self._send(calls.workers())
+
+    async def queues(self) -> Sequence[wire.Queue]:
+        """List the queues, with their waiting and running tasks."""
+        return await self._send(calls.queues())
+
+    async def put_queue(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        rate: int | None = None,
+        per: str | timedelta = "1s",
+        burst: int | None = None,
+        window: str = "bucket",
+    ) -> None:
+        """Declare a queue, or replace its limits: `limit` concurrent tasks, and `rate` starts per `per`. With
+        `window="sliding"`, no period has more starts; a token bucket allows `burst` starts after an idle time."""
+        await self._send(calls.put_queue(name, limit, rate, per, burst, window))
+
+    async def pause_queue(self, name: str, *, reason: str = "") -> None:
+        """Pause a queue: start none of its tasks."""
+        await self._send(calls.queue_action(name, "pause", reason))
+
+    async def resume_queue(self, name: str) -> None:
+        """Resume a paused queue."""
+        await self._send(calls.queue_action(name, "resume"))
+
+    async def partition(self, partition: int) -> wire.PartitionHead:
+        """Return the head of a partition: its last row, its epoch, and whether it is paused."""
+        return await self._send(calls.partition(partition))
+
+    async def pause_partition(self, partition: int, *, reason: str = "") -> None:
+        """Pause a partition: give none of its tasks to workers. Running tasks continue."""
+        await self._send(calls.partition_action(partition, "pause", reason))
+
+    async def resume_partition(self, partition: int) -> None:
+        """Resume a paused partition."""
+        await self._send(calls.partition_action(partition, "resume"))
+
+    async def status(self) -> wire.Status:
+        """Return the status of the engine."""
+        return await self._send(calls.status())
+
+    async def confirm_clock(self) -> None:
+        """Confirm the server's wall clock: adopt a clock step that is held back (`status().clock`)."""
+        await self._send(calls.confirm_clock())
+
+    async def cluster(self) -> wire.Cluster:
+        """Return the nodes, the partitions and their owners."""
+        return await self._send(calls.cluster())
+
+    async def spread(self, partitions: int) -> None:
+        """Spread new runs over this number of partitions. The number can only grow."""
+        await self._send(calls.spread(partitions))
+
+    async def inbox(self) -> wire.HeldRuns:
+        """List runs that were accepted while their partition had no owner, and that it refuses. They are kept."""
+        return await self._send(calls.inbox())
+
+    async def remove_from_inbox(self, run_id: str) -> None:
+        """Remove a refused run from the inbox for good."""
+        await self._send(calls.remove_from_inbox(run_id))
