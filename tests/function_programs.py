@@ -13,7 +13,7 @@ import tickwork as tw
 
 LEAVES = (
     *("step", "step", "retried", "failing", "sleep", "sleep", "event", "task", "started", "undone"),
-    *("changed", "changed"),
+    *("changed", "changed", "signals", "starts"),
 )
 INNER = ("sequence", "gather", "race", "call", "graph")
 MESSAGES = ("message", "other")
@@ -111,6 +111,14 @@ def make(version: int, outside: Outside) -> SimpleNamespace:
         got, _ = await ctx.gather(ctx.event("told", key), ctx.call(teller, key, weight))
         return int(got)
 
+    async def later(ctx: tw.Durable, pause: float, key: str, do: Do) -> None:
+        """Once the event is awaited, as the suspension that waits for this pause awaits it too."""
+        await ctx.sleep(pause)
+        if do["do"] == "signals":
+            await ctx.signal("told", do["weight"], key=key)
+        else:
+            await ctx.start(telling, about=key, weight=do["weight"])
+
     async def raced(ctx: tw.Durable, pause: float, weight: int) -> int:
         await ctx.sleep(pause)
         return await ctx.step(weigh, weight)
@@ -134,6 +142,10 @@ def make(version: int, outside: Outside) -> SimpleNamespace:
                 return await told(ctx, tell, weight)
             case "started":
                 return await told(ctx, start_telling, weight)
+            case "signals" | "starts":
+                key = str(ctx.uuid())
+                got, _ = await ctx.gather(ctx.event("told", key), later(ctx, do["pause"], key, do))
+                return int(got)
             case "task":
                 return await ctx.call(weigh_apart, weight)
             case "undone":

@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 APP = """
-import os, subprocess, sys, time
+import decimal, os, subprocess, sys, time
 import tickwork as tw
 
 
@@ -54,6 +54,51 @@ async def sleeps(ctx: tw.Durable, path: str) -> None:
 
 
 @tw.durable
+async def scoped(ctx: tw.Durable) -> list[str]:
+    with decimal.localcontext(prec=3):
+        before = await ctx.step(third)
+        await ctx.sleep(0.05)
+        after = await ctx.step("again", third)
+    return [before, after, third()]
+
+
+def third() -> str:
+    return str(decimal.Decimal(1) / 3)
+
+
+@tw.durable
+async def delayed(ctx: tw.Durable) -> None:
+    now = ctx.now().isoformat()
+    await ctx.step(str, now)
+    await ctx.sleep(0.05)
+
+
+def ask_twice() -> str:
+    tw.context().start(target, "large " + "x" * 100_000, key="large")
+    return tw.context().start(target, "from a step")
+
+
+@tw.durable
+async def starts(ctx: tw.Durable) -> list[str]:
+    waiting = await ctx.start(waiter)
+    named = await ctx.start("target", text="by name", key="named")
+    await ctx.sleep(0.2)
+    asked = await ctx.step(ask_twice)
+    await ctx.signal("told", {"by": named}, key="waiter")
+    return [waiting, named, asked]
+
+
+@tw.durable
+async def waiter(ctx: tw.Durable) -> object:
+    return await ctx.event("told", "waiter", timeout="30s")
+
+
+@tw.durable
+async def target(ctx: tw.Durable, text: str) -> int:
+    return len(text)
+
+
+@tw.durable
 async def waits(ctx: tw.Durable, text: str) -> None:
     await ctx.step(large, 200_000)
     await ctx.step(f"{ctx.randint(1, 1_000_000)}", large, len(text))
@@ -72,6 +117,9 @@ if __name__ == "__main__":
     with tw.embedded(data="embedded") as client:
         print(client.result(client.submit(order, number="7", path="tries")))
         print(client.result(client.submit(pack, number="8")))
+        waiting, named, asked = client.result(client.submit(starts))
+        assert client.result(waiting) == {"by": named}
+        print([client.result(run) for run in (named, asked)], len(list(client.list("target"))))
         waiting = client.submit(waits, text="x" * 100_000)
         while client.get(waiting).state != "waiting":
             time.sleep(0.05)
@@ -115,9 +163,10 @@ def test_a_task_runs_by_itself(shell):
 
 
 def test_a_durable_function_runs_in_an_embedded_engine(shell):
-    assert shell("app.py").splitlines()[-4:] == [
+    assert shell("app.py").splitlines()[-5:] == [
         "[200000, 'parcel 7', 7, 200003]",
         "parcel 8",
+        "[7, 11] 3",
         "0 1 runs checked, 0 differ ",
         "1 1 runs checked, 1 differ ",
     ]
@@ -129,3 +178,16 @@ def test_a_function_that_its_worker_still_has_goes_on_without_a_replay(shell, tm
     shell("-m", "tickwork", "run", "app.py:sleeps", "--input", f"path={tmp_path}/begun")
 
     assert (tmp_path / "begun").read_text() == "begun\n" * begun
+
+
+@pytest.mark.parametrize("parked", ["1000", "0"])
+@pytest.mark.parametrize(
+    ("run", "output"),
+    [("scoped", ["0.333", "0.333", "0.3333333333333333333333333333"]), ("delayed --delay 200ms", None)],
+)
+def test_a_replay_and_a_function_in_memory_go_on_alike(shell, monkeypatch, parked, run, output):
+    monkeypatch.setenv("TICKWORK_PARKED", parked)
+    name, *words = run.split()
+    printed = shell("-m", "tickwork", "run", f"app.py:{name}", *words)
+
+    assert output is None or json.loads(printed.splitlines()[-1]) == output

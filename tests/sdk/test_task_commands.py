@@ -54,7 +54,7 @@ def test_ids_follow_from_task_attempt_and_position():
 
     assert ids == [again.start(target, 1), again.start(target, 1)]
     assert len({*ids, later.start(target, 1), other.start(target, 1)}) == 4
-    assert ids[0] == started_run_id("r", "n", -1, 1, 0)
+    assert ids[0] == started_run_id("r", "n", -1, 1, "0")
     assert ids[0][14] == ids[0][19] == "8"
 
 

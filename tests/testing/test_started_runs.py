@@ -1,5 +1,7 @@
 """Runs that tasks start, in a world."""
 
+import contextlib
+
 import pytest
 
 import tickwork as tw
@@ -115,3 +117,74 @@ def test_what_is_refused_fails_the_task_and_starts_nothing(world, workflow, code
     assert run.state == "failed"
     assert code in run.why() and "commands[1]" in run.why()
     assert world.runs(target) == []
+
+
+# ---- durable functions
+
+
+def ask(text: str) -> str:
+    here = tw.context()
+    here.signal("paid", {"text": text}, key="o-2")
+    return here.start(target, text)
+
+
+def key_of_step() -> str:
+    return tw.context().idempotency_key
+
+
+@tw.durable
+async def keys(ctx: tw.Durable) -> list[str]:
+    first = await ctx.step(key_of_step)
+    await ctx.sleep("1h")
+    return [first, await ctx.step(key_of_step, retries=1), ctx.idempotency_key]
+
+
+def ask_and_fail(text: str) -> None:
+    ask(text)
+    raise ValueError("no")
+
+
+@tw.durable
+async def dispatcher(ctx: tw.Durable, text: str) -> list[str]:
+    by_itself = await ctx.start(target, text, key="once", delay="1h")
+    await ctx.sleep("1h")
+    in_a_step = await ctx.step(ask, text)
+    with contextlib.suppress(tw.StepFailed):
+        await ctx.step(ask_and_fail, text, retries=1)
+    await ctx.signal("paid", {"text": "by itself"}, key="o-1")
+    await ctx.sleep("1h")
+    return [by_itself, in_a_step]
+
+
+@tw.durable
+async def careless(ctx: tw.Durable) -> None:
+    tw.context().start(target, "x")
+
+
+def test_a_function_starts_and_signals_once_however_often_it_is_replayed(world):
+    first, second = world.start(waiter, key="o-1"), world.start(waiter, key="o-2")
+    world.settle()
+    run = world.start(dispatcher, text="four")
+    world.advance(hours=3)
+
+    run.assert_completed()
+    started = world.runs(target)
+    assert sorted(other.id for other in started) == sorted(run.output)
+    assert all(other.output == 4 for other in started)
+    first.assert_completed(output={"text": "by itself"})
+    second.assert_completed(output={"text": "four"})
+
+
+def test_each_step_has_an_idempotency_key_of_its_own(world):
+    run = world.start(keys)
+    world.advance(hours=2)
+
+    first, second, whole = run.output
+    assert [first, second] == [f"{whole}/0", f"{whole}/2"]
+
+
+def test_a_function_that_starts_runs_outside_of_its_steps_fails_with_advice(world):
+    run = world.run(careless)
+
+    assert run.state == "failed"
+    assert "await ctx.start(...)" in run.why()

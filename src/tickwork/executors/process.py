@@ -398,7 +398,7 @@ def _files_in(report: StepsRecorded | Suspended | Continued) -> list[Ref]:
         parts = [*report.steps, *report.replies, *report.published]
     if isinstance(report, Suspended):
         parts += report.awaits
-    values = [part.value for part in parts]
+    values = [part.value for part in parts] + ([report.commands] if isinstance(report, StepsRecorded) else [])
     return [value for value in values if isinstance(value, Ref) and value.place == IN_FILE]
 
 
@@ -414,6 +414,8 @@ def _with_stored(
     if isinstance(report, Continued):
         whole: Continued = settled(report)
         return whole
+    if isinstance(report, StepsRecorded) and isinstance(report.commands, Ref):
+        report = msgspec.structs.replace(report, commands=stored.get(report.commands.digest, report.commands))
     names = ("steps", "replies", "published") + (("awaits",) if isinstance(report, Suspended) else ())
     return msgspec.structs.replace(
         report, **{name: tuple(settled(part) for part in getattr(report, name)) for name in names}

@@ -15,6 +15,7 @@ COMMANDS_BYTES_MAX = 16 * 1024 * 1024  # of one task, together: a server reads t
 
 class StartRun(msgspec.Struct, frozen=True, array_like=True, tag=1):
     submission: Submission
+    place: str = ""  # of a step of a durable function: its position, a dot, and the number of the command in it
 
 
 class GiveEvent(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -47,7 +48,7 @@ def decode_commands(data: bytes) -> tuple[Command, ...]:
         raise Refused("bad_commands", f"the commands of the task cannot be read: {error}", path="commands") from None
 
 
-def started_run_id(run_id: str, node: str, child: int, attempt: int, position: int) -> str:
+def started_run_id(run_id: str, node: str, child: int, attempt: int, place: str) -> str:
     """The id of the run that a task's command begins: the same wherever it is computed. A UUID of version 8."""
-    digest = stable_digest("start", run_id, node, str(child), str(attempt), str(position))
+    digest = stable_digest("start", run_id, node, str(child), str(attempt), place)
     return "-".join((digest[:8], digest[8:12], f"8{digest[13:16]}", f"8{digest[17:20]}", digest[20:32]))

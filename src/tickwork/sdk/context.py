@@ -63,6 +63,21 @@ class NoContext(Refused):
         super().__init__("no_context", message)
 
 
+class StepCommands:
+    """What a step of a durable function asks of the engine. It travels with the record of that step."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position  # -1: the function itself, outside of its steps
+        self.commands: list[Command] = []
+
+    def place(self) -> str:
+        """Of the next command."""
+        return f"{self.position}.{len(self.commands)}"
+
+
+_step: ContextVar[StepCommands | None] = ContextVar("tickwork_step_commands", default=None)
+
+
 class Startable(Protocol):
     """The part of a workflow that a task needs to start it."""
 
@@ -189,8 +204,11 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this task, and unique to it: pass it on to the services that you call."""
-        key = f"{self.tenant}/{self.run_id}/{self.node}"
+        """The same for every attempt of this task, or of this step of a durable function, and unique to it: pass it on
+        to the services that you call."""
+        key, step = f"{self.tenant}/{self.run_id}/{self.node}", _step.get()
+        if step is not None and step.position >= 0:
+            return f"{key}/{step.position}"
         return key if self.child < 0 else f"{key}/{self.child}"
 
     @property
@@ -270,7 +288,10 @@ class Context:
             given = workflow.checked_inputs(inputs, args)
             self._targets[workflow.name] = workflow
         with self._lock:
-            run_id = started_run_id(self.run_id, self.node, self.child, self.attempt, len(self._commands))
+            step = _step.get()
+            place = step.place() if step is not None else ""
+            number = place or str(len(self._commands))
+            run_id = started_run_id(self.run_id, self.node, self.child, self.attempt, number)
             submission = Submission(
                 workflow=workflow if isinstance(workflow, str) else workflow.name,
                 inputs=given,
@@ -279,7 +300,7 @@ class Context:
                 delay_ms=None if delay is None else _milliseconds(delay),
                 priority=priority,
             )
-            self._ask(StartRun(submission))
+            self._ask(StartRun(submission, place))
         return run_id
 
     def signal(self, event: str, payload: Any = None, /, *, key: str = "") -> None:
@@ -288,10 +309,15 @@ class Context:
             self._ask(GiveEvent(Signal(event=event, key=key, payload=plain(payload, what="payload"))))
 
     def _ask(self, command: Command) -> None:
-        if len(self._commands) >= TASK_COMMANDS_MAX:
+        step = _step.get()
+        if step is not None and step.position < 0:
+            message = "a durable function starts and signals as a step: await ctx.start(...), await ctx.signal(...)"
+            raise Refused("not_in_a_step", message)
+        commands = self._commands if step is None else step.commands
+        if len(commands) >= TASK_COMMANDS_MAX:
             message = f"a task starts and signals at most {TASK_COMMANDS_MAX} times; let several tasks do it"
             raise Refused("too_many_commands", message)
-        self._commands.append(command)
+        commands.append(command)
 
     def stream(self, piece: str) -> None:
         """Sends a piece of text to whoever reads along (`client.stream(run)`), within 100 ms and without waiting. The
@@ -462,6 +488,25 @@ def context() -> Context:
 def current() -> Context | None:
     """Return the context of the current task, or None outside of a task."""
     return _current.get()
+
+
+def enter_function(here: Context) -> None:
+    """Make a context the current one of a durable function, from here on."""
+    _current.set(here)
+    _within.set(None)
+    _step.set(_OUTSIDE)
+
+
+def enter_step(here: Context, position: int) -> StepCommands:
+    """Make a context the current one of a step. Return what the step will ask for."""
+    _current.set(here)
+    _within.set(None)
+    commands = StepCommands(position)
+    _step.set(commands)
+    return commands
+
+
+_OUTSIDE = StepCommands(-1)
 
 
 class running:  # noqa: N801 - read as a word in a with statement; a class, because it is entered for every task

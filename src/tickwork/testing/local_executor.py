@@ -147,7 +147,7 @@ class LocalExecutor:
         publish: Callable[[tuple[Startable, ...]], Awaitable[None]],
     ) -> None:
         """`publish` makes the workflows known that a task starts."""
-        self._book, self._clock, self._publish = book, clock, publish
+        self._book, self._clock, self.publish = book, clock, publish
         self._sink: ReportSink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._saving: dict[Key, asyncio.Future[None]] = {}
@@ -242,15 +242,15 @@ class LocalExecutor:
         """Each attempt begins with a replay: what suspends is dropped."""
         assert self._sink is not None
         args = await self._arguments(work)
-        if work.checkpoint is None:
+        history = await history_of(work.checkpoint, self._sink.fetch)
+        if history is None or not (history.past or history.entries):
             self._note(args, spec)
         if (error := self._book.plan_for(spec).next_failure()) is not None:
             raise error
         here = AttemptContext((work, None, spec, lambda key: LocalChannel(self, key)))
-        history = await history_of(work.checkpoint, self._sink.fetch)
         work = msgspec.structs.replace(work, args=args, fetch=())
         with running(here):
-            host = _LocalHost(self, self._clock)
+            host = _LocalHost(self, self._clock, here)
             attempt = FunctionAttempt(work, handler, here, host, history, perform_step=self._step, budget=spec.budget)
             ended = await attempt.run()
         if not isinstance(ended, FunctionResult):
@@ -279,7 +279,7 @@ class LocalExecutor:
             value = self._call(await self._arguments(work), spec, here)
             if inspect.isawaitable(value):
                 value = await value
-        await self._publish(targets_of(here))
+        await self.publish(targets_of(here))
         data = NULL if value is None else encode(value, what=f"result of {spec.handler or spec.node}")
         return await self._sent(None if data == NULL else data), await self._sent(commands_of(here))
 
@@ -326,10 +326,11 @@ class LocalExecutor:
 class _LocalHost:
     """What an attempt of a durable function needs."""
 
-    def __init__(self, executor: LocalExecutor, clock: Clock) -> None:
-        self._executor, self._clock = executor, clock
+    def __init__(self, executor: LocalExecutor, clock: Clock, here: AttemptContext) -> None:
+        self._executor, self._clock, self._here = executor, clock, here
 
     async def record(self, report: StepsRecorded) -> None:
+        await self._executor.publish(targets_of(self._here))
         recorded = self._executor.expect((report.task, report.attempt))
         self._executor.say(report)
         await recorded

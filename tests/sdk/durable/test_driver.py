@@ -1,4 +1,5 @@
 import asyncio
+from contextvars import Context, ContextVar
 from datetime import UTC, datetime
 
 import pytest
@@ -372,6 +373,68 @@ def test_a_step_to_be_tried_again_wakes_the_function_by_itself():
 
 def tw_entry(kind: str, *, position: int = -1, name: str = "", digest: str = ""):
     return HistoryEntry(position, kind, name, digest)
+
+
+VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
+
+
+def test_a_function_and_each_of_its_branches_have_context_variables_of_their_own():
+    async def branch(ctx: Durable, name: str) -> str:
+        before = VARIABLE.get()
+        token = VARIABLE.set(name)
+        await ctx.sleep(1)
+        seen = VARIABLE.get()
+        VARIABLE.reset(token)
+        return f"{before} {seen} {VARIABLE.get()}"
+
+    async def function(ctx: Durable) -> list[str]:
+        token = VARIABLE.set("main")
+        seen = await ctx.gather(branch(ctx, "a"), branch(ctx, "b"))
+        VARIABLE.reset(token)
+        return [*seen, VARIABLE.get()]
+
+    keeper = Keeper()
+    driver = attempt(function, keeper.history())
+    driver.advance()
+    keeper.suspend(driver, [])
+    keeper.settle(0)
+    keeper.settle(1)
+    wanted = ["main a main", "main b main", "unset"]
+
+    def go_on() -> list[str]:  # in another attempt, whose own context is another one
+        driver.extend(keeper.history())
+        driver.advance()
+        result: list[str] = driver.outcome()
+        return result
+
+    assert Context().run(go_on) == wanted
+    assert replayed(function, keeper.history()) == wanted
+
+
+@pytest.mark.parametrize("kind", ["step", "call"])
+def test_what_is_never_awaited_is_an_error_that_names_its_line(kind):
+    async def function(ctx: Durable) -> str:
+        ctx.step(double, 1) if kind == "step" else ctx.call("other")
+        return "done"
+
+    driver = attempt(function, Keeper().history())
+
+    assert driver.advance()
+    with pytest.raises(Refused, match=f"has not awaited {kind} '(double|other)' at .*test_driver.py:"):
+        driver.outcome()
+
+
+def test_what_is_awaited_later_or_given_up_is_no_error():
+    async def function(ctx: Durable) -> int:
+        later = ctx.step(double, 1)
+        await ctx.first(ctx.sleep(1), ctx.call("other"))
+        ctx.event("never")
+        return await later
+
+    keeper = Keeper()
+
+    assert lived(function, keeper) == 2
+    assert replayed(function, keeper.history()) == 2
 
 
 def test_dropping_a_function_has_no_effect():

@@ -1,5 +1,6 @@
 """Suspended functions in memory: one goes on only where its history says so, and their number is limited."""
 
+import msgspec
 import pytest
 
 from sdk.durable.history_keeper import Keeper, attempt
@@ -40,6 +41,27 @@ def test_a_function_goes_on_where_its_suspension_was_the_last(past, found):
     assert (taken is function) is found
     assert parked.take("f", history_after(keeper, past)) is None
     assert function.driver.closed is not found
+
+
+@pytest.mark.parametrize("restored", ["another start", "another outcome", "the same"])
+def test_a_function_does_not_go_on_in_the_store_of_another_time(restored):
+    keeper, parked = Keeper(), ParkedFunctions(count_max=9, bytes_max=1 << 30)
+    driver = attempt(waits, keeper.history())
+    driver.advance()
+    keeper.suspend(driver, [])
+    keeper.settle(0, value=1)
+    driver.extend(keeper.history())
+    driver.advance()
+    keeper.suspend(driver, [])
+    parked.keep("f", ParkedFunction(driver, Durable(driver, Context(run_id="run")), 4), history_bytes=10)
+    history = history_after(keeper, 4)
+    if restored == "another start":
+        history = msgspec.structs.replace(history, started_ms=history.started_ms + 1)
+    if restored == "another outcome":
+        entry = msgspec.structs.replace(history.entries[0], at_ms=history.entries[0].at_ms + 1)
+        history = msgspec.structs.replace(history, entries=(entry,))
+
+    assert (parked.take("f", history) is not None) is (restored == "the same")
 
 
 def test_a_function_whose_history_began_anew_is_dropped():

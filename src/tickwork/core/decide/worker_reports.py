@@ -170,13 +170,19 @@ def _steps_recorded(turn: TickContext, position: int, report: inputs.StepsRecord
     try:
         if any(step.retry is not None for step in report.steps):
             raise Refused("bad_retry", "a step that may be tried again is reported with a suspension", path="steps")
+        if report.refused is not None:
+            raise Refused(*report.refused, path="commands")
         check_steps(task, report.steps, report.versions)
         check_said(task, report)
+        if report.commands:
+            check_commands(turn.state, report.commands)
     except Refused as refused:
         _fail_report(turn, task, refused)
         return
     before = task.history.cost if task.history is not None else 0
     turn.emit(StepsAppended(report.task, position))
+    if report.commands:
+        apply_commands(turn, position, report.commands)
     reason = over_budget(task, before)
     if reason:
         _pause_for_budget(turn, task, reason)
@@ -198,7 +204,7 @@ def _fail_report(turn: TickContext, task: Task, refused: Refused) -> None:
     worker = task.worker
     assert worker is not None
     turn.effects.append(CancelAttempt(worker.number, task.number, task.attempt))
-    fail_or_retry(turn, task, refused.code, str(refused), permanent=True)
+    fail_or_retry(turn, task, refused.code, str(refused), permanent=refused.code not in FOR_NOW)
 
 
 def _suspended(turn: TickContext, position: int, report: inputs.Suspended) -> None:

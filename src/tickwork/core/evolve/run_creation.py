@@ -28,6 +28,7 @@ from tickwork.core.state.inputs import (
     Resolve,
     RunRecord,
     RunTerms,
+    StepsRecorded,
     Submit,
     Succeeded,
     request_in,
@@ -110,8 +111,8 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
 
 
 def source_of_request(state: State, item: Input) -> str:
-    """Return how a requested run came about: it was submitted, or a task started it with its result."""
-    if isinstance(item, Succeeded):
+    """Return how a requested run came about: it was submitted, or a task started it with its result or a step."""
+    if isinstance(item, Succeeded | StepsRecorded):
         return task_name(state.tasks[item.task])
     return item.origin if isinstance(item, Delivered) else SUBMITTED
 

@@ -9,6 +9,7 @@ from tickwork.core.state.history import Await, StepEntry
 from tickwork.core.state.state import State, Task
 
 SHOWN_MAX = 10  # steps or awaits named in one sentence
+COMMANDS_SHOWN = 20
 
 FunctionEvent = (
     ev.StepsAppended
@@ -27,7 +28,7 @@ def function_words(state: State, task: Task, event: FunctionEvent) -> tuple[str,
     report: Any = inp.request_in(state.inputs[position], getattr(event, "command", -1)) if position >= 0 else None
     match event:
         case ev.StepsAppended():
-            return "step", "; ".join((_steps(report.steps), *_said(report)))
+            return "step", "; ".join((_steps(report.steps), *_said(report))) + commands_words(report)
         case ev.FunctionSuspended():
             return "suspended", _suspension(report)
         case ev.StepRetrying():
@@ -117,3 +118,18 @@ def _outcome(task: Task, event: ev.AwaitMet, report: object) -> str:
         case inp.Ingest():
             return f"{what} came"
     return f"{what} is over"
+
+
+def commands_words(report: Any) -> str:
+    """What a result, or the record of steps, brought about."""
+    commands = getattr(report, "commands", ())
+    words = [_command_words(command.request) for command in commands[:COMMANDS_SHOWN]]
+    more = f"; and {len(commands) - COMMANDS_SHOWN} more" if len(commands) > COMMANDS_SHOWN else ""
+    return "".join(f"; {text}" for text in words) + more
+
+
+def _command_words(request: inp.Submit | inp.Ingest) -> str:
+    if isinstance(request, inp.Ingest):
+        return f"event {request.event} is given" + (f" to key {request.key!r}" if request.key else "")
+    key = request.terms.key if request.terms is not None else ""
+    return f"run {request.run_id} of {request.workflow} begins" + (f", unless key {key!r} has one" if key else "")

@@ -8,7 +8,7 @@ sentence that the API, the command line and the testing kit show.
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.calendar.durations import duration_text, instant_text
-from tickwork.core.explain.function_text import function_words
+from tickwork.core.explain.function_text import commands_words, function_words
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import source_words
@@ -50,7 +50,6 @@ _MOVED_WORDS = {
     RunTrigger.WAKE: "something it waited for came",
     RunTrigger.COMPLETE: "all of its nodes have ended well",
 }
-COMMANDS_SHOWN = 20
 _WORDS = {"failed_step": "failed", "attempt_started": "started"}  # a run has the same words for itself
 _ENDED = {
     Phase.SUCCEEDED: "succeeded",
@@ -274,7 +273,7 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
         case ev.TaskSucceeded():
             if task.phase == Phase.CHECKING:
                 return "succeeded", "an earlier result is used"
-            return "succeeded", f"result accepted{_commands_words(_request_of(state, event))}"
+            return "succeeded", f"result accepted{commands_words(_request_of(state, event))}"
         case ev.TaskRetrying():
             ms = (event.due - state.tick) * state.settings.clock.resolution_ms
             held = ", later than its backoff: the retries of its dependency are spent" if event.held else ""
@@ -343,21 +342,6 @@ def on_first_line(text: str, more: str) -> str:
     """Append `more` to the first line: the lines after it are the code that an error brought along."""
     head, newline, rest = text.partition("\n")
     return f"{head}{more}{newline}{rest}"
-
-
-def _commands_words(report: Any) -> str:
-    """What a result brought about."""
-    commands = getattr(report, "commands", ())
-    words = [_command_words(command.request) for command in commands[:COMMANDS_SHOWN]]
-    more = f"; and {len(commands) - COMMANDS_SHOWN} more" if len(commands) > COMMANDS_SHOWN else ""
-    return "".join(f"; {text}" for text in words) + more
-
-
-def _command_words(request: inp.Submit | inp.Ingest) -> str:
-    if isinstance(request, inp.Ingest):
-        return f"event {request.event} is given" + (f" to key {request.key!r}" if request.key else "")
-    key = request.terms.key if request.terms is not None else ""
-    return f"run {request.run_id} of {request.workflow} begins" + (f", unless key {key!r} has one" if key else "")
 
 
 def _given_to(worker: str) -> str:

@@ -21,6 +21,7 @@ from tickwork.core.state.inputs import (
     Resolve,
     Resume,
     RunRecord,
+    StepsRecorded,
     Submit,
     SubmitOptions,
     Succeeded,
@@ -121,14 +122,14 @@ class FactLookup:
 
 def _requests(item: Input) -> list[tuple[int, Input]]:
     """What of an input may need a fact: the commands of a result each for itself, by their index; -1: all of it."""
-    if isinstance(item, Succeeded):
+    if isinstance(item, Succeeded | StepsRecorded):
         commands = enumerate(command.request for command in item.commands)
         return [(index, request) for index, request in commands if isinstance(request, Submit) and request.terms]
     return [(-1, item.request if isinstance(item, Delivered) else item)]
 
 
 def _with_fact_in(item: Input, command: int, record: RunRecord) -> Input:
-    if isinstance(item, Succeeded):
+    if isinstance(item, Succeeded | StepsRecorded):
         commands = list(item.commands)
         request = _with_fact(commands[command].request, record)
         commands[command] = msgspec.structs.replace(commands[command], request=request)

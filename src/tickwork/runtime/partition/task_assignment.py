@@ -52,6 +52,7 @@ class AssignmentTemplate(msgspec.Struct, frozen=True):
     head: bytes
     parts: tuple[ArgumentTemplate, ...]
     over: MapNode | None
+    durable: bool = False
 
 
 class ItemList(msgspec.Struct):
@@ -148,8 +149,9 @@ class AssignmentBuilder:
                 continue
             assert worker is not None
             spec, submitted_ms = recipe.spec, origin_ms + run.submitted * resolution_ms
+            checkpoint = self._beginning(run) if recipe.durable else None
             work = AttemptJob(
-                number, task.attempt, spec.id, run.tenant.id, run.id, recipe.head, task.child, None, (),
+                number, task.attempt, spec.id, run.tenant.id, run.id, recipe.head, task.child, checkpoint, (),
                 run.scheduled_ms, submitted_ms,
             )  # fmt: skip
             orders.append((worker.id, work, spec))
@@ -161,6 +163,12 @@ class AssignmentBuilder:
         if run.own is not None:
             recipe = _with_own_retry(recipe, task)
         assert task.worker is not None
+        checkpoint, history = task.checkpoint, task.history
+        if history is None and recipe.durable:
+            if checkpoint is None:
+                checkpoint = self._beginning(run)
+            else:
+                history = History(self._clock.ms_of(run.started))
         return Assignment(
             task.worker.id,
             task.number,
@@ -169,19 +177,24 @@ class AssignmentBuilder:
             run.tenant.id,
             run.id,
             task.child,
-            task.checkpoint,
+            checkpoint,
             run.scheduled_ms,
             self._clock.ms_of(run.submitted),
             [_source(run, task, part, recipe.over, task.child) for part in recipe.parts] if recipe.parts else [],
-            _record(task.history, run.messages) if task.history is not None else None,
+            _record(history, run.messages) if history is not None else None,
         )
+
+    def _beginning(self, run: Run) -> bytes:
+        """The history of a function of which nothing is recorded yet. Its time begins as in each later attempt."""
+        return msgspec.msgpack.encode(FunctionHistory(self._clock.ms_of(run.started)))
 
     def _learn(self, plan: Plan, task: Task) -> AssignmentTemplate:
         outer, node = plan.steps[task.step.index], task.step.node
         assert isinstance(node, WorkNode)
         over = outer.node if isinstance(outer.node, MapNode) else None
         parts = _parts(task.run, node.args)
-        recipe = AssignmentTemplate(_spec(plan, outer, task.step, node), map_head(len(parts)), parts, over)
+        durable = task.step.durable
+        recipe = AssignmentTemplate(_spec(plan, outer, task.step, node), map_head(len(parts)), parts, over, durable)
         self._recipes[task.step] = recipe
         return recipe
 
@@ -512,7 +525,7 @@ def _with_own_retry(template: AssignmentTemplate, task: Task) -> AssignmentTempl
         return template
     number = stable_hash("attempts", spec.id, attempts) >> 1
     spec = msgspec.structs.replace(spec, id=number, attempts_max=attempts)
-    return AssignmentTemplate(spec, template.head, template.parts, template.over)
+    return AssignmentTemplate(spec, template.head, template.parts, template.over, template.durable)
 
 
 def _spec(plan: Plan, outer: Step, step: Step, node: WorkNode) -> NodeSpec:

@@ -173,7 +173,7 @@ class RunService:
         for index, command in enumerate(decode_commands(data)):
             try:
                 if isinstance(command, StartRun):
-                    run_id = started_run_id(run.id, node, task.child, attempt, index)
+                    run_id = started_run_id(run.id, node, task.child, attempt, command.place or str(index))
                     commands.append(await self._start_of(command.submission, run, run_id, payloads))
                 else:
                     commands.append(await self._event_of(command.signal, run, payloads))

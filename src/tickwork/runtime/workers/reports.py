@@ -131,10 +131,13 @@ class ReportTranslator:
                 return core.Checkpointed(report.task, report.attempt, await self._value(report.value, payloads), sender)
             case messages.StepsRecorded():
                 steps = await self._steps(report.steps, payloads)
-                return core.StepsRecorded(
+                recorded = core.StepsRecorded(
                     report.task, report.attempt, steps, report.versions, sender,
                     await self._replies(report.replies, payloads), await self._published(report.published, payloads),
                 )  # fmt: skip
+                return (
+                    recorded if report.commands is None else await self._steps_with_commands(recorded, report, payloads)
+                )
             case messages.Suspended():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
@@ -240,18 +243,36 @@ class ReportTranslator:
         self, report: messages.Succeeded, value: Value, sender: str, payloads: list[Payload]
     ) -> Input:
         """Handle a result with commands. If they can never be executed, the task has failed."""
-        task = self._partition.machine.state.tasks.get(report.task)
-        if task is None or report.commands is None:  # no caller waits for this result
-            return core.Succeeded(report.task, report.attempt, value, sender)
-        count = len(payloads)
         try:
-            data = await self._bytes(report.commands)
-            commands = await self._read_commands(data, task, report.attempt, payloads)
+            commands = await self._commands(report, payloads)
         except Refused as refused:
-            del payloads[count:]
             message = _line(str(refused), MESSAGE_CHARACTERS_MAX)
             return core.Failed(report.task, report.attempt, refused.code, message, True, sender)
         return core.Succeeded(report.task, report.attempt, value, sender, commands)
+
+    async def _steps_with_commands(
+        self, recorded: core.StepsRecorded, report: messages.StepsRecorded, payloads: list[Payload]
+    ) -> Input:
+        """Handle steps with commands. If they can never be executed, the function fails: its attempt goes on only when
+        its steps are recorded."""
+        try:
+            return msgspec.structs.replace(recorded, commands=await self._commands(report, payloads))
+        except Refused as refused:
+            reason = (refused.code, _line(refused.message, MESSAGE_CHARACTERS_MAX))
+            return msgspec.structs.replace(recorded, refused=reason)
+
+    async def _commands(
+        self, report: messages.Succeeded | messages.StepsRecorded, payloads: list[Payload]
+    ) -> tuple[core.TaskCommand, ...]:
+        task = self._partition.machine.state.tasks.get(report.task)
+        if task is None or report.commands is None:  # no caller waits for this report
+            return ()
+        count = len(payloads)
+        try:
+            return await self._read_commands(await self._bytes(report.commands), task, report.attempt, payloads)
+        except Refused:
+            del payloads[count:]
+            raise
 
     async def _bytes(self, value: bytes | Ref) -> bytes:
         if isinstance(value, bytes):

@@ -23,6 +23,7 @@ from tickwork.protocol.worker_messages import (
     NodeSpec,
     Reply,
     Report,
+    StepsRecorded,
     Succeeded,
     Taken,
     WorkerProfile,
@@ -549,4 +550,4 @@ def _fenced(call: TranslatedCall, answers: dict[int, CommandResult]) -> tuple[At
 
 def _has_commands(reports: Sequence[Report]) -> bool:
     """Whether facts must be looked up for a report: only commands of a task's code may need them."""
-    return any(type(report) is Succeeded and report.commands is not None for report in reports)
+    return any(type(report) in (Succeeded, StepsRecorded) and report.commands is not None for report in reports)

@@ -14,6 +14,7 @@ import os
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -33,13 +34,18 @@ _FOREIGN = (_PATHS["stdlib"], _PATHS["platstdlib"], _PATHS["purelib"], _PATHS["p
 
 
 class Branch(Pending[Any]):
-    """A coroutine that the driver resumes. Its outcome is that of the coroutine."""
+    """A coroutine that the driver resumes. Its outcome is that of the coroutine.
 
-    __slots__ = ("coroutine", "interrupted", "started", "waits_for")
+    Like a task of asyncio, it has context variables of its own, which begin as those of the code that made it. They
+    stay with it: a function that is kept in memory goes on in another task.
+    """
+
+    __slots__ = ("coroutine", "interrupted", "started", "variables", "waits_for")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         super().__init__()
         self.coroutine = coroutine
+        self.variables = copy_context()
         self.waits_for: Pending[Any] | None = None
         self.started = False
         self.interrupted = False  # it gets `Cancelled` when it is resumed
@@ -92,7 +98,7 @@ class Driver:
     def __init__(self, history: FunctionHistory | None, *, submitted_ms: int = 0, seed: str = "") -> None:
         history = history or FunctionHistory(submitted_ms)
         self.base = self._next = history.base
-        self.now_ms = history.started_ms
+        self.now_ms = self._started_ms = history.started_ms
         self.versions = dict(history.versions)
         self.new_versions: dict[str, int] = {}
         self.start: list[LocalStep] = []
@@ -114,7 +120,7 @@ class Driver:
         self._withdrawn: list[int] = []
         self._unseen: list[int] = []  # events and messages that came for awaits which the function had given up
         self.cancelled = False
-        self._fed: list[int] = []  # positions of the entries that the function has got
+        self._fed: list[tuple[int, int]] = []  # position and time of the entries that the function has got
         self._open_updates: dict[str, None] = {}  # received, and without a reply
         self._replies: list[Reply] = []  # that are not reported yet
         self._values: dict[str, str] = {}  # digests of published values, as the server has them
@@ -142,9 +148,11 @@ class Driver:
         self._values = dict(history.published)
 
     def is_extended_by(self, history: FunctionHistory) -> bool:
-        """Whether this history only adds to what the function has got."""
-        positions = [entry.position for entry in history.entries[: len(self._fed)]]
-        return history.base == self.base and not self._unfed and positions == self._fed
+        """Whether this history only adds to what the function has got. The times tell it from that of a store which was
+        restored, or emptied, and in which the same run took the same turns again."""
+        if self._unfed or (history.base, history.started_ms) != (self.base, self._started_ms):
+            return False
+        return [(entry.position, entry.at_ms) for entry in history.entries[: len(self._fed)]] == self._fed
 
     def _learn(self, position: int, kind: str, name: str, digest: str) -> None:
         self._last = max(self._last, position)
@@ -172,8 +180,10 @@ class Driver:
         self._compare(operation)
         self._latest = operation
         self._operations[position] = operation
-        if kind == "step" and not self._left.get(position) and position not in self._awaits:
-            self._tries[position] = 1
+        if kind == "step":
+            operation.variables = copy_context()
+            if not self._left.get(position) and position not in self._awaits:
+                self._tries[position] = 1
         return operation
 
     def join(
@@ -303,19 +313,30 @@ class Driver:
 
     def feed(self, entry: HistoryEntry) -> None:
         """An outcome that was recorded just now, in this attempt."""
-        self._fed.append(entry.position)
+        self._fed.append((entry.position, entry.at_ms))
         self._take(entry)
 
     def close(self) -> None:
         """Drop the function. Nothing that its clean-up does has an effect."""
         self.closed = True
+        for branch in self._branches():
+            try:
+                branch.variables.run(branch.coroutine.close)
+            except (Exception, GeneratorExit):  # noqa: S112 - it is dropped, and what it says no longer counts
+                continue
+
+    def in_all_branches(self, do: Callable[[], object]) -> None:
+        """Set context variables for whatever runs from here on."""
+        for branch in self._branches():
+            branch.variables.run(do)
+        for operation in self._operations.values():
+            if operation.variables is not None:
+                operation.variables.run(do)
+
+    def _branches(self) -> list[Branch]:
+        """Those that have not ended."""
         branches = [self._main, *(m for j in list(self._joins.values()) for m in j.members if isinstance(m, Branch))]
-        for branch in branches:
-            if branch is not None and not branch.done:
-                try:
-                    branch.coroutine.close()
-                except (Exception, GeneratorExit):  # noqa: S112 - it is dropped, and what it says no longer counts
-                    continue
+        return [branch for branch in branches if branch is not None and not branch.done]
 
     def _main_over(self) -> bool:
         return self._main is not None and self._main.done
@@ -326,7 +347,10 @@ class Driver:
         branch.waits_for, branch.started = None, True
         interrupted, branch.interrupted = branch.interrupted, False
         try:
-            awaited = branch.coroutine.throw(Cancelled()) if interrupted else branch.coroutine.send(None)
+            if interrupted:
+                awaited = branch.variables.run(branch.coroutine.throw, Cancelled())
+            else:
+                awaited = branch.variables.run(branch.coroutine.send, None)
         except StopIteration as end:
             branch.settle(end.value)
         except BaseException as error:
@@ -362,7 +386,7 @@ class Driver:
     def interrupt(self, branch: Branch) -> None:
         """Raise `Cancelled` where the branch waits, after that which it waits for was withdrawn."""
         if not branch.started:
-            branch.coroutine.close()
+            branch.variables.run(branch.coroutine.close)
             branch.settle(error=Cancelled())
             return
         awaited = branch.waits_for
@@ -390,7 +414,7 @@ class Driver:
             self._note_difference(f"the history has {entry.kind} {entry.name!r} next, {waiting}")
             return
         self._unfed.popleft()
-        self._fed.append(entry.position)
+        self._fed.append((entry.position, entry.at_ms))
         if entry.position >= 0:
             self._left[entry.position] -= 1
         self._take(entry)
@@ -453,6 +477,16 @@ class Driver:
         if self.failure is None and self._last >= self._next:
             ended = f"the function ends before it{f', after {self._latest}' if self._latest is not None else ''}"
             self._note_difference(f"the history goes on with {self._next_known()}, and {ended}")
+        if self.failure is None and self.error is None:
+            self._check_awaited()
+
+    def _check_awaited(self) -> None:
+        """A step or a call that nobody awaits would be given up without a word."""
+        for operation in self._operations.values():
+            if operation.kind in ("step", "call") and not operation.listeners:
+                message = f"the function ends and has not awaited {operation}; write `await` before the call"
+                self.failure = Refused("not_awaited", message)
+                return
 
     def _next_known(self) -> str:
         kind, name, _ = self._known[min(position for position in self._known if position >= self._next)]

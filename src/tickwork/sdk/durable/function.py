@@ -19,7 +19,7 @@ from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.definition.forms import filled
 from tickwork.protocol.worker_messages import HistoryEntry
-from tickwork.sdk.context import Context
+from tickwork.sdk.context import Context, Startable, context
 from tickwork.sdk.durable.driver import OURS, Driver, Reply
 from tickwork.sdk.durable.outcomes import CallFailed, ContinueAsNew, Decision, First, FormResult, Message, StepFailed
 from tickwork.sdk.durable.pending import Location, Pending
@@ -172,11 +172,11 @@ class Durable:
 
     def __init__(self, driver: Driver, context: Context) -> None:
         self._driver, self._context = driver, context
-        self._log: _ReplayLog | None = None
+        self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
     def go_on(self, context: Context) -> None:
         """The function was kept in memory, and this is its next attempt."""
-        self._context, self._log = context, None
+        self._context = context
 
     # ---- who it is
 
@@ -219,8 +219,8 @@ class Durable:
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that is silent while the function repeats what it did before."""
         if self._log is None:
-            self._log = _ReplayLog(self._context, self._driver)
-        return self._log.adapter
+            self._log = _replay_log(lambda: self._context.log, self._driver)
+        return self._log
 
     # ---- calls
 
@@ -369,6 +369,47 @@ class Durable:
         inputs = encode(given, what=f"inputs of {name}") if given else EMPTY_MAP
         return self._driver.call("call", name, _hash(inputs), RunCall(inputs, result), location)
 
+    def start(
+        self,
+        workflow: Startable | str,
+        /,
+        *args: Any,
+        key: str = "",
+        delay: str | timedelta | None = None,
+        priority: int | None = None,
+        **inputs: Any,
+    ) -> Pending[str]:
+        """Start a run and do not wait for it: a step, whose result is the id of the run. It starts when the step is
+        recorded, exactly once. The same `key` gives the same run for 24 hours."""
+        location = _here()
+        name = workflow if isinstance(workflow, str) else workflow.name
+        terms = {"key": key, "delay": delay, "priority": priority}
+        detail = StepCall(_start, (workflow, *args), terms | inputs, None, None)
+        return self._driver.call(
+            "step", step_name(_start, f"start {name}"), _digest([args, terms, inputs]), detail, location
+        )
+
+    def signal(self, event: str, payload: Any = None, /, *, key: str = "") -> Pending[None]:
+        """Send an event to all runs that wait for its name and key: a step, sent when it is recorded, exactly once."""
+        location = _here()
+        detail = StepCall(_signal, (event, payload), {"key": key}, None, None)
+        return self._driver.call(
+            "step", step_name(_signal, f"signal {event}"), _digest([payload, key]), detail, location
+        )
+
+    def stream(self, piece: str) -> None:
+        """Sends a piece of text to whoever reads along (`client.stream(run)`). A replay does not send it again. In a
+        step, use `tw.context().stream(piece)`."""
+        self._driver.check_open()
+        if not self._driver.replaying:
+            self._context.stream(piece)
+
+    def progress(self, done: int, total: int, message: str = "") -> None:
+        """Report progress for people: `done` of `total`."""
+        self._driver.check_open()
+        if not self._driver.replaying:
+            self._context.progress(done, total, message)
+
     def approval(
         self,
         name: str,
@@ -502,18 +543,30 @@ class Undo:
             raise failures[0] from error
 
 
-class _ReplayLog:
-    """Lines of the function that were logged in an earlier attempt are not logged again."""
+def _replay_log(
+    of_attempt: "Callable[[], logging.LoggerAdapter[logging.Logger]]", driver: Driver
+) -> "logging.LoggerAdapter[logging.Logger]":
+    """Lines of the function that were logged in an earlier attempt are not logged again. A record names the attempt in
+    which it was logged, also if the function keeps the logger over a wait."""
+    import logging
+    from collections.abc import MutableMapping
 
-    def __init__(self, context: Context, driver: Driver) -> None:
-        import logging
+    class Adapter(logging.LoggerAdapter[logging.Logger]):
+        def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name in logging
+            return not (driver.replaying or driver.closed) and super().isEnabledFor(level)
 
-        class Adapter(logging.LoggerAdapter[logging.Logger]):
-            def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name in logging
-                return not (driver.replaying or driver.closed) and super().isEnabledFor(level)
+        def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+            return of_attempt().process(msg, kwargs)
 
-        inner = context.log
-        self.adapter = Adapter(inner.logger, inner.extra)
+    return Adapter(of_attempt().logger)
+
+
+async def _start(workflow: Startable | str, /, *args: Any, **terms: Any) -> str:
+    return context().start(workflow, *args, **terms)
+
+
+async def _signal(event: str, payload: Any, key: str) -> None:
+    context().signal(event, payload, key=key)
 
 
 def _members(awaitables: tuple[Any, ...]) -> list[Any]:

@@ -4,6 +4,7 @@ A pending object has an outcome once, and then never another. A coroutine that a
 """
 
 from collections.abc import Callable, Generator
+from contextvars import Context
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -62,14 +63,16 @@ class Pending(Generic[T]):
 
 
 class Operation(Pending[Any]):
-    """One call on the context, known by its position. `detail` is what is needed to carry it out."""
+    """One call on the context, known by its position. `detail` is what is needed to carry it out, `variables` are the
+    context variables of a step."""
 
-    __slots__ = ("detail", "digest", "kind", "location", "name", "position")
+    __slots__ = ("detail", "digest", "kind", "location", "name", "position", "variables")
 
     def __init__(self, position: int, kind: str, name: str, digest: str, detail: Any, location: Location) -> None:
         super().__init__()
         self.position, self.kind, self.name, self.digest = position, kind, name, digest
         self.detail, self.location = detail, location
+        self.variables: Context | None = None
 
     def __repr__(self) -> str:
         return f"{self.kind} {self.name!r} at {self.location}"

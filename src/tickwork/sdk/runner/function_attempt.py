@@ -8,12 +8,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Ref
+from tickwork.protocol.task_commands import Command, encode_commands
 from tickwork.protocol.worker_messages import (
     VALUE_BYTES_MAX,
     AttemptJob,
@@ -29,7 +31,7 @@ from tickwork.protocol.worker_messages import (
     history_decoder,
 )
 from tickwork.sdk.authoring.app_loader import Handler
-from tickwork.sdk.context import Context
+from tickwork.sdk.context import Context, enter_function, enter_step
 from tickwork.sdk.durable.driver import Driver, LocalStep, seed_of, value_digest
 from tickwork.sdk.durable.function import (
     ApprovalCall,
@@ -132,10 +134,12 @@ class FunctionAttempt:
             self._driver, self._durable = parked.driver, parked.context
             self._driver.extend(history)
             self._durable.go_on(context)
+        self._driver.in_all_branches(partial(enter_function, context))
         self._cost = history.cost if history is not None else 0
         self._cost_max = (self._cost // budget + 1) * budget if budget else 0
         self._running: dict[asyncio.Task[StepEntry], LocalStep] = {}
         self._waiting: list[LocalStep] = []  # for a free place
+        self._commands: dict[int, list[Command]] = {}  # of steps that have ended, by position
         self._retries: dict[int, StepEntry] = {}  # failed steps that the server may have run again
         self._started_ms = host.wall_ms()
 
@@ -213,7 +217,9 @@ class FunctionAttempt:
             return
         while self._waiting and len(self._running) < PARALLEL_MAX:
             step = self._waiting.pop(0)
-            self._running[asyncio.create_task(self._perform(step))] = step
+            variables = step.operation.variables
+            task = asyncio.create_task(self._perform(step), context=variables and variables.copy())
+            self._running[task] = step
 
     def _drop_abandoned(self) -> None:
         """Abandon these operations. A thread goes on to its end."""
@@ -242,7 +248,8 @@ class FunctionAttempt:
             return
         sent = tuple([await self._step_sent(entry) for entry in recorded])
         replies, published = await self._replies(), await self._published()
-        await self._host.record(StepsRecorded(*self._key, sent, self._new_versions(), replies, published))
+        commands = await self._commands_of(recorded)
+        await self._host.record(StepsRecorded(*self._key, sent, self._new_versions(), replies, published, commands))
         for entry in recorded:
             assert not isinstance(entry.value, Ref)
             self._cost += entry.cost
@@ -262,8 +269,17 @@ class FunctionAttempt:
             if self._driver.advance():
                 break
 
+    async def _commands_of(self, recorded: list[StepEntry]) -> bytes | Ref | None:
+        """What these steps asked of the engine. A step that failed starts nothing."""
+        if not self._commands:
+            return None
+        taken = [(entry, self._commands.pop(entry.position, [])) for entry in recorded]
+        commands = [command for entry, asked in taken if not entry.error for command in asked]
+        return await self._sent(encode_commands(commands)) if commands else None
+
     async def _perform(self, step: LocalStep) -> StepEntry:
         operation, host = step.operation, self._host
+        asked = enter_step(self._context, operation.position)
         detail: StepCall = operation.detail
         started_ms = host.wall_ms()
         value, error, message, retry, cost = b"", "", "", None, 0
@@ -283,6 +299,8 @@ class FunctionAttempt:
             log.warning("step %s failed, try %d", operation.name, step.tries, exc_info=failure)
             if detail.retry is not None and step.tries <= detail.retry[0] and not is_permanent(failure):
                 retry = detail.retry
+        if asked.commands:
+            self._commands[operation.position] = asked.commands
         ended_ms = host.wall_ms()
         took_ms = max(0, ended_ms - started_ms)
         return StepEntry(

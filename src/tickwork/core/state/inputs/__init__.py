@@ -72,6 +72,6 @@ Input = (
 def request_in(item: Input, command: int) -> Input:
     """Return the request of an event: its input, or a task's command within it."""
     if command >= 0:
-        assert isinstance(item, Succeeded), "only results have commands"
+        assert isinstance(item, Succeeded | StepsRecorded), "only results and steps have commands"
         return item.commands[command].request
     return item.request if isinstance(item, Delivered) else item
