@@ -34,6 +34,8 @@ from tickwork.protocol.worker_messages import (
     Catalog,
     LogPiece,
     NodeSpec,
+    Reading,
+    ReadRequest,
     Reply,
     call_decoder,
     encoder,
@@ -88,6 +90,9 @@ class Here:
         raise AssertionError(data)
 
     async def log(self, piece: LogPiece) -> None: ...
+
+    async def read(self, request: ReadRequest) -> Reading:
+        raise AssertionError(request)
 
     async def publish(self, catalog: Catalog) -> str:  # noqa: ARG002 - as a link has it
         return ""

@@ -88,6 +88,45 @@ async def starts(ctx: tw.Durable) -> list[str]:
     return [waiting, named, asked]
 
 
+def state_of(run: str) -> str:
+    with tw.context().client() as client:
+        return client.get(run).state + str(client.read(run, "large")[:1])
+
+
+@tw.task
+def look(run: str) -> str:
+    return state_of(run)
+
+
+@tw.task(executor="thread")
+def look_in_a_thread(run: str) -> str:
+    return state_of(run)
+
+
+@tw.task
+async def look_on_the_loop(ctx: tw.Context, run: str) -> str:
+    async with ctx.async_client() as client:
+        return (await client.get(run)).state
+
+
+@tw.task
+def write(ctx: tw.Context) -> str:
+    with ctx.client() as client:
+        try:
+            client.cancel("01")
+        except tw.Refused as refused:
+            return refused.code
+    return "cancelled"
+
+
+@tw.durable
+async def reads(ctx: tw.Durable) -> list[object]:
+    ctx.publish("large", ["x" * 100_000])
+    tasks = [ctx.call(task, ctx.run_id) for task in (look, look_in_a_thread, look_on_the_loop)]
+    called = await ctx.gather(*tasks, ctx.call(write))
+    return [len(text) for text in (called[0], called[1])] + called[2:] + [len(await ctx.step(state_of, ctx.run_id))]
+
+
 @tw.durable
 async def waiter(ctx: tw.Durable) -> object:
     return await ctx.event("told", "waiter", timeout="30s")
@@ -119,6 +158,7 @@ if __name__ == "__main__":
         print(client.result(client.submit(pack, number="8")))
         waiting, named, asked = client.result(client.submit(starts))
         assert client.result(waiting) == {"by": named}
+        print(client.result(client.submit(reads)))
         print([client.result(run) for run in (named, asked)], len(list(client.list("target"))))
         waiting = client.submit(waits, text="x" * 100_000)
         while client.get(waiting).state != "waiting":
@@ -163,13 +203,20 @@ def test_a_task_runs_by_itself(shell):
 
 
 def test_a_durable_function_runs_in_an_embedded_engine(shell):
-    assert shell("app.py").splitlines()[-5:] == [
+    assert shell("app.py").splitlines()[-6:] == [
         "[200000, 'parcel 7', 7, 200003]",
         "parcel 8",
+        "[100011, 100011, 'waiting', 'read_only', 100010]",
         "[7, 11] 3",
         "0 1 runs checked, 0 differ ",
         "1 1 runs checked, 1 differ ",
     ]
+
+
+def test_tasks_and_steps_read_over_the_connection_of_their_worker(shell):
+    printed = shell("-m", "tickwork", "run", "app.py:reads")
+
+    assert json.loads(printed.splitlines()[-1]) == [100_011, 100_011, "waiting", "read_only", 100_010]
 
 
 @pytest.mark.parametrize(("parked", "begun"), [("1000", 1), ("0", 4)])

@@ -21,6 +21,8 @@ from tickwork.protocol.worker_messages import (
     Catalog,
     LogPiece,
     NodeSpec,
+    Reading,
+    ReadRequest,
     Reply,
     call_decoder,
     encoder,
@@ -168,6 +170,9 @@ class SimLink:
     async def log(self, piece: LogPiece) -> None:
         if self.foreign is None:
             await self._ask(_Request("log", encoder.encode(piece)))
+
+    async def read(self, request: ReadRequest) -> Reading:
+        raise AssertionError(request)
 
     async def publish(self, catalog: Catalog) -> str:
         return (await self._ask(_Request("publish", encoder.encode(catalog)))).decode()

@@ -15,6 +15,8 @@ from tickwork.protocol.worker_messages import (
     HandedBack,
     LogPiece,
     NodeSpec,
+    Reading,
+    ReadRequest,
     Reply,
     Succeeded,
     call_decoder,
@@ -173,6 +175,9 @@ class Server:
     async def log(self, piece: LogPiece) -> None:
         self._check_away()
         self.logs.setdefault((piece.task, piece.attempt), []).append((piece.chunk, piece.first, piece.lines))
+
+    async def read(self, request: ReadRequest) -> Reading:
+        raise AssertionError(request)
 
     async def publish(self, catalog: Catalog) -> str:
         self._check_away()

@@ -17,7 +17,7 @@ from tickwork.cluster.worker_gateway import WorkerGateway
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.system import Clock
 from tickwork.protocol.http_models import Owners
-from tickwork.protocol.worker_messages import Call, Catalog, Link, LogPiece, Reply
+from tickwork.protocol.worker_messages import Call, Catalog, Link, LogPiece, Reading, ReadRequest, Reply
 from tickwork.runtime.workers.failure_detector import FailureDetector
 from tickwork.worker.http_link import MSGPACK
 
@@ -130,6 +130,9 @@ class OwnerLink:
 
     async def log(self, piece: LogPiece) -> None:
         await self._given.log(piece)
+
+    async def read(self, request: ReadRequest) -> Reading:
+        return await self._given.read(request)
 
     async def publish(self, catalog: Catalog) -> str:
         return await self._given.publish(catalog)

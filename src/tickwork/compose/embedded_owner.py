@@ -21,7 +21,7 @@ from tickwork.compose.server import DATABASE, serving
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.ports.store import StoreInUse
-from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, shown
+from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reading, ReadRequest, Reply, shown
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import LocalLink
 from tickwork.stores.sqlite.file_lock import FileLock
@@ -44,6 +44,7 @@ class Link(Protocol):
     async def fetch(self, digest: str) -> bytes: ...
     async def store(self, data: bytes) -> str: ...
     async def log(self, piece: LogPiece) -> None: ...
+    async def read(self, request: ReadRequest) -> Reading: ...
     async def publish(self, catalog: Catalog) -> str: ...
 
 
@@ -80,6 +81,9 @@ class SwitchedLink:
 
     async def log(self, piece: LogPiece) -> None:
         await self._now.log(piece)
+
+    async def read(self, request: ReadRequest) -> Reading:
+        return await self._now.read(request)
 
     async def publish(self, catalog: Catalog) -> str:
         return await self._now.publish(catalog)
@@ -157,9 +161,11 @@ class FolderAccess:
         before = _read(self._record)
         port = self._settings.port or (_port_of(before.url) if before is not None else 0)
         settings = msgspec.structs.replace(self._settings, port=port)
-        async with serving(settings, own_process=False) as (engine, server):
+        async with serving(settings, own_process=False) as (engine, server), contextlib.AsyncExitStack() as stack:
+            api = HttpLink(server.address, token=self._settings.token)  # for what tasks read
+            stack.push_async_callback(api.close)
             _write(self._record, OwnerRecord(server.address, os.getpid(), os.urandom(8).hex()))
-            self._go_on_at(server.address, EmbeddedLink(engine))
+            self._go_on_at(server.address, EmbeddedLink(engine, api.read))
             try:
                 await self._until_over(engine)
             finally:

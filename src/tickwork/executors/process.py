@@ -26,11 +26,13 @@ from tickwork.executors.limits import Limits, hide_agent, isolation
 from tickwork.executors.packet_queue import QueuedAttempt
 from tickwork.executors.process_pool import ProcessPool
 from tickwork.executors.process_tree import new_mark
+from tickwork.executors.read_socket import ReadSocket
 from tickwork.ports.executor import ReportSink, lacking
 from tickwork.protocol.child_messages import (
     IN_FILE,
     PACKET_BYTES_MAX,
     PARKED_VARIABLE,
+    READ_VARIABLE,
     AppLoaded,
     LargeAttemptJob,
     SpilledResult,
@@ -102,6 +104,7 @@ class ProcessExecutor:
         self._moving: dict[Key, asyncio.Task[None]] = {}  # values on their way to or from the server
         self._loaded: asyncio.Future[AppLoaded] | None = None
         self._sweeping: asyncio.TimerHandle | None = None
+        self._reads: ReadSocket | None = None
 
     @property
     def slots(self) -> int:
@@ -130,6 +133,9 @@ class ProcessExecutor:
             self._scratch = ScratchDirectory()
             self._folder = self._settings.folder = self._scratch.path
         self._sink, self._report = sink, sink.report
+        self._reads = ReadSocket(lambda request: sink.read(request))
+        await self._reads.start()
+        self._settings.env[READ_VARIABLE] = self._reads.path
         self._loaded = asyncio.get_running_loop().create_future()
         first = self._pool("process", processes=1)
         try:
@@ -216,6 +222,8 @@ class ProcessExecutor:
             self._clean(key)
         if self._scratch is not None:
             self._scratch.remove()
+        if self._reads is not None:
+            await self._reads.close()
 
     def _missing(self, handler: str) -> str:
         known = shortened(", ".join(sorted(self._modes)), 1_000) or "none at all"

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tickwork.core.state.retry import HANDLER_MISSING
-from tickwork.protocol.worker_messages import AttemptJob, Catalog, Failed, NodeSpec, Report, Succeeded
+from tickwork.protocol.worker_messages import (
+    AttemptJob,
+    Catalog,
+    Failed,
+    NodeSpec,
+    Reading,
+    ReadRequest,
+    Report,
+    Succeeded,
+)
 
 
 def lacking(work: AttemptJob, message: str) -> Report:
@@ -35,6 +44,9 @@ class ReportSink(Protocol):
 
     async def store(self, data: bytes) -> str:
         """Put a large value into the artifact store and get its digest. Waits while the server is away."""
+
+    async def read(self, request: ReadRequest) -> Reading:
+        """Read of the API, for the code of a task. Raises `Unavailable` while the server is away."""
 
 
 class Executor(Protocol):

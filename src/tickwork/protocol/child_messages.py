@@ -30,6 +30,7 @@ from tickwork.protocol.worker_messages import (
 
 IN_FILE: Final = "file"  # `place` of a `Ref` to a value that a child has put into a file: its digest is the path
 PARKED_VARIABLE: Final = "TICKWORK_PARKED_FUNCTIONS"  # how many suspended functions a child keeps in memory
+READ_VARIABLE: Final = "TICKWORK_READ_SOCKET"  # path of the socket at which the agent answers what tasks read
 PACKET_BYTES_MAX: Final = 100_000  # what is larger travels as a file
 FRAME_HEAD: Final = 4
 PLAIN, LARGE = b"\0", b"\1"  # what follows the heads of a packet: an array of `AttemptJob`, or one `LargeAttemptJob`

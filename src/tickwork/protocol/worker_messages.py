@@ -406,6 +406,21 @@ class LogPiece(msgspec.Struct, frozen=True, array_like=True):
     store: str = ""  # identity of the store that the attempt belongs to
 
 
+class ReadRequest(msgspec.Struct, frozen=True):
+    """What the code of a task wants to read of the API, with GET."""
+
+    target: str  # path and query
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What the API says to it."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+
 class Link(Protocol):
     """The way to the server, as a worker sees it. Raises `Unavailable` where it cannot be reached."""
 
@@ -417,6 +432,9 @@ class Link(Protocol):
 
     async def log(self, piece: LogPiece) -> None:
         """Repeating a chunk changes nothing. Raises `Refused` where its sender does not hold the attempt."""
+
+    async def read(self, request: ReadRequest) -> Reading:
+        """A request of the API that changes nothing, for the code of tasks."""
 
     async def publish(self, catalog: "Catalog") -> str:
         """What this worker's application declares. Returns the latest version of it; "": there is none."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import logging
     from pathlib import Path
 
+    from tickwork.sdk.client.async_client import AsyncClient
+    from tickwork.sdk.client.client import Client
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -98,6 +101,11 @@ class Channel(Protocol):
 
     def stream(self, number: int, text: str) -> None:
         """For readers of the live stream; never waits for the server."""
+
+    def client(self) -> "Client":
+        """Reads over the worker's connection."""
+
+    def async_client(self) -> "AsyncClient": ...
 
 
 class _Step(msgspec.Struct, array_like=True):
@@ -330,6 +338,24 @@ class Context:
             number, self._streamed = self._streamed, self._streamed + 1
             if self._channel is not None:
                 self._channel.stream(number, sendable(piece))
+
+    def client(self) -> "Client":
+        """A client that reads: runs, outputs, published values, schedules. It needs no address and no token, because it
+        uses the connection of the worker. Close it, or use it in a `with`."""
+        return self._reader().client()
+
+    def async_client(self) -> "AsyncClient":
+        """The same for asynchronous code."""
+        return self._reader().async_client()
+
+    def _reader(self) -> Channel:
+        step = _step.get()
+        if step is not None and step.position < 0:
+            message = "a durable function reads in a step, because a replay would read something else"
+            raise Refused("not_in_a_step", f"{message}: await ctx.step(look), with tw.context().client() in look")
+        if self._channel is None:
+            raise Refused("no_server", "a function that is called directly has no server to read from: use tw.Client()")
+        return self._channel
 
     @property
     def last_checkpoint(self) -> Any:

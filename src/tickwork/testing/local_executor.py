@@ -31,6 +31,9 @@ from tickwork.protocol.worker_messages import (
     Suspended,
 )
 from tickwork.sdk.authoring.app_loader import Handler
+from tickwork.sdk.client.async_client import AsyncClient
+from tickwork.sdk.client.client import Client
+from tickwork.sdk.client.reading import Direct, async_reading_client, reading_client
 from tickwork.sdk.context import Startable, commands_of, running, targets_of
 from tickwork.sdk.durable.function import StepCall
 from tickwork.sdk.durable.outcomes import Cancelled
@@ -133,6 +136,12 @@ class LocalChannel:
     def stream(self, number: int, text: str) -> None:
         self._executor.piece(self._key, number, text)
 
+    def client(self) -> Client:
+        return reading_client(self._executor.reader)
+
+    def async_client(self) -> AsyncClient:
+        return async_reading_client(self._executor.reader)
+
     def progress(self, done: int, total: int, message: str) -> None:
         self._executor.say(Progressed(*self._key, done, total, message))
 
@@ -145,9 +154,10 @@ class LocalExecutor:
         book: HandlerPlans,
         clock: Clock,
         publish: Callable[[tuple[Startable, ...]], Awaitable[None]],
+        reader: Direct,
     ) -> None:
-        """`publish` makes the workflows known that a task starts."""
-        self._book, self._clock, self.publish = book, clock, publish
+        """`publish` makes the workflows known that a task starts; `reader` is for what tasks read."""
+        self._book, self._clock, self.publish, self.reader = book, clock, publish, reader
         self._sink: ReportSink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._saving: dict[Key, asyncio.Future[None]] = {}

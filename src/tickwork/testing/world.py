@@ -31,6 +31,7 @@ from tickwork.sdk.authoring.options import duration, resource
 from tickwork.sdk.authoring.tasks import BoundTask, Task
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.calls import reply_of, update_request
+from tickwork.sdk.client.reading import Direct
 from tickwork.sdk.client.submission_options import Options
 from tickwork.sdk.context import Startable
 from tickwork.sdk.durable.function import step_name
@@ -41,6 +42,7 @@ from tickwork.system.zone_data import load_zones
 from tickwork.testing.local_executor import HandlerPlan, HandlerPlans, LocalExecutor, TestLoop
 from tickwork.testing.runs import Run
 from tickwork.testing.virtual_loop import OutOfTime
+from tickwork.testing.world_api import WorldApi
 from tickwork.worker.agent import Agent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -105,6 +107,8 @@ class World:
             clock_hold_ms=None,
             zones=load_zones(),
         )
+        api = WorldApi(self._engine)
+        self._reader = Direct(api.read, api.read_async)
         self._do(self._engine.start())
         self._do(self._start_worker("default", {}))
         self._settle(0.1)
@@ -294,7 +298,7 @@ class World:
         self._served[what] = None
         agent = Agent(
             LocalLink(self._engine),
-            [LocalExecutor(self._book, self._clock, self._publish_started)],
+            [LocalExecutor(self._book, self._clock, self._publish_started, self._reader)],
             clock=self._clock,
             ids=self._ids,
             name=f"worker-{len(self._agents) + 1}",

@@ -28,6 +28,8 @@ from tickwork.protocol.worker_messages import (
     Link,
     LogPiece,
     NodeSpec,
+    Reading,
+    ReadRequest,
     Reply,
     Report,
     Started,
@@ -356,6 +358,9 @@ class Agent:
 
     async def store(self, data: bytes) -> str:
         return await self._until_reached(lambda: self._link.store(data))
+
+    async def read(self, request: ReadRequest) -> Reading:
+        return await self._link.read(request)
 
     async def _send_log(self, piece: LogPiece) -> None:
         """The server takes it from the session that holds the attempt, or held it until it ended."""

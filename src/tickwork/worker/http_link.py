@@ -14,7 +14,17 @@ import msgspec
 from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.protocol.http_models import Owners, Problem, Publication
-from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, encoder, reply_decoder, shown
+from tickwork.protocol.worker_messages import (
+    Call,
+    Catalog,
+    LogPiece,
+    Reading,
+    ReadRequest,
+    Reply,
+    encoder,
+    reply_decoder,
+    shown,
+)
 from tickwork.system.local_token import NOT_LET_IN, LocalServer
 from tickwork.worker.http1 import PostClient
 
@@ -24,6 +34,7 @@ LINES = {"content-type": "application/x-ndjson"}
 BYTES = {"content-type": "application/octet-stream"}
 ANSWER_S = 15.0  # beyond what the server may wait for work
 MOVE_S = 300.0  # for a large value
+READ_S = 30.0  # for what a task reads
 OWNERS_S = 3.0  # for the owners of partitions: a call waits for it
 
 
@@ -126,6 +137,18 @@ class HttpLink:
             "x-tickwork-store": piece.store,
         }
         await self._ask("POST", path, content=piece.lines, headers=LINES | sender)
+
+    async def read(self, request: ReadRequest) -> Reading:
+        server = self._server
+        try:
+            answer = await self._client.get(request.target, headers=dict(request.headers), timeout=READ_S)
+        except (httpx2.TransportError, OSError) as error:
+            message = f"the server at {self._servers[server]} cannot be reached: {error or type(error).__name__}"
+            self._next_server(server)
+            raise Unavailable(message, retry_after_ms=1_000) from error
+        if answer.status_code == 401 and self._learned(server):
+            return await self.read(request)
+        return Reading(answer.status_code, tuple(answer.headers.items()), answer.content)
 
     async def publish(self, catalog: Catalog) -> str:
         if not catalog.documents and not catalog.schedules and not catalog.application:

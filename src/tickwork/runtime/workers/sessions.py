@@ -550,4 +550,4 @@ def _fenced(call: TranslatedCall, answers: dict[int, CommandResult]) -> tuple[At
 
 def _has_commands(reports: Sequence[Report]) -> bool:
     """Whether facts must be looked up for a report: only commands of a task's code may need them."""
-    return any(type(report) in (Succeeded, StepsRecorded) and report.commands is not None for report in reports)
+    return any(isinstance(report, Succeeded | StepsRecorded) and report.commands is not None for report in reports)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +29,7 @@ from tickwork.core.base.values import Ref
 from tickwork.protocol.child_messages import (
     IN_FILE,
     PARKED_VARIABLE,
+    READ_VARIABLE,
     AppLoaded,
     Cancel,
     CheckpointDurable,
@@ -79,6 +81,10 @@ from tickwork.sdk.runner.attempt import (
 )
 from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionOutcome, FunctionResult, history_of
 from tickwork.sdk.runner.output_capture import Output
+
+if TYPE_CHECKING:
+    from tickwork.sdk.client.async_client import AsyncClient
+    from tickwork.sdk.client.client import Client
 
 PACKET_BYTES = 256 * 1024
 PARKED_BYTES_MAX = 64 * 1024 * 1024  # of suspended functions that stay in memory
@@ -255,6 +261,20 @@ class AttemptChannel:
 
     def stream(self, number: int, text: str) -> None:
         self._host.voice.say(OutputLines((OutputLine(*self._key, PIECE, text, time.time_ns() // 1_000_000, number),)))
+
+    def client(self) -> "Client":
+        import httpx2  # here, because few tasks read
+
+        from tickwork.sdk.client.reading import reading_client
+
+        return reading_client(httpx2.HTTPTransport(uds=os.environ[READ_VARIABLE]))
+
+    def async_client(self) -> "AsyncClient":
+        import httpx2
+
+        from tickwork.sdk.client.reading import async_reading_client
+
+        return async_reading_client(httpx2.AsyncHTTPTransport(uds=os.environ[READ_VARIABLE]))
 
 
 class ChildRunner:

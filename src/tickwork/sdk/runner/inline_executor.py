@@ -30,12 +30,17 @@ from tickwork.protocol.worker_messages import (
     HandedBack,
     NodeSpec,
     Progressed,
+    Reading,
+    ReadRequest,
     Report,
     Started,
     StepsRecorded,
     Succeeded,
 )
 from tickwork.sdk.authoring.app_loader import App, Handler
+from tickwork.sdk.client.async_client import AsyncClient
+from tickwork.sdk.client.client import Client
+from tickwork.sdk.client.reading import Direct, async_reading_client, reading_client
 from tickwork.sdk.context import Context, commands_of, running
 from tickwork.sdk.runner.attempt import AttemptContext, Cancelled, failed, items_in
 from tickwork.sdk.runner.attempt_line import AttemptLine
@@ -376,6 +381,16 @@ class InlineExecutor:
         if turn is not None:
             turn.kept = kept
 
+    def reader(self) -> Direct:
+        """What tasks read, from any thread but the agent's."""
+
+        def read(request: ReadRequest) -> Reading:
+            if not self.blocks:
+                raise Refused("no_server", "here nothing can wait for the server: use ctx.async_client()")
+            return asyncio.run_coroutine_threadsafe(self._sink.read(request), self._loop).result()
+
+        return Direct(read, lambda request: self.on_agent(self._sink.read(request)))
+
     @property
     def blocks(self) -> bool:
         """Whether code may wait for the agent: not on the agent's own loop."""
@@ -444,6 +459,12 @@ class _Channel:
 
     def folder(self) -> Path:
         return self._executor.folder(self._key)
+
+    def client(self) -> Client:
+        return reading_client(self._executor.reader())
+
+    def async_client(self) -> AsyncClient:
+        return async_reading_client(self._executor.reader())
 
 
 def _interrupt(turn: RunningAttempt) -> None:
