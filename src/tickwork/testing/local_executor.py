@@ -35,7 +35,7 @@ from tickwork.sdk.client.async_client import AsyncClient
 from tickwork.sdk.client.client import Client
 from tickwork.sdk.client.reading import Direct, async_reading_client, reading_client
 from tickwork.sdk.context import Startable, commands_of, running, targets_of
-from tickwork.sdk.durable.function import StepCall
+from tickwork.sdk.durable.calls import StepCall
 from tickwork.sdk.durable.outcomes import Cancelled
 from tickwork.sdk.runner.attempt import AttemptContext, failed, items_in
 from tickwork.sdk.runner.function_attempt import FunctionAttempt, FunctionResult, history_of, perform

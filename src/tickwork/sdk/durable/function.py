@@ -5,7 +5,6 @@ carried out by the worker (a step) or by the server (everything else).
 """
 
 import inspect
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -18,15 +17,13 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.definition.forms import filled
-from tickwork.protocol.worker_messages import HistoryEntry
 from tickwork.sdk.context import Context, Startable, context
-from tickwork.sdk.durable.driver import OURS, Driver, Reply
-from tickwork.sdk.durable.outcomes import CallFailed, ContinueAsNew, Decision, First, FormResult, Message, StepFailed
+from tickwork.sdk.durable.calls import ApprovalCall, EventCall, FormCall, ReceiveCall, RunCall, Sleep, StepCall, here
+from tickwork.sdk.durable.driver import Driver
+from tickwork.sdk.durable.outcomes import ContinueAsNew, Decision, First, FormResult, Message, StepFailed
 from tickwork.sdk.durable.pending import Location, Pending
-from tickwork.sdk.values.decode import Converter
 from tickwork.sdk.values.encode import EMPTY_MAP, Unsendable, encode, plain
 from tickwork.sdk.values.form_fields import declared_fields, default_values, field_converters, form_terms
-from tickwork.sdk.values.signature_codec import result_of
 
 if TYPE_CHECKING:
     import logging
@@ -39,7 +36,6 @@ T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 Duration = str | int | float | timedelta
 
-TIMED_OUT = "timeout"
 NAME_CHARACTERS_MAX = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _decode = msgspec.msgpack.Decoder().decode
@@ -51,117 +47,6 @@ class Callee(Protocol):
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any], Any]:
         """Name of the workflow, its inputs by name, and what makes the result of the plain value."""
-
-
-class StepCall(msgspec.Struct, frozen=True):
-    """A step: what to call and how often to try."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    timeout_ms: int | None
-    retry: tuple[int, int, int, int] | None  # retries, delay_ms, delay_max_ms, factor in percent
-    cost: str = ""  # the field of its result that says what it cost
-
-    def cost_of(self, result: Any) -> int:
-        if not self.cost:
-            return 0
-        value = result.get(self.cost) if isinstance(result, Mapping) else getattr(result, self.cost, None)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            message = f"the result of a step with cost={self.cost!r} has a field {self.cost}, a whole number from 0"
-            raise Refused("bad_cost", f"{message}; here it is {value!r}")
-        return value
-
-    def outcome(self, entry: HistoryEntry) -> Any:
-        if entry.error:
-            raise StepFailed(entry.name, entry.error, entry.message, position=entry.position)
-        return result_of(self.function, _value(entry))
-
-
-class Sleep(msgspec.Struct, frozen=True):
-    delay_ms: int = -1
-    until_ms: int = 0
-
-    def outcome(self, entry: HistoryEntry) -> None:  # noqa: ARG002 - of every kind
-        return None
-
-
-class EventCall(msgspec.Struct, frozen=True):
-    key: str
-    delay_ms: int
-
-    def outcome(self, entry: HistoryEntry) -> Any:
-        if entry.error == TIMED_OUT:
-            return None
-        value = _value(entry)
-        return {} if value is None else value
-
-
-class RunCall(msgspec.Struct, frozen=True):
-    inputs: bytes
-    result: Callable[[Any], Any]
-
-    def outcome(self, entry: HistoryEntry) -> Any:
-        if entry.error:
-            run_id, _, _ = entry.message.partition(": ") if entry.error.isupper() else ("", "", "")
-            raise CallFailed(entry.name, entry.error, entry.message, run_id=run_id, position=entry.position)
-        return self.result(_value(entry))
-
-
-class ApprovalCall(msgspec.Struct, frozen=True):
-    terms: bytes
-    delay_ms: int
-
-    def outcome(self, entry: HistoryEntry) -> Decision:
-        if entry.error == TIMED_OUT:
-            return Decision(approved=False, timed_out=True)
-        value = _value(entry)
-        return Decision(bool(value["approved"]), str(value.get("by", "")), str(value.get("comment", "")))
-
-
-class FormCall(msgspec.Struct, frozen=True):
-    terms: bytes
-    delay_ms: int
-    convert: dict[str, Converter]
-    default: dict[str, Any]
-
-    def outcome(self, entry: HistoryEntry) -> FormResult:
-        if entry.error == TIMED_OUT:
-            return FormResult(self._typed(self.default), timed_out=True)
-        value = _value(entry)
-        by, comment = str(value.get("by", "")), str(value.get("comment", ""))
-        if not value["approved"]:
-            return FormResult(self._typed(self.default), by, comment, rejected=True)
-        return FormResult(self._typed(value.get("values", {})), by, comment)
-
-    def _typed(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: convert(values.get(name)) for name, convert in self.convert.items()}
-
-
-class ReceiveCall(msgspec.Struct, frozen=True):
-    names: tuple[str, ...]
-    delay_ms: int
-    driver: Driver
-
-    def outcome(self, entry: HistoryEntry) -> Message | None:
-        if entry.error == TIMED_OUT:
-            return None
-        name, _, update = entry.message.partition(" ")
-        value = _value(entry)
-        return Message(name, {} if value is None else value, self._replier(name, update) if update else None)
-
-    def _replier(self, name: str, update: str) -> Callable[[Any, str | None], None]:
-        replied = False
-
-        def reply(value: Any, refusal: str | None) -> None:
-            nonlocal replied
-            if replied:
-                raise Refused("replied_already", f"the update {name} {update!r} has its reply already\n    {_here()}")
-            data = b"" if refusal is not None else encode(value, what=f"reply to {name}")
-            self.driver.reply(Reply(update, data, refusal))
-            replied = True
-
-        return reply
 
 
 class Durable:
@@ -305,7 +190,7 @@ class Durable:
         field of the result that says what the step cost: a whole number, of tokens or cents, which counts for the
         `budget` of the function.
         """
-        location = _here()
+        location = here()
         if isinstance(fn, str):
             if name is not None or not args:
                 raise Refused("bad_step", f"a step is ctx.step(fn, ...) or ctx.step('name', fn, ...)\n    {location}")
@@ -320,19 +205,19 @@ class Durable:
     def sleep(self, delay: Duration) -> Pending[None]:
         """Wait for this time: `"3d"`, a timedelta, or seconds. Nothing of the function runs anywhere meanwhile."""
         delay_ms = _ms(delay, "delay")
-        return self._driver.call("sleep", "sleep", _digest(delay_ms), Sleep(delay_ms=delay_ms), _here())
+        return self._driver.call("sleep", "sleep", _digest(delay_ms), Sleep(delay_ms=delay_ms), here())
 
     def sleep_until(self, when: datetime) -> Pending[None]:
         """Wait until this time, which has a time zone."""
         if not isinstance(when, datetime) or when.tzinfo is None:
-            raise Refused("bad_time", f"sleep_until takes a datetime with a time zone, not {when!r}\n    {_here()}")
+            raise Refused("bad_time", f"sleep_until takes a datetime with a time zone, not {when!r}\n    {here()}")
         until_ms = (when - _EPOCH) // timedelta(milliseconds=1)
-        return self._driver.call("sleep", "until", _digest(until_ms), Sleep(until_ms=max(until_ms, 1)), _here())
+        return self._driver.call("sleep", "until", _digest(until_ms), Sleep(until_ms=max(until_ms, 1)), here())
 
     def event(self, name: str, key: str = "", timeout: Duration | None = None) -> Pending[Any]:
         """Wait for an event and return its payload, `{}` if it has none; `None` if it did not come in time."""
         detail = EventCall(key, -1 if timeout is None else _ms(timeout, "timeout"))
-        return self._driver.call("event", name, _digest(key), detail, _here())
+        return self._driver.call("event", name, _digest(key), detail, here())
 
     @overload
     def receive(self, *names: str) -> Pending[Message]: ...
@@ -342,7 +227,7 @@ class Durable:
         """Wait for a message to this run with one of these names: an update (`client.ask`), or an event that was sent
         to the run. Messages are received one at a time, in the order in which they came; `None` if none came in time.
         """
-        location = _here()
+        location = here()
         if not names or not all(isinstance(name, str) for name in names):
             raise Refused("bad_receive", f"ctx.receive takes the names of messages\n    {location}")
         delay_ms = -1 if timeout is None else _ms(timeout, "timeout")
@@ -364,7 +249,7 @@ class Durable:
     def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Pending[Any]:
         """Run a task, a workflow or a durable function as a child run and wait for its result. Failure raises
         `tw.CallFailed`."""
-        location = _here()
+        location = here()
         name, given, result = _target(target, args, kwargs, location)
         inputs = encode(given, what=f"inputs of {name}") if given else EMPTY_MAP
         return self._driver.call("call", name, _hash(inputs), RunCall(inputs, result), location)
@@ -381,7 +266,7 @@ class Durable:
     ) -> Pending[str]:
         """Start a run and do not wait for it: a step, whose result is the id of the run. It starts when the step is
         recorded, exactly once. The same `key` gives the same run for 24 hours."""
-        location = _here()
+        location = here()
         name = workflow if isinstance(workflow, str) else workflow.name
         terms = {"key": key, "delay": delay, "priority": priority}
         detail = StepCall(_start, (workflow, *args), terms | inputs, None, None)
@@ -391,7 +276,7 @@ class Durable:
 
     def signal(self, event: str, payload: Any = None, /, *, key: str = "") -> Pending[None]:
         """Send an event to all runs that wait for its name and key: a step, sent when it is recorded, exactly once."""
-        location = _here()
+        location = here()
         detail = StepCall(_signal, (event, payload), {"key": key}, None, None)
         return self._driver.call(
             "step", step_name(_signal, f"signal {event}"), _digest([payload, key]), detail, location
@@ -422,7 +307,7 @@ class Durable:
         """Wait until a person decides. The decision is true if it is approved."""
         terms = encode({"message": message, "approvers": list(approvers), "four_eyes": four_eyes}, what="approval")
         detail = ApprovalCall(terms, -1 if timeout is None else _ms(timeout, "timeout"))
-        return self._driver.call("approval", name, _digest(""), detail, _here())
+        return self._driver.call("approval", name, _digest(""), detail, here())
 
     def form(
         self,
@@ -444,7 +329,7 @@ class Durable:
         given = {"message": text, "approvers": list(approvers), "four_eyes": four_eyes, "fields": form_terms(declared)}
         delay_ms = -1 if timeout is None else _ms(timeout, "timeout")
         detail = FormCall(encode(given, what="form"), delay_ms, field_converters(fields), filled(declared, values))
-        return self._driver.call("approval", name, _digest(""), detail, _here())
+        return self._driver.call("approval", name, _digest(""), detail, here())
 
     # ---- several at once
 
@@ -474,7 +359,7 @@ class Durable:
     def first(self, *awaitables: Awaitable[Any], **named: Awaitable[Any]) -> Pending[First[Any]]:
         """Whichever ends first; the others are withdrawn, and their child runs cancelled."""
         if not awaitables and not named:
-            raise Refused("bad_first", f"ctx.first takes at least one call\n    {_here()}")
+            raise Refused("bad_first", f"ctx.first takes at least one call\n    {here()}")
         names = ("",) * len(awaitables) + tuple(named)
         members = _members((*awaitables, *named.values()))
         return self._driver.join(members, chosen=lambda index, value: First(index, names[index], value))
@@ -573,7 +458,7 @@ def _members(awaitables: tuple[Any, ...]) -> list[Any]:
     for awaitable in awaitables:
         if not isinstance(awaitable, Pending) and not inspect.iscoroutine(awaitable):
             what = f"calls of the context, or coroutines that use it, not {awaitable!r}"
-            raise Refused("bad_member", f"ctx.gather and ctx.first take {what}\n    {_here()}")
+            raise Refused("bad_member", f"ctx.gather and ctx.first take {what}\n    {here()}")
     return list(awaitables)
 
 
@@ -594,11 +479,6 @@ def _target(
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _value(entry: HistoryEntry) -> Any:
-    assert entry.value is None or isinstance(entry.value, bytes), "artifacts are read before the attempt begins"
-    return None if entry.value is None else _decode(entry.value)
 
 
 def step_name(fn: Any, name: str | None = None) -> str:
@@ -652,11 +532,3 @@ def _outline(value: Any) -> Any:
 
 def _hash(data: bytes) -> str:
     return sha256(data).hexdigest()[:16]
-
-
-def _here() -> Location:
-    """The line of the user's code that calls."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
-        frame = frame.f_back
-    return Location(frame.f_code.co_filename, frame.f_lineno)

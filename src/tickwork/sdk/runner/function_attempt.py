@@ -32,17 +32,9 @@ from tickwork.protocol.worker_messages import (
 )
 from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import Context, enter_function, enter_step
+from tickwork.sdk.durable.calls import ApprovalCall, EventCall, FormCall, ReceiveCall, RunCall, Sleep, StepCall
 from tickwork.sdk.durable.driver import Driver, LocalStep, seed_of, value_digest
-from tickwork.sdk.durable.function import (
-    ApprovalCall,
-    Durable,
-    EventCall,
-    FormCall,
-    ReceiveCall,
-    RunCall,
-    Sleep,
-    StepCall,
-)
+from tickwork.sdk.durable.function import Durable
 from tickwork.sdk.durable.outcomes import ContinueAsNew
 from tickwork.sdk.durable.parked import ParkedFunction
 from tickwork.sdk.durable.pending import Operation
