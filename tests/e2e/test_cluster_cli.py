@@ -54,7 +54,7 @@ def until(true, *, seconds=30.0):
         time.sleep(0.1)
 
 
-@pytest.mark.proves("S000-16", "S000-17", "S000-18", "S000-20", "S000-28", "S000-34", "F1")
+@pytest.mark.proves("S000-18", "S000-28", "S000-34", "F1")
 @pytest.mark.parametrize("behind", ["nothing", "pooled"])
 def test_nodes_share_the_work_and_replace_each_other(terminal, behind, request):
     if behind == "pooled":

@@ -171,7 +171,7 @@ class ManyEffects(EffectLedger):
         return True
 
 
-@pytest.mark.proves("S001-17", "S001-100", "S001-134", "S001-173")
+@pytest.mark.proves("S001-173")
 def test_effects_without_idempotency_keys_are_caught():
     for seed in range(20):
         faults = Faults(crash_after_effect=0.1)
