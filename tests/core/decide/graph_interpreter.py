@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.decide.random_graphs import ERRORS, LABEL, NOT_THERE, POLICIES, Case
+from driver import BY
 
 BAD = ("failed", "blocked", "cancelled")
 GOOD = ("succeeded", "skipped")
@@ -463,7 +464,17 @@ class Walk:
         answer = self.owner.case.approval(self.path, node["id"])
         if answer == "reject":
             raise NodeFailed("rejected")
-        return self.ran_out(node) if answer == NOT_THERE else True
+        if answer == NOT_THERE:
+            self.ran_out(node)
+            return self.filled(node, node.get("default", {}), by="") if "fields" in node else None
+        if "fields" not in node:
+            return True
+        return self.filled(node, self.owner.case.filled_in(self.path, node["id"]), by=BY)
+
+    @staticmethod
+    def filled(node: dict[str, Any], values: dict[str, Any], *, by: str) -> dict[str, Any]:
+        defaults = {name: one.get("default") for name, one in node["fields"].items()}
+        return {**defaults, **values, "by": by, "comment": ""}
 
     def ran_out(self, node: dict[str, Any]) -> None:
         if node["on_timeout"] == "fail":

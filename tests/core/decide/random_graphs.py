@@ -25,6 +25,7 @@ POLICIES = {"leave_out": ("false", "skip_with_log"), "refuse": ("false", "fail")
 TIME = "inputs.time"
 PASSED_ON = {"time": {"from": TIME}, "queue": {"from": "inputs.queue"}, "label": {"from": "inputs.label"}}
 PAST = "2020-01-01T00:00:00Z"
+FORM = {"n": {"type": "integer", "required": False, "default": 5}, "note": {"type": "any", "required": False}}
 NOT_THERE = "nothing"  # what an event or approval answers that nobody answers
 
 
@@ -58,6 +59,11 @@ class Case:
 
     def approval(self, run: str, node: str) -> str:
         return ("approve", "approve", "reject", NOT_THERE)[self.answer("approval", run, node) % 4]
+
+    def filled_in(self, run: str, node: str) -> dict[str, Any]:
+        """The fields of a form that a person fills in."""
+        number = self.answer("form", run, node)
+        return ({}, {"n": number // 3 % 7}, {"n": number // 3 % 7, "note": [number // 3 % 7]})[number % 3]
 
     def decisions(self, run: str, phases: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
         """What a person decides about the nodes that failed, and the values of those that are accepted."""
@@ -284,7 +290,8 @@ class _Maker:
         if roll < 0.65:
             return {"kind": "event", "event": f"e{len(self.nodes)}", **self.patience()}
         if roll < 0.73:
-            return {"kind": "approval", **self.patience()}
+            form = rng.choice(({}, {}, {"fields": FORM}, {"fields": FORM, "default": {"n": 2}}))
+            return {"kind": "approval", **self.patience(), **form}
         if roll < 0.85:
             most = rng.choice(
                 ({}, {"max_parallel": 1}, {"max_parallel_from": rng.choice(("inputs.n", "inputs.value"))})

@@ -193,7 +193,8 @@ class Player:
             else:
                 answer = self.case.approval(path, node)
                 if answer != NOT_THERE:
-                    yield inp.Decide(BY, T, task.run.id, node, answer == "approve")
+                    filled = self.case.filled_in(path, node) if task.step.node.fields else {}
+                    yield inp.Decide(BY, T, task.run.id, node, answer == "approve", values=pack(filled))
 
 
 def stored(value: Any) -> Value:
