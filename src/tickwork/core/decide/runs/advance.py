@@ -58,7 +58,6 @@ from tickwork.core.state.map_items import items_of
 from tickwork.core.state.state import Run, State
 
 MAP_ITEMS_MAX = 1_000_000
-CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-up of a run that timed out
 
 PENDING, ACTIVE = int(RunState.PENDING), int(RunState.ACTIVE)
 WAITING, PAUSED = int(RunState.WAITING), int(RunState.PAUSED)
