@@ -61,7 +61,7 @@ GUIDE = {  # what the guide says, with the figure that the code has
     "An argument or a result may have {} MiB": ARTIFACT_BYTES_MAX >> 20,
     "all inputs of a run together {} MiB": INPUT_BYTES_MAX >> 20,
     "Its payload can have up to {} MiB": INPUT_BYTES_MAX >> 20,
-    "The keys of a dict are at most {} KiB": VALUE_BYTES_MAX >> 10,
+    "The keys of a dict are at most {} KiB": EXTRACT_BYTES_MAX >> 10,
     "a message of more than {} KiB is not shown": INLINE_BYTES_MAX >> 10,
     "An answer has at most {} KiB in all": INLINE_BYTES_MAX >> 10,
     "list the kept messages and the latest {} others": FATES_KEPT_MAX,

@@ -1,6 +1,7 @@
 """Every response names its store, and clients notice another one at the same address."""
 
 import asyncio
+from unittest.mock import AsyncMock, Mock
 
 import httpx2
 import pytest
@@ -131,13 +132,18 @@ DEEDS = {
     "retry": lambda client: client.retry("same"),
     "rerun": lambda client: client.rerun("same"),
     "approve": lambda client: client.approve("same", "boss"),
+    "fill": lambda client: client.fill("same", "boss", dish="soup"),
+    "resolve": lambda client: client.resolve("same", {"hello": "retry"}),
+    "ask": lambda client: client.ask("same", "book", timeout=5),
     "signal": lambda client: client.signal("paid", run="same"),
+    "cancel a node": lambda client: client.cancel("same", node="hello"),
+    "retry a node": lambda client: client.retry("same", node="hello"),
 }
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
 @pytest.mark.parametrize("deed", DEEDS)
-async def test_a_change_for_a_run_of_another_store_is_refused_before_it_is_made(address, deed, kind):
+async def test_a_change_for_a_run_of_another_store_is_refused_before_it_is_made(address, deed, kind, monkeypatch):
     url = address.server.address
     async with AsyncClient(url) as client:
         with Client(url) as sync:
@@ -145,10 +151,14 @@ async def test_a_change_for_a_run_of_another_store_is_refused_before_it_is_made(
                 await client.submit("greet", id="same")
             else:
                 await asyncio.to_thread(sync.submit, "greet", id="same")
+            detail = await address.engine.queries.run("same")
             await address.leave()
             await address.answer()
             async with httpx2.AsyncClient(base_url=url) as http:
                 await http.post("/v1/runs", json={"workflow": "greet", "id": "same"})
+            if "node" in deed:  # its number was read before the other store came
+                monkeypatch.setattr(AsyncClient, "get", AsyncMock(return_value=detail))
+                monkeypatch.setattr(Client, "get", Mock(return_value=detail))
             before = (await address.engine.overview.head()).seq
             doing = DEEDS[deed](client) if kind == "async" else asyncio.to_thread(DEEDS[deed], sync)
             with pytest.raises(OtherStore):
@@ -158,10 +168,12 @@ async def test_a_change_for_a_run_of_another_store_is_refused_before_it_is_made(
             assert (await address.engine.queries.run("same")).state == "active"
 
 
-@pytest.mark.parametrize("path", ["/v1/runs/same/cancel", "/v1/events"])
+@pytest.mark.parametrize("path", ["/v1/runs/same/cancel", "/v1/events", "/v1/tasks/TASK/cancel"])
 async def test_the_server_refuses_a_change_that_names_another_store(address, path):
     async with httpx2.AsyncClient(base_url=address.server.address) as http:
         await http.post("/v1/runs", json={"workflow": "greet", "id": "same"})
+        [task] = (await http.get("/v1/runs/same")).json()["tasks"]
+        path = path.replace("TASK", task["id"])
         body = {"event": "paid", "run": "same"} if path == "/v1/events" else {}
         answer = await http.post(path, json=body, headers={"x-tickwork-store": "another"})
         right = await http.post(

@@ -124,7 +124,9 @@ class PathHandler:
         self._store = store
         self._ways = router  # of a cluster
         self._allow = ", ".join(sorted(self._routes)).encode()
-        self._about_runs = any("{run}" in route.path or route.path == "/v1/events" for route in routes)
+        self._about_runs = any(
+            "{run}" in route.path or "{task}" in route.path or route.path == "/v1/events" for route in routes
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self.answer(scope, receive)

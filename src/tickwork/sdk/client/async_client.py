@@ -215,7 +215,7 @@ class AsyncClient(AsyncOperationsClient, AsyncSelectionsClient, AsyncSchedulesCl
         """Cancel a run and stop its running tasks. With `node`, fail just this node; the run goes on by its rules."""
         if node:
             task = calls.task_of(await self.get(run), node)
-            await self._send(calls.task_action(task, "cancel", reason))
+            await self._send(calls.task_action(run, task, "cancel", reason))
         else:
             await self._send(calls.cancel(run, reason))
 
@@ -231,7 +231,7 @@ class AsyncClient(AsyncOperationsClient, AsyncSelectionsClient, AsyncSchedulesCl
         """Retry everything that failed in a failed run. With `node`, just this node, or its waiting retry now."""
         if node:
             task = calls.task_of(await self.get(run), node)
-            await self._send(calls.task_action(task, "retry", reason))
+            await self._send(calls.task_action(run, task, "retry", reason))
         else:
             await self._send(calls.retry(run, reason))
 

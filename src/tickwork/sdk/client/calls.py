@@ -297,10 +297,9 @@ def retry(run: RunLike, reason: str) -> ApiCall[None]:
     return ApiCall("POST", _run(run, "retry"), None, body=_encode(wire.Reason(reason=reason)))
 
 
-def task_action(task: wire.Task, action: str, reason: str) -> ApiCall[None]:
-    return ApiCall(
-        "POST", f"/v1/tasks/{quote(task.id, safe='')}/{action}", None, body=_encode(wire.Reason(reason=reason))
-    )
+def task_action(run: RunLike, task: wire.Task, action: str, reason: str) -> ApiCall[None]:
+    path = f"/v1/tasks/{quote(task.id, safe='')}/{action}"
+    return ApiCall("POST", path, None, body=_encode(wire.Reason(reason=reason)), run=id_of(run))
 
 
 def task_of(detail: wire.RunDetail, node: str) -> wire.Task:

@@ -216,7 +216,7 @@ class Client(OperationsClient, SelectionsClient, SchedulesClient, EndpointsClien
         """Cancel a run and stop its running tasks. With `node`, fail just this node; the run goes on by its rules."""
         if node:
             task = calls.task_of(self.get(run), node)
-            self._send(calls.task_action(task, "cancel", reason))
+            self._send(calls.task_action(run, task, "cancel", reason))
         else:
             self._send(calls.cancel(run, reason))
 
@@ -232,7 +232,7 @@ class Client(OperationsClient, SelectionsClient, SchedulesClient, EndpointsClien
         """Retry everything that failed in a failed run. With `node`, just this node, or its waiting retry now."""
         if node:
             task = calls.task_of(self.get(run), node)
-            self._send(calls.task_action(task, "retry", reason))
+            self._send(calls.task_action(run, task, "retry", reason))
         else:
             self._send(calls.retry(run, reason))
 
