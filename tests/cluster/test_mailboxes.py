@@ -76,6 +76,25 @@ async def test_no_mailbox_is_declared_while_runs_are_spread(cluster, nodes):
     assert (answer.status_code, answer.json()["code"]) == (409, "mailbox_spread")
 
 
+async def test_no_mailbox_is_declared_while_its_tenant_is_being_spread(cluster, nodes, monkeypatch):
+    home = next(node for node in nodes if node.node.routes.home("default") in node.node.engines)
+    put_route, jobs = home.node.routes.put, []
+
+    async def beside(route):
+        """The partitions have what runs need. Somebody declares a mailbox, then the route changes."""
+        path = f"{nodes[1].server.address}/v1/mailboxes/reply"
+        jobs.append(asyncio.create_task(cluster.client.put(path, json={})))
+        await asyncio.wait(jobs, timeout=0.3)
+        await put_route(route)
+
+    monkeypatch.setattr(home.node.routes, "put", beside)
+    await cluster.spread(nodes[0], 2)
+    [answer] = await asyncio.gather(*jobs[:1])
+
+    assert answer.status_code == 409 and answer.json()["code"] == "mailbox_spread"
+    assert "mailboxes" not in (await cluster.get(nodes[0], "/v1/mailboxes")).json()
+
+
 async def test_updates_are_replied_to_through_each_node_wherever_the_run_is(cluster, nodes):
     await cluster.work(nodes[0], "w1", Replying(documents=(ENTITY,)))
     await cluster.spread(nodes[0], 4)

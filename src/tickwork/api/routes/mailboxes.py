@@ -13,9 +13,18 @@ async def list_mailboxes(request: Request) -> Response:
 
 
 async def put(request: Request) -> Response:
-    name, body = request.name("mailbox"), await request.body(wire.MailboxRequest)
-    await request.engine.context.command_all([*request.engine.mailboxes.puts({name: body}, by=request.by)])
+    declared = {request.name("mailbox"): await request.body(wire.MailboxRequest)}
+    if request.ways is None:
+        await _declare(request, declared)
+        return nothing()
+    async with request.ways.node.order:  # not while the tenant is being spread
+        await request.ways.node.routes.refresh()
+        await _declare(request, declared)
     return nothing()
+
+
+async def _declare(request: Request, declared: dict[str, wire.MailboxRequest]) -> None:
+    await request.engine.context.command_all([*request.engine.mailboxes.puts(declared, by=request.by)])
 
 
 async def remove(request: Request) -> Response:
