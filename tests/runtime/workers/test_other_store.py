@@ -8,7 +8,19 @@ import pytest
 
 from runtime.engine_fixture import Hand, House, task
 from tickwork.core.base.values import pack
-from tickwork.protocol.worker_messages import Call, Checkpointed, Failed, HandedBack, Reply, Succeeded, WorkerProfile
+from tickwork.protocol.worker_messages import (
+    Call,
+    Checkpointed,
+    Continued,
+    Failed,
+    HandedBack,
+    Progressed,
+    Reply,
+    StepsRecorded,
+    Succeeded,
+    Suspended,
+    WorkerProfile,
+)
 from tickwork.runtime.local_link import LocalLink
 from tickwork.worker.agent import Agent
 from worker.scripted_server import Puppet
@@ -150,8 +162,10 @@ async def test_a_store_keeps_its_identity_over_restarts(stores):
 
 @pytest.mark.parametrize(
     "report", [lambda pair: Succeeded(*pair, pack("forged")), lambda pair: Failed(*pair, "Forged", permanent=True),
-               lambda pair: Checkpointed(*pair, pack("forged")), lambda pair: HandedBack(*pair)],
-    ids=["done", "broke", "saved", "returned"],
+               lambda pair: Checkpointed(*pair, pack("forged")), lambda pair: HandedBack(*pair),
+               lambda pair: StepsRecorded(*pair, ()), lambda pair: Suspended(*pair),
+               lambda pair: Continued(*pair, pack({}))],
+    ids=["done", "broke", "saved", "returned", "recorded", "suspended", "continued"],
 )  # fmt: skip
 async def test_a_report_of_another_worker_than_the_holder_is_stale_and_names_its_sender(stores, report):
     house, _ = stores
@@ -180,7 +194,9 @@ async def test_what_another_worker_says_about_an_attempt_does_not_get_into_its_r
     await stranger.call(profile=WorkerProfile(), held=())
     run_id = await house.submit("w")
     [work] = await holder.take()
-    await stranger.call(Failed(work.task, work.attempt, "Forged", exit_code=9, started_ms=5, ended_ms=6))
+    forged = Failed(work.task, work.attempt, "Forged", exit_code=9, started_ms=5, ended_ms=6)
+    await stranger.call(forged, Progressed(work.task, work.attempt, 9, 9, "forged"))
+    assert "forged" not in str((await house.engine.queries.run(run_id)).tasks)
     await holder.call(Succeeded(work.task, work.attempt, pack("true"), 1_000, 2_000))
     [attempt] = (await house.until(run_id, "completed")).tasks[0].attempts
 
