@@ -160,7 +160,7 @@ class PathHandler:
         """Refuse a request about a run of another store before any of it is executed."""
         here = self._store().encode()
         for name, value in scope["headers"]:
-            if name == STORE_HEADER.encode() and here and value != here:
+            if name == STORE_HEADER.encode() and here and value not in (b"", here):  # empty: it knows none yet
                 detail = (
                     f"the request is about a run of store {shortened(value.decode('latin-1'), 128)}, and this server "
                     f"has store {here.decode()}: look for the run in the store that accepted it"
