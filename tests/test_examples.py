@@ -49,7 +49,7 @@ OUTPUTS = [
     ("agent_loop", "assist", {"question": "What does a night in Oslo cost?"}, "a night in Bergen costs 120 euros"),
     ("streaming", "answer", {}, "a run is one execution of a workflow"),
 ]  # fmt: skip
-BY_HAND = {"reports", "schedule", "wait_and_approve", "order"}
+BY_HAND = {"reports", "schedule", "wait_and_approve", "order", "payment"}
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -121,6 +121,16 @@ def test_an_example_gives_its_output(client, example, workflow, inputs, output):
     found = client.result(client.submit(workflow, inputs), timeout=WAIT_S)
 
     assert matches(output, found), found
+
+
+def test_a_risky_task_waits_in_the_inbox(client):
+    run = client.submit("settle", {"amount": 30})
+    [entry] = until(lambda: client.inbox(["approval"], workflow="settle"))
+
+    assert (entry.run, entry.node, entry.message) == (run.id, "approve_pay", "Pay 30 to DE-ADA?")
+    client.approve(run, entry.node)
+    assert client.result(run, timeout=WAIT_S) == "30 paid to DE-ADA"
+    assert client.inbox(workflow="settle") == []
 
 
 def test_a_step_that_finished_is_not_taken_again(client):

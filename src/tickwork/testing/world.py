@@ -34,7 +34,7 @@ from tickwork.sdk.client.calls import reply_of, update_request
 from tickwork.sdk.client.reading import Direct
 from tickwork.sdk.client.submission_options import Options
 from tickwork.sdk.context import Startable
-from tickwork.sdk.durable.function import step_name
+from tickwork.sdk.durable.steps import step_name
 from tickwork.sdk.values.encode import plain
 from tickwork.stores.memory.artifacts import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore

@@ -29,6 +29,7 @@ from tickwork.core.definition.model import (
 )
 from tickwork.sdk.authoring.graph_builder import Builder, Message, NodeRecord
 from tickwork.sdk.authoring.placeholders import Condition, Value
+from tickwork.sdk.authoring.required_approvals import add_required_approvals, when_text
 from tickwork.sdk.authoring.source_location import placed
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
     """Checked as the server will check it. Raises `InvalidDefinition`."""
     from tickwork.core.definition.document import accept, canonical
 
+    add_required_approvals(builder)
     _settle_ids(builder.records)
     made = Definition(
         **workflow.head(),
@@ -77,7 +79,7 @@ def _node(record: NodeRecord) -> AnyNode:
         "id": record.id,
         "needs": tuple(parent.id for parent in record.parents()),
         "trigger": Trigger(record.trigger) if record.trigger else Trigger.ALL_SUCCEEDED,
-        "when": None if record.condition is None else record.condition.text(),
+        "when": when_text(record),
         "teardown": None if record.torn_down is None else Teardown(of=record.torn_down.id, fail=record.fails),
     }
     if record.kind == "branch":

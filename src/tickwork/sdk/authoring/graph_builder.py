@@ -19,6 +19,7 @@ from tickwork.core.definition.model import VALUE_HANDLER, Combine, Trigger
 from tickwork.sdk.authoring.maps import parameters_for, parts_of
 from tickwork.sdk.authoring.options import Options
 from tickwork.sdk.authoring.placeholders import Condition, Node, Value, refuse_future
+from tickwork.sdk.authoring.required_approvals import asked_before
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed
 from tickwork.sdk.values.encode import plain
 
@@ -70,6 +71,8 @@ class NodeRecord:
     body: "NodeRecord | None" = None
     torn_down: "NodeRecord | None" = None  # of a teardown: its set-up
     fails: bool = False  # the run fails where this teardown does
+    asks: dict[str, Any] | None = None  # fields of the approval that comes before it
+    approval: "NodeRecord | None" = None  # that approval
 
     def __repr__(self) -> str:
         return self.id or self.base
@@ -299,7 +302,7 @@ class Builder:
             owner, args = args[0], args[1:]
         codec = task.codec
         given = at_place(codec.bind, args, kwargs)
-        record = self._task_record(task, owner, self.arguments(codec, given))
+        record = self._task_record(task, owner, given)
         if record.scope.capture is None:
             task.extras.apply(record)
         return Node(record)
@@ -316,7 +319,7 @@ class Builder:
     ) -> Node:
         codec = task.codec
         given = self._with_item(codec, constants, over)
-        body = self._body(lambda: self._task_record(task, owner, self.arguments(codec, given)))
+        body = self._body(lambda: self._task_record(task, owner, given))
         self._check_items(codec, given, over)
         node = self._map(body, over, max_parallel, tolerate)
         task.extras.apply(node._tw_record())
@@ -385,12 +388,13 @@ class Builder:
         parts = {name: Value("item", (number,)) for number, name in enumerate(names)}
         return at_place(codec.bind, (), {**parts, **constants})
 
-    def _task_record(self, task: "Task[..., Any]", owner: Any, args: dict[str, Any]) -> NodeRecord:
+    def _task_record(self, task: "Task[..., Any]", owner: Any, given: dict[str, Any]) -> NodeRecord:
+        args, asks = self.arguments(task.codec, given), at_place(asked_before, self, task, given)
         handler = at_place(task.handler_name, owner)
         self.tasks[id(task.function), id(owner)] = (task, owner)
         fields = {"handler": handler, "handler_version": task.options.version}
         options = self._settled(task.options)
-        return self.add("task", id_base(task.function, task.name), fields=fields, args=args, options=options)
+        return self.add("task", id_base(task.function, task.name), fields=fields, args=args, options=options, asks=asks)
 
     def _child_record(
         self, workflow: "Workflow[..., Any]", given: dict[str, Any], options: "ChildOptions | None"

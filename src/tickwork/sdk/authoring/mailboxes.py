@@ -14,7 +14,7 @@ from tickwork.core.definition.model import InputField
 from tickwork.protocol.http_models import MailboxRequest
 from tickwork.protocol.worker_messages import DeclaredMailbox
 from tickwork.sdk.authoring.options import duration
-from tickwork.sdk.authoring.signature import field_of
+from tickwork.sdk.values.input_fields import field_of
 
 DECLARED: dict[tuple[str, str], "Mailbox"] = {}  # by module and name
 

@@ -10,6 +10,8 @@ from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.definition.model import Cache, Resources, Retry, RetryRule, Sla, Timeout
 from tickwork.core.definition.run_labels import check_tags
 from tickwork.sdk.authoring.placeholders import Value, refuse_future
+from tickwork.sdk.authoring.required_approvals import OPTIONS as _APPROVAL
+from tickwork.sdk.authoring.required_approvals import RequiredApproval, required_approval
 
 _UNITS = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, "t": 1024**2, "tb": 1024**2}
 _RETRY = {"retries": "attempts", "retry_delay": "delay_ms", "retry_factor": "factor", "retry_max": "delay_ms_max"}
@@ -34,6 +36,7 @@ class Options:
     dependency: str | None = None
     version: str = ""
     on_worker_loss: str | None = None
+    approval: RequiredApproval | None = None  # asked before it runs
 
     def replaced(self, other: "Options") -> "Options":
         """The same, with everything that `other` says."""
@@ -53,7 +56,7 @@ def _says(value: Any) -> bool:
 
 def task_options(given: dict[str, Any], *, where: str) -> Options:
     """Raises `Refused`, which names the option."""
-    known = {*_RETRY, *_RULES, *_TIMEOUT, *_RESOURCES, *_PLAIN, "cache"}
+    known = {*_RETRY, *_RULES, *_TIMEOUT, *_RESOURCES, *_PLAIN, *_APPROVAL, "cache"}
     for name in given:
         if name not in known:
             choices = ", ".join(sorted([*known, "executor", "name"]))
@@ -76,11 +79,14 @@ def task_options(given: dict[str, Any], *, where: str) -> Options:
         raise Refused("bad_option", f"{where}: on_worker_loss is 'fail' or 'retry', not {plain['on_worker_loss']!r}")
     if "labels" in plain:
         plain["labels"] = _labels(plain["labels"], where)
+    asked_for = given.get("approval_timeout")
+    approval_ms = None if asked_for is None else duration(asked_for, path=f"{where}.approval_timeout", minimum_ms=1)
     return Options(
         retry=Retry(**retry) if retry else None,
         timeout=Timeout(**timeout) if timeout else None,
         resources=Resources(**resources) if resources else None,
         cache=_cache(given.get("cache", False), where),
+        approval=required_approval(given, where, approval_ms),
         **plain,
     )
 

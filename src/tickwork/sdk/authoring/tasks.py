@@ -16,6 +16,7 @@ from tickwork.sdk.authoring.declared import declare, instance_name
 from tickwork.sdk.authoring.maps import Entries, parameters_for, plain_loop
 from tickwork.sdk.authoring.options import Options, task_options
 from tickwork.sdk.authoring.placeholders import as_condition
+from tickwork.sdk.authoring.required_approvals import check_message
 from tickwork.sdk.authoring.source_location import at_place
 from tickwork.sdk.context import Context, current, running
 from tickwork.sdk.values.signature_codec import Codec, place_of
@@ -84,6 +85,7 @@ class Task(Generic[P, R]):
         update_wrapper(self, function)
         if not self.looks_like_method():
             self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
+            check_message(self)
         declare(self)
 
     @property
@@ -139,6 +141,7 @@ class Task(Generic[P, R]):
         changed.__dict__.update(self.__dict__)
         changed.options = self.options.replaced(at_place(task_options, options, where=self.name))
         changed.extras = CallOptions(id, after, when, on)
+        check_message(changed)
         return changed
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -339,6 +342,10 @@ def task(
     dependency: str = ...,
     version: str = ...,
     on_worker_loss: Literal["fail", "retry"] = ...,
+    requires_approval: bool | str = ...,
+    approvers: Sequence[str] = ...,
+    four_eyes: bool = ...,
+    approval_timeout: Duration = ...,
 ) -> "_Decorator": ...
 def task(function: Any = None, /, *, name: str = "", executor: Executor = "process", **options: Any) -> Any:
     """Makes a function a task: `@task`, or `@task(retries=3, timeout="5m")`.
@@ -353,6 +360,9 @@ def task(function: Any = None, /, *, name: str = "", executor: Executor = "proce
     dependency      what it calls upon: tasks with the same one share a retry budget
     on_worker_loss  "retry" unless said: a task whose worker is lost runs again, whatever `retries` is. "fail": it may
                     have run, so it fails and waits for a person; its code runs at most once for each retry
+    requires_approval  a person approves before it runs, wherever it is called: True, or a message with parameters,
+                    "Pay {amount} to {account}?". `approvers`: who may; `four_eyes`: not whoever submitted the run;
+                    `approval_timeout`: without an answer until then, the run fails
     executor        "process", or "thread" for code that mostly waits
     name            for workers, instead of module and function name
     """

@@ -23,10 +23,10 @@ from tickwork.sdk.authoring.maps import Entries
 from tickwork.sdk.authoring.options import RETRY_OPTIONS, duration, listed_tags, sla, task_options
 from tickwork.sdk.authoring.placeholders import Value, refuse_future
 from tickwork.sdk.authoring.schedules import Schedule
-from tickwork.sdk.authoring.signature import input_fields
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed, raised_at
 from tickwork.sdk.authoring.tasks import BoundTask, CallOptions, Task
 from tickwork.sdk.values.encode import plain
+from tickwork.sdk.values.input_fields import input_fields
 from tickwork.sdk.values.signature_codec import Codec
 
 if TYPE_CHECKING:

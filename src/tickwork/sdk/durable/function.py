@@ -22,6 +22,7 @@ from tickwork.sdk.durable.calls import ApprovalCall, EventCall, FormCall, Receiv
 from tickwork.sdk.durable.driver import Driver
 from tickwork.sdk.durable.outcomes import ContinueAsNew, Decision, First, FormResult, Message, StepFailed
 from tickwork.sdk.durable.pending import Location, Pending
+from tickwork.sdk.durable.steps import NAME_CHARACTERS_MAX, refuse_step, step_name
 from tickwork.sdk.values.encode import EMPTY_MAP, Unsendable, encode, plain
 from tickwork.sdk.values.form_fields import declared_fields, default_values, field_converters, form_terms
 
@@ -36,7 +37,6 @@ T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 Duration = str | int | float | timedelta
 
-NAME_CHARACTERS_MAX = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
@@ -198,6 +198,7 @@ class Durable:
         if not callable(fn):
             what = "the coroutine is running code already; " if inspect.iscoroutine(fn) else ""
             raise Refused("bad_step", f"{what}a step takes a function and its arguments, not {fn!r}\n    {location}")
+        refuse_step(fn)
         retry = _retry(retries, retry_delay, retry_factor, retry_max)
         detail = StepCall(fn, args, kwargs, None if timeout is None else _ms(timeout, "timeout"), retry, cost)
         return self._driver.call("step", step_name(fn, name), _digest([args, kwargs]), detail, location)
@@ -479,16 +480,6 @@ def _target(
 
 def _same(value: Any) -> Any:
     return value
-
-
-def step_name(fn: Any, name: str | None = None) -> str:
-    """The name of a step: the given one, or that of its function."""
-    if name is None:
-        inner = getattr(fn, "func", fn)  # of a functools.partial
-        name = getattr(inner, "__name__", "") or type(inner).__name__
-    if not isinstance(name, str) or not name:
-        raise Refused("bad_step", f"the name of a step is a text, not {name!r}")
-    return name[:NAME_CHARACTERS_MAX]
 
 
 def _retry(retries: int, delay: Duration, factor: float, delay_max: Duration) -> tuple[int, int, int, int] | None:
