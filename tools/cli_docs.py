@@ -40,7 +40,7 @@ WIRE = {
     "stream": "`StreamPiece` for each piece",
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
     "retry": "`RunDetail`", "rerun": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`",
-    "approvals": "`OpenApprovals`",
+    "inbox": "`Inbox`",
     "check": '`{"runs": [ID, …], "differ": {ID: TEXT}}`',
     "signal": '`{"event": NAME, "waiting": COUNT, "kept": BOOL}`', "ask": "the reply", "read": "the value",
     "mailboxes": "`Mailboxes`, or `MailboxMessages` of one",

@@ -49,7 +49,7 @@ async def test_an_approval_reaches_the_function_and_the_next_attempt_gets_the_hi
     run = (await http.get(f"/v1/runs/{run_id}")).json()
     assert (run["awaits"][0]["message"], run["awaits"][0]["approvers"]) == ("12 rows", ["api"])
 
-    [waiting] = (await http.get("/v1/approvals")).json()["approvals"]
+    [waiting] = (await http.get("/v1/inbox")).json()["entries"]
     assert (waiting["run"], waiting["node"]) == (run_id, "ok")
     answer = await http.post(f"/v1/runs/{run_id}/approvals/ok", json={"approve": True, "comment": "go"})
     assert answer.status_code == 204, answer.text

@@ -227,16 +227,37 @@ async def test_what_waits_for_a_person_is_listed_newest_first(http):
         for name, more in (("ask", {"inputs": {"who": "Ada"}}), ("release", {}), ("none", {}))
     ]
 
-    waiting = (await http.get("/v1/approvals")).json()["approvals"]
+    waiting = (await http.get("/v1/inbox")).json()["entries"]
     assert [(entry["run"], entry["node"]) for entry in waiting] == [(second, "ok"), (first, "form")]
+    assert [entry["kind"] for entry in waiting] == ["approval", "form"]
     assert waiting[0]["approvers"] == ["eve"] and waiting[0]["not_by"] == "api" and waiting[0]["due_at"]
     assert waiting[1]["message"] == "How, Ada?" and waiting[1]["fields"] == {"how": {"type": "string"}}
-    assert (await http.get("/v1/approvals?workflow=none")).json() == {"approvals": []}
-    assert (await http.get("/v1/approvals?limit=1")).json()["more"] is True
+    assert (await http.get("/v1/inbox?workflow=none")).json() == {"entries": []}
+    assert (await http.get("/v1/inbox?limit=1")).json()["more"] is True
+    for filtered, runs in (("kind=form", [first]), ("person=ann", [first]), ("person=eve", [second, first])):
+        assert [entry["run"] for entry in (await http.get(f"/v1/inbox?{filtered}")).json()["entries"]] == runs
+    assert (await http.get("/v1/inbox?person=api")).json()["entries"][0]["run"] == first, "four eyes: not by this one"
+    assert (await http.get("/v1/inbox?kind=nothing")).status_code == 422
 
     await http.post(f"/v1/runs/{first}/approvals/form", json={"approve": True, "values": {"how": "so"}})
     await http.post(f"/v1/runs/{second}/cancel", json={})
-    assert (await http.get("/v1/approvals")).json()["approvals"] == []
+    assert (await http.get("/v1/inbox")).json()["entries"] == []
+
+
+async def test_paused_and_failed_runs_are_in_the_inbox_until_somebody_answers(http):
+    await publish(http, flow("greet", task("hello", retry=1)))
+    failed, paused = await submit(http), await submit(http)
+    worker = Worker(http)
+    works = {work.run_id: work for work in await worker.work(2)}
+    await worker.fail(works[failed])
+    await http.post(f"/v1/runs/{paused}/pause", json={"reason": "the budget is spent"})
+
+    entries = (await http.get("/v1/inbox")).json()["entries"]
+    assert [(entry["kind"], entry["run"]) for entry in entries] == [("paused", paused), ("failed", failed)]
+    assert entries[0]["message"] == "the budget is spent" and "it broke" in entries[1]["message"]
+    await http.post(f"/v1/runs/{paused}/resume")
+    await http.post(f"/v1/runs/{failed}/resolve", json={"reason": "it was right", "decisions": {"hello": "accept"}})
+    assert (await http.get("/v1/inbox")).json()["entries"] == []
 
 
 async def test_a_failed_run_is_retried_and_cancelled(http):

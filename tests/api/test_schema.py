@@ -213,7 +213,7 @@ def test_every_route_that_the_table_lacks_is_missed():
         "POST /v1/partitions/{partition}/resume",
         "POST /v1/events", "GET /v1/mailboxes", "PUT /v1/mailboxes/{mailbox}", "DELETE /v1/mailboxes/{mailbox}",
             "GET /v1/mailboxes/{mailbox}/messages",
-            "GET /v1/journal", "GET /v1/approvals", "GET /v1/queues", "PUT /v1/queues/{queue}",
+            "GET /v1/journal", "GET /v1/inbox", "GET /v1/queues", "PUT /v1/queues/{queue}",
         "POST /v1/queues/{queue}/pause", "POST /v1/queues/{queue}/resume", "GET /v1/runs", "POST /v1/runs",
         "POST /v1/runs/batch", "GET /v1/runs/{run}", "POST /v1/runs/{run}/approvals/{node}",
         "POST /v1/runs/{run}/cancel", "GET /v1/runs/{run}/events", "GET /v1/runs/{run}/logs",

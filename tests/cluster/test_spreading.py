@@ -76,12 +76,12 @@ async def test_what_waits_for_a_person_is_listed_from_all_partitions_newest_firs
     await sent(cluster, houses[0], {"runs": [{"workflow": "ask", "id": one} for one in ids]})
 
     for house in houses:
-        listed = (await cluster.get(house, "/v1/approvals")).json()["approvals"]
+        listed = (await cluster.get(house, "/v1/inbox")).json()["entries"]
         assert sorted(entry["run"] for entry in listed) == sorted(ids)
         times = [entry["submitted_at"] for entry in listed]
         assert times == sorted(times, reverse=True)
-    part = (await cluster.get(houses[1], "/v1/approvals?limit=5")).json()
-    assert len(part["approvals"]) == 5 and part["more"] is True
+    part = (await cluster.get(houses[1], "/v1/inbox?limit=5")).json()
+    assert len(part["entries"]) == 5 and part["more"] is True
     path = f"{houses[1].server.address}/v1/runs/ask-3/approvals/ok"
     filled = await cluster.client.post(path, json={"approve": True, "values": {"how": "so"}})
     assert filled.status_code == 204, filled.text

@@ -606,11 +606,11 @@ def test_a_form_is_shown_filled_in_and_checked(house):
     for wrong, text in (("dish=fish", "not one of"), ("dishes=soup", "no such field"), ("dish", "is not name=value")):
         assert text in house.run("approve", run, "menu", "--set", wrong).stderr
 
-    listed = house.json("approvals", "--workflow", "chooses")["approvals"]
+    listed = house.json("inbox", "--workflow", "chooses")["entries"]
     assert [(entry["run"], entry["node"], list(entry["fields"])) for entry in listed] == [
         (run, "menu", ["dish", "extra", "n"])
     ]
-    assert "What is for lunch?" in house.run("approvals").stdout
+    assert "What is for lunch?" in house.run("inbox", "--kind", "form").stdout
 
     filled = house.run("approve", run, "menu", "--set", "dish=soup", "--set", "extra=7", "--comment", "hungry")
     assert filled.returncode == 0

@@ -18,12 +18,12 @@ from tickwork.api.http.response import Response, StreamingResponse, json_encoder
 from tickwork.api.http.route import ResponseSpec, Route
 from tickwork.api.openapi import document
 from tickwork.api.routes import (
-    approvals,
     artifacts,
     backfills,
     cluster,
     endpoints,
     holidays,
+    inbox,
     journal,
     logs,
     mailboxes,
@@ -75,7 +75,7 @@ TABLE: tuple[Route, ...] = (
     *watching.ROUTES,
     *artifacts.ROUTES,
     *workflows.ROUTES,
-    *approvals.ROUTES,
+    *inbox.ROUTES,
     *versions.ROUTES,
     *schedules.ROUTES,
     *endpoints.ROUTES,

@@ -40,7 +40,9 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("resume", "Resume a paused run.", "commands.run_actions:resume"),
         CommandEntry("retry", "Retry the failed nodes of a failed run.", "commands.run_actions:retry"),
         CommandEntry("rerun", "Run an ended run again, as a new run.", "commands.run_actions:rerun"),
-        CommandEntry("approvals", "List the approvals and forms that wait for a person.", "commands.runs:approvals"),
+        CommandEntry(
+            "inbox", "List what waits for a person: approvals, forms, paused and failed runs.", "commands.runs:inbox"
+        ),
         CommandEntry("approve", "Approve an approval of a run, or fill in a form.", "commands.run_actions:approve"),
         CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
         CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.run_actions:signal"),

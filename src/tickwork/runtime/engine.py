@@ -37,6 +37,7 @@ from tickwork.runtime.partition.recovery import JournalFollower, RecoveredPartit
 from tickwork.runtime.partition.task_assignment import AssignmentBuilder
 from tickwork.runtime.services.admin import AdminService
 from tickwork.runtime.services.endpoints import EndpointService
+from tickwork.runtime.services.inbox import InboxService
 from tickwork.runtime.services.logs import LogService
 from tickwork.runtime.services.mailboxes import MailboxService
 from tickwork.runtime.services.overview import OverviewService
@@ -96,7 +97,8 @@ class Engine:
             read_commands=lambda *command: self.runs.task_commands(*command),
         )
         self.overview = OverviewService(context, self.workers)
-        self.queries = QueryService(context)
+        self.queries = QueryService(context, self.workers.lease_end_ms)
+        self.inbox = InboxService(context, self.queries)
         self.schedules = ScheduleService(context)
         self.endpoints = EndpointService(context, self.schedules, self.queries)
         self.mailboxes = MailboxService(context, self.queries)

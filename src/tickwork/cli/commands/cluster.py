@@ -104,7 +104,7 @@ def _inbox(remove: str, to: ClientOptions) -> int:
     with to.client() as client:
         if remove:
             client.remove_from_inbox(remove)
-        held = client.inbox()
+        held = client.held_runs()
     if to.json:
         print_json(held)
         return Exit.OK

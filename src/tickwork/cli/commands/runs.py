@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -86,31 +86,48 @@ def show(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int
     return Exit.OK
 
 
-def approvals(*, workflow: str = "", to: ClientOptions = TO) -> int:
-    """List the approvals and forms that wait for a person, newest run first.
+def inbox(
+    *,
+    kind: Annotated[tuple[Literal["approval", "form", "paused", "failed"], ...], Parameter(negative="")] = (),
+    workflow: str = "",
+    person: str = "",
+    limit: int = 100,
+    to: ClientOptions = TO,
+) -> int:
+    """List what waits for a person: approvals and forms, paused runs, and failed runs that nobody has resolved.
+
+    `tickwork approve`, `tickwork resume` and `tickwork retry` answer them.
 
     Parameters
     ----------
+    kind
+        Only of this kind. May be repeated.
     workflow
         Only in runs of this workflow.
+    person
+        Leave out approvals and forms that this person may not decide.
+    limit
+        Maximum number of entries, up to 1000.
     """
     from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        listing = tuple(client.approvals(workflow))
+        entries = tuple(client.inbox(kind, workflow=workflow, person=person, limit=limit))
     if to.json:
-        print_json(wire.OpenApprovals(approvals=listing))
+        print_json(wire.Inbox(entries=entries, more=len(entries) >= limit))
         return Exit.OK
-    if not listing:
+    if not entries:
         console(stderr=True).print("nothing waits for a person")
         return Exit.OK
     rows = [
-        (safe(entry.run), safe(entry.node), safe(_first_line(entry.message)), safe(", ".join(entry.fields)),
+        (entry.kind, safe(entry.run), safe(entry.node), safe(_first_line(entry.message)), safe(", ".join(entry.fields)),
          safe(", ".join(entry.approvers)), when(entry.due_at) if entry.due_at else "")
-        for entry in listing
+        for entry in entries
     ]  # fmt: skip
-    console().print(table(("=run", "node", "message", "fields", "approvers", "until"), rows), soft_wrap=True)
+    console().print(table(("kind", "=run", "node", "message", "fields", "approvers", "until"), rows), soft_wrap=True)
+    if len(entries) >= limit:
+        console(stderr=True).print(f"there may be more than these {limit}: give --limit")
     return Exit.OK
 
 
@@ -243,6 +260,8 @@ def _tree(detail: "wire.RunDetail") -> "Tree":
         tree.add(f"schedule {safe(detail.schedule)}, due {when(detail.scheduled_at)}")
     if detail.tags:
         tree.add(f"tags {safe(', '.join(detail.tags))}")
+    if detail.version:
+        tree.add(f"version {safe(detail.version)}{', pinned' if detail.pinned else ''}")
     if detail.inputs:
         tree.add(f"inputs {value(detail.inputs)}")
     tasks = tree.add(f"tasks {detail.tasks_ended}/{detail.tasks_total}")

@@ -18,6 +18,7 @@ class Attempt(Model, frozen=True, kw_only=True):
     exit_code: int | None = None
     progress: tuple[int, int] | None = None  # done, total
     progress_message: str = ""
+    log: str = ""  # path of its lines
 
 
 class Task(Model, frozen=True, kw_only=True):
@@ -36,6 +37,9 @@ class Task(Model, frozen=True, kw_only=True):
     result_size: int = 0
     message: str = ""  # of an approval: what it asks, with the values of the run
     fields: dict[str, Any] = {}  # of a form, as its document declares them: type, enum, default …
+    dedupe_key: str = ""  # of work: what `ctx.idempotency_key` is in each of its attempts
+    priority: int | None = None  # of work
+    lease_ends_at: str | None = None  # of a running task: its worker counts as lost if it is silent until then
 
 
 class Run(Model, frozen=True, kw_only=True):
@@ -59,6 +63,8 @@ class Run(Model, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()  # those of its workflow first
     tasks_total: int = 0
     tasks_ended: int = 0
+    version: str = ""  # `application@version`: workers of it have its tasks, or if there is none, others
+    pinned: bool = False  # only workers of that version may have them
 
 
 class RecordedStep(Model, frozen=True, kw_only=True):
@@ -260,23 +266,26 @@ class Decision(RequestModel, frozen=True, kw_only=True):
     values: dict[str, Any] = {}  # of the fields of a form
 
 
-class OpenApproval(Model, frozen=True, kw_only=True):
-    """An approval or a form that waits for a person."""
+class InboxEntry(Model, frozen=True, kw_only=True):
+    """What waits for a person: an approval, a form, a paused run, or a failed run that nobody has resolved."""
 
+    kind: str  # approval, form, paused or failed
     run: str
     workflow: str
     by: str  # who submitted the run
     submitted_at: str
-    node: str
-    message: str = ""
+    node: str = ""  # of an approval or a form
+    message: str = ""  # what is asked; why the run is paused; its error
     approvers: tuple[str, ...] = ()  # none: anybody
     not_by: str = ""  # with four eyes: not by this one
     fields: dict[str, Any] = {}  # of a form, as its document declares them: type, enum, default …
-    due_at: str | None = None  # its time limit
+    due_at: str | None = None  # a time limit, or the end of a pause
 
 
-class OpenApprovals(Model, frozen=True, kw_only=True):
-    approvals: tuple[OpenApproval, ...]
+class Inbox(Model, frozen=True, kw_only=True):
+    """Approvals and forms, then paused runs, then failed ones; of each kind the newest run first."""
+
+    entries: tuple[InboxEntry, ...]
     more: bool = False  # there may be more than these
 
 

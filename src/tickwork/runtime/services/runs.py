@@ -38,7 +38,6 @@ from tickwork.runtime.services.workflows import WorkflowService
 from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
 from tickwork.runtime.storage.request_checks import check_terms, packed
 from tickwork.runtime.storage.run_records import record_of
-from tickwork.runtime.views.approvals import open_approvals
 from tickwork.runtime.views.text import instant
 
 if TYPE_CHECKING:
@@ -390,12 +389,6 @@ class RunService:
             raise Refused("value_too_large", f"an answer has at most {INLINE_BYTES_MAX} bytes", path="values")
         decide = inp.Decide(by, tenant, run_id, node, approve, comment, values=packed_values)
         await self._context.command(decide, facts=True)
-
-    async def approvals(self, workflow: str, limit: int) -> tuple[list[wire.OpenApproval], bool]:
-        """Return what waits for a person, and whether there may be more."""
-        waiting = open_approvals(self._context.state, self._queries.filter(workflow=workflow, limit=limit))
-        await self._context.until_durable()
-        return waiting
 
     async def signal(self, signal: wire.Signal, *, by: str, key: str = "", tenant: str = TENANT) -> wire.Heard:
         """`key` tells repeated requests: it counts where an event starts runs."""

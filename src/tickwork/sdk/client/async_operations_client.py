@@ -86,9 +86,9 @@ class AsyncOperationsClient:
         """Spread new runs over this number of partitions. The number can only grow."""
         await self._send(calls.spread(partitions))
 
-    async def inbox(self) -> wire.HeldRuns:
+    async def held_runs(self) -> wire.HeldRuns:
         """List runs that were accepted while their partition had no owner, and that it refuses. They are kept."""
-        return await self._send(calls.inbox())
+        return await self._send(calls.held_runs())
 
     async def remove_from_inbox(self, run_id: str) -> None:
         """Remove a refused run from the inbox for good."""

@@ -434,9 +434,10 @@ def _of_application(application: str) -> dict[str, str]:
     return {"application": application} if application else {}
 
 
-def approvals(workflow: str) -> ApiCall[list[wire.OpenApproval]]:
-    query = {"limit": "1000"} | ({"workflow": workflow} if workflow else {})
-    return ApiCall("GET", "/v1/approvals", ("approvals", wire.OpenApproval), query)
+def inbox(kinds: Sequence[str], workflow: str, person: str, limit: int) -> ApiCall[list[wire.InboxEntry]]:
+    query = {"limit": str(limit), "kind": ",".join(kinds), "workflow": workflow, "person": person}
+    given = {name: value for name, value in query.items() if value}
+    return ApiCall("GET", "/v1/inbox", ("entries", wire.InboxEntry), given)
 
 
 def workers() -> ApiCall[list[wire.Worker]]:
@@ -480,7 +481,7 @@ def spread(partitions: int) -> ApiCall[None]:
     return ApiCall("PUT", "/v1/cluster/spread", None, body=msgspec.json.encode(wire.SpreadRequest(spread=partitions)))
 
 
-def inbox() -> ApiCall[wire.HeldRuns]:
+def held_runs() -> ApiCall[wire.HeldRuns]:
     return ApiCall("GET", "/v1/cluster/inbox", wire.HeldRuns)
 
 

@@ -273,9 +273,12 @@ class Client(OperationsClient, SelectionsClient, SchedulesClient, EndpointsClien
         """Reject an approval node."""
         self._send(calls.decide(run, node, approve=False, comment=comment))
 
-    def approvals(self, workflow: str = "") -> Sequence[wire.OpenApproval]:
-        """List the approvals and forms that wait for a person, newest run first, up to 1,000."""
-        return self._send(calls.approvals(workflow))
+    def inbox(
+        self, kinds: Sequence[str] = (), *, workflow: str = "", person: str = "", limit: int = 1_000
+    ) -> Sequence[wire.InboxEntry]:
+        """List what waits for a person: approvals and forms, paused runs, failed runs. `kinds` are "approval", "form",
+        "paused" and "failed"; `person` leaves out what this one may not decide."""
+        return self._send(calls.inbox(kinds, workflow, person, limit))
 
     def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
         """Send an event to all runs that wait for its name and key, and return how many did. With `run`, send it to

@@ -87,9 +87,9 @@ class OperationsClient:
         """Spread new runs over this number of partitions. The number can only grow."""
         self._send(calls.spread(partitions))
 
-    def inbox(self) -> wire.HeldRuns:
+    def held_runs(self) -> wire.HeldRuns:
         """List runs that were accepted while their partition had no owner, and that it refuses. They are kept."""
-        return self._send(calls.inbox())
+        return self._send(calls.held_runs())
 
     def remove_from_inbox(self, run_id: str) -> None:
         """Remove a refused run from the inbox for good."""
