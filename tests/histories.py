@@ -26,6 +26,7 @@ from tickwork.core.state import inputs as inp
 from tickwork.core.state.history import Await, StepEntry
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.messages import PublishedValue, UpdateReply
+from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, GovernorLimits, SchedulePolicy
 from tickwork.system.zone_data import load_zones
 
@@ -588,7 +589,9 @@ class History:
 
     def offer(self) -> list[inp.Input]:
         rng = self.rng
-        labels = rng.choice([{}, {"gpu": "true"}, {"gpu": "false"}])
+        labels: dict[str, str] = rng.choice([{}, {"gpu": "true"}, {"gpu": "false"}])
+        if rng.random() < 0.3:
+            labels = labels | {PIN_LABEL: f"shop@v{rng.randrange(30)}"}
         queues = rng.choice([("default",), ("gpu",), ("default", "gpu")])
         name, state = f"w{rng.randrange(4)}", self.driver.state
         number = state.worker_numbers.get(name)
@@ -821,7 +824,9 @@ class History:
         name = f"b{rng.randrange(2)}"
         puts = [inp.PutSchedule(BY, tenant, name, "one", ScheduleSpec(every_ms=3_000), owner="shop")] * rng.randrange(2)
         plan = plans["one"].hash if "one" in plans and rng.random() < 0.9 else "none"
-        return inp.RegisterVersion(BY, tenant, "shop", f"v{rng.randrange(30)}", {"one": plan}, puts, rng.random() < 0.2)
+        return inp.RegisterVersion(
+            BY, tenant, "shop", f"v{rng.randrange(30)}", {"one": plan}, puts, rng.random() < 0.2, carried=True
+        )
 
     def rollback(self, tenant: str) -> inp.Input:
         known = self.driver.state.tenants[tenant].applications.get("shop", {})

@@ -71,8 +71,11 @@ async def test_an_old_message_again_changes_nothing(http):
     await worker.call()
     before = (await http.get(f"/v1/runs/{run}")).json()
     await http.post("/v1/workers/w1/exchange", content=done, headers=MSGPACK)
+    after = (await http.get(f"/v1/runs/{run}")).json()
 
-    assert (await http.get(f"/v1/runs/{run}")).json() == before
+    for shown in (before, after):
+        del shown["tasks"][1]["lease_ends_at"]  # its worker was heard
+    assert after == before
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from api.scripted_worker import Worker, flow, log_line, publish, submit, task
 from tickwork.protocol.worker_messages import Failed, WorkerProfile
+from tickwork.runtime.workers.failure_detector import LOST_AFTER_MS
 
 NOON = {"workflow": "greet", "cron": "0 12 * * *"}
 
@@ -60,6 +61,27 @@ async def test_a_run_has_its_workflow_nominal_time_state_and_deadline(http):
     assert "sla_deadline" not in (await http.get(f"/v1/runs/{await submit(http, 'free')}")).json()
 
 
+@pytest.mark.proves("S001-108")
+async def test_a_task_has_its_run_node_attempt_state_key_priority_and_lease(http, engine):
+    await publish(http, flow("greet", task("hello", retry=2, priority=7)))
+    run_id = await submit(http)
+    [waiting] = (await http.get(f"/v1/runs/{run_id}")).json()["tasks"]
+    worker = Worker(http)
+    [work] = await worker.work()
+    run = (await http.get(f"/v1/runs/{run_id}")).json()
+    [running] = run["tasks"]
+
+    assert (waiting["state"], "lease_ends_at" in waiting) == ("ready", False)
+    assert (running["id"], running["node"], running["state"]) == (str(work.task), "hello", "running")
+    assert (running["attempts"][0]["attempt"], running["priority"]) == (1, 7)
+    assert running["dedupe_key"] == f"default/{run_id}/hello"
+    ends_ms = datetime.fromisoformat(running["lease_ends_at"]).timestamp() * 1000
+    assert 0 < ends_ms - engine.context.now_ms() <= LOST_AFTER_MS
+    await worker.finish(work)
+    [ended] = (await http.get(f"/v1/runs/{run_id}")).json()["tasks"]
+    assert ("lease_ends_at" in ended, ended["dedupe_key"]) == (False, running["dedupe_key"])
+
+
 @pytest.mark.proves("S001-109")
 async def test_an_attempt_has_its_task_worker_times_exit_code_and_logs(http):
     await publish(http, flow("greet", task("hello", retry=2)))
@@ -77,7 +99,7 @@ async def test_an_attempt_has_its_task_worker_times_exit_code_and_logs(http):
     assert (shown["id"], attempt["attempt"], attempt["worker"]) == (str(work.task), 1, "w1")
     assert (attempt["started_at"], attempt["ended_at"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:00:01.500Z")
     assert (attempt["exit_code"], attempt["state"]) == (3, "failed")
-    lines = (await http.get(f"/v1/tasks/{shown['id']}/logs", params={"attempt": attempt["attempt"]})).json()["lines"]
+    lines = (await http.get(attempt["log"])).json()["lines"]
     assert [one["text"] for one in lines] == ["no such file"]
 
 

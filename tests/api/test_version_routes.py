@@ -113,3 +113,48 @@ async def test_which_application_must_be_said_where_there_are_several(http):
 
     assert (await http.get("/v1/versions/latest")).json()["code"] == "which_application"
     assert (await http.get("/v1/versions/latest?application=mart")).json()["application"] == "mart"
+
+
+# ---- scheduled runs
+
+
+async def offer(worker, version):
+    await worker.call(profile=WorkerProfile(labels={PIN_LABEL: f"shop@{version}"}), held=())
+
+
+@pytest.mark.proves("S004-77")
+async def test_a_triggered_run_carries_the_latest_version_and_goes_elsewhere_only_where_nobody_has_it(http):
+    await publish(http, "v1", "one", "hourly")
+    await publish(http, "v2", "two", "hourly")
+    old = Worker(http, "old")
+    await offer(old, "v1")
+    run_id = (await http.post("/v1/schedules/hourly/trigger")).json()["run_id"]
+    [work] = await old.work()
+    run = (await http.get(f"/v1/runs/{run_id}")).json()
+    why = [step["text"] for step in (await http.get(f"/v1/runs/{run_id}/why")).json()["steps"]]
+
+    assert (run["version"], run.get("pinned", False)) == ("shop@v2", False)
+    assert any("no worker of shop@v2 was there, so it went to a worker of another version" in text for text in why)
+    await old.finish(work)
+    new = Worker(http, "new")
+    await offer(new, "v2")
+    await http.post("/v1/schedules/hourly/trigger")
+    [work] = await new.work()
+    assert (await old.call()).work == ()
+    await new.finish(work)
+    assert (await http.get(f"/v1/runs/{run_id}")).json()["version"] == "shop@v2", "as an ended run, too"
+
+
+@pytest.mark.proves("S004-77")
+async def test_a_schedule_is_pinned_to_a_version(http):
+    await publish(http, "v1", "one")
+    await publish(http, "v2", "two")
+    request = {"workflow": "greet", "cron": "0 0 1 1 *", "version": "v1"}
+    assert (await http.put("/v1/schedules/pinned", json=request)).status_code == 200
+    run_id = (await http.post("/v1/schedules/pinned/trigger")).json()["run_id"]
+    run = (await http.get(f"/v1/runs/{run_id}")).json()
+
+    assert (await http.get("/v1/schedules/pinned")).json()["request"]["version"] == "shop@v1"
+    assert (run["version"], run["pinned"], [task["node"] for task in run["tasks"]]) == ("shop@v1", True, ["one"])
+    refused = await http.put("/v1/schedules/pinned", json=request | {"version": "v9"})
+    assert (refused.status_code, refused.json()["code"], refused.json()["path"]) == (404, "unknown_version", "version")

@@ -73,6 +73,7 @@ POLICY_FIELDS = (
     ScheduleField("context_input", "context_input"),
     ScheduleField("depends_on_past", "depends_on_past"),
     ScheduleField("tags", "tags"),
+    ScheduleField("version", "version"),
 )
 SCHEDULE_FIELDS = {field.name: field for field in (*SPEC_FIELDS, *POLICY_FIELDS)}
 

@@ -4,15 +4,19 @@ import pytest
 
 from driver import BY, Driver, T, document, task
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
-from tickwork.core.decide.commands.version_pins import pinned
 from tickwork.core.decide.commands.versions import stranded
 from tickwork.core.definition.plan import plan_of
-from tickwork.core.evolve.versions import DECLARED_KEPT, VERSIONS_KEPT, declared_puts, latest_of
+from tickwork.core.evolve.versions import DECLARED_KEPT, VERSIONS_KEPT, declared_puts, latest_of, pinned
+from tickwork.core.explain.run_history import why
+from tickwork.core.explain.run_history_text import entry_text
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture, digest, encode_header, restore
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import RunScheduled, VersionPut
+from tickwork.core.state.events import RunScheduled, VersionAbsent, VersionPut
 from tickwork.core.state.ready_queues import PIN_LABEL
+from tickwork.core.state.retry import HANDLER_MISSING
+from tickwork.core.state.schedule import SchedulePolicy
+from tickwork.journal.record import Row
 
 MINUTE = 60_000
 
@@ -26,7 +30,7 @@ def registration(version, *schedules, step="a", latest=False):
     workflows = {"flow": plan_of(flow(step)).hash}
     return [
         inp.PutDefinition(BY, T, flow(step), False),
-        inp.RegisterVersion(BY, T, "shop", version, workflows, puts, latest),
+        inp.RegisterVersion(BY, T, "shop", version, workflows, puts, latest, True),
     ]
 
 
@@ -230,3 +234,100 @@ def test_a_pin_that_names_no_version_is_refused():
     other = [inp.RegisterVersion(BY, T, "mart", "v1", {"flow": terms.definition}, [])]
     driver.expect(*other)
     assert driver.refusal(inp.Submit(BY, T, "r", "flow", None, inp.SubmitOptions(version="v1"))) == "which_version"
+
+
+# ---- runs that a schedule starts
+
+
+def given_to(driver):
+    return [driver.state.workers[effect.worker].id for effect in driver.started]
+
+
+def offer(name, version, credit=10):
+    return inp.Offer(name, credit, labels={PIN_LABEL: f"shop@{version}"})
+
+
+def two_versions(*offers):
+    """The workers of two versions, of which v2 is the latest; the schedule fires every minute."""
+    driver = Driver(credit=0)
+    driver.expect(*registration("v1", "often"), *registration("v2", "often", step="b"), *offers)
+    return driver
+
+
+@pytest.mark.proves("S004-77")
+def test_a_scheduled_run_goes_to_workers_of_the_latest_version_while_one_is_there():
+    driver = two_versions(offer("old", "v1"), offer("new", "v2", credit=1))
+    driver.advance(MINUTE)
+    driver.advance(MINUTE)
+
+    assert [event.version for event in driver.events(RunScheduled)] == ["shop@v2", "shop@v2"]
+    assert given_to(driver) == ["new"], "the second waits for it, although the other worker is free"
+    assert driver.events(VersionAbsent) == []
+    driver.finish_all()
+    assert given_to(driver) == ["new", "new"]
+
+
+@pytest.mark.proves("S004-77")
+def test_without_a_worker_of_its_version_a_scheduled_run_goes_to_others_and_the_reason_is_recorded():
+    driver = two_versions(offer("new", "v2", credit=0), offer("old", "v1"))
+    driver.advance(MINUTE)
+    assert given_to(driver) == []
+    driver.expect(inp.WorkerLost("new"))
+
+    assert given_to(driver) == ["old"]
+    assert [event.task for event in driver.events(VersionAbsent)] == [driver.started[0].task]
+    [run] = driver.state.runs.values()
+    rows = [Row(seq, tick, "", asked, events) for seq, (tick, asked, events) in enumerate(driver.rows, 1)]
+    text = "\n".join(entry_text(entry) for entry in why(rows, T, run.id, settings=driver.settings).entries)
+    assert "with version shop@v2" in text
+    assert "no worker of shop@v2 was there, so it went to a worker of another version" in text
+    driver.expect(offer("new", "v2"))
+    driver.advance(MINUTE)
+    assert given_to(driver) == ["old", "new"], "as soon as one is there again, they are its"
+
+
+def test_a_function_that_the_latest_version_lacks_goes_to_workers_that_have_it():
+    driver = two_versions(offer("new", "v2"), offer("old", "v1"))
+    driver.advance(MINUTE)
+    [dispatch] = driver.started
+    driver.expect(inp.Failed(dispatch.task, 1, HANDLER_MISSING, "it is not here", permanent=True))
+    driver.advance(1_000)
+
+    assert given_to(driver) == ["new", "old"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_restored_state_gives_scheduled_runs_to_the_same_workers(gone):
+    driver = two_versions(offer("new", "v2", credit=0), offer("old", "v1", credit=0))
+    driver.advance(MINUTE)
+    if gone:
+        driver.expect(inp.WorkerLost("new"))
+    twin = Machine(restore(*capture(driver.state)))
+    asked = [offer("old", "v1"), offer("other", "v3")]
+
+    assert digest(twin.state) == digest(driver.state)
+    assert twin.apply(driver.tick + 1, asked).events == driver.send(*asked).events
+    assert len(given_to(driver)) == gone
+
+
+@pytest.mark.proves("S004-77")
+def test_a_schedule_may_be_pinned_to_a_version():
+    driver = two_versions(offer("new", "v2"))
+    when, terms = ScheduleSpec(cron="* * * * *"), SchedulePolicy(version="shop@v1")
+    driver.expect(inp.PutSchedule(BY, T, "pinned", "flow", when, terms), inp.RemoveSchedule(BY, T, "often"))
+    driver.advance(MINUTE)
+
+    [run] = driver.state.runs.values()
+    assert ([step.id for step in run.plan.steps], run.pin, given_to(driver)) == (["a"], "shop@v1", [])
+    driver.expect(offer("old", "v1"))
+    assert given_to(driver) == ["old"]
+    bad = SchedulePolicy(version="shop@v9")
+    assert driver.refusal(inp.PutSchedule(BY, T, "bad", "flow", when, bad)) == "unknown_version"
+
+
+def test_a_workflow_that_was_put_anew_is_of_no_version():
+    driver = two_versions(offer("new", "v2"), offer("old", "v1"))
+    driver.expect(inp.PutDefinition(BY, T, flow("c")))
+    driver.advance(MINUTE)
+
+    assert [event.version for event in driver.events(RunScheduled)] == [""]

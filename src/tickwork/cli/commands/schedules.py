@@ -315,6 +315,7 @@ def _add_terms(tree: "Tree", schedule: "wire.Schedule") -> None:
         terms.append(f"at most {request.catch_up_cap} late ones" if not schedule.automatic_backfill else "")
         terms.append(f"grace {request.grace}" if request.grace else "no grace")
         terms.append(f"pause after {request.pause_after} failures" if request.pause_after else "")
+        terms.append(f"pinned to {safe(request.version)}" if request.version else "")
         terms.append("depends on past" if request.depends_on_past else "")
         terms.append(f"priority {request.priority}" if request.priority is not None else "")
         terms.append(f"at most {request.max_runs} runs" if request.max_runs else "")

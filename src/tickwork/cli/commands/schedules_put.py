@@ -97,6 +97,8 @@ class ScheduleOptions:
     "With --overlap buffer_all, buffer_one or forbid: start nothing after a failed run until it is mended."
     tags: Annotated[tuple[str, ...], Parameter(name="--tag", negative="")] = ()
     "A tag of each run; repeat for each tag."
+    app_version: str | None = None
+    "Pin its runs to this version of their application (tickwork versions). Otherwise they carry the latest."
     group: str | None = None
     "A group of schedules that are paused and resumed together."
     description: str | None = None
@@ -113,13 +115,15 @@ class ScheduleOptions:
         from tickwork.cli.input_values import read_inputs, read_value
         from tickwork.protocol.http_models import GovernorRequest
 
-        own = ("input", "inputs_json", "context", "governed", "min", "max", *_TRIGGER)
+        own = ("input", "inputs_json", "context", "governed", "min", "max", "app_version", *_TRIGGER)
         fields = {
             name: value for name, value in vars(self).items() if name not in own and value not in (None, (), False)
         }
         inputs = read_inputs(self.input, self.inputs_json, None)
         if inputs:
             fields["inputs"] = inputs
+        if self.app_version is not None:
+            fields["version"] = self.app_version
         if self.context is not None:
             fields["context"] = read_value(self.context)
         if self.governed or self.min or self.max:

@@ -20,7 +20,7 @@ from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.indexes import end_admission, held_at
 from tickwork.core.evolve.tasks.attempts import dispatch_together, on_dispatched, plain_first
 from tickwork.core.state.effects import Alert, Dispatch
-from tickwork.core.state.events import ChildDispatched, LoadShed, QueueHeld, TaskDispatched
+from tickwork.core.state.events import ChildDispatched, LoadShed, QueueHeld, TaskDispatched, VersionAbsent
 from tickwork.core.state.ready_queues import Blocker, Limiter, LoadShedder, OrderKey, ReadyQueue, WorkerPool
 from tickwork.core.state.state import State, Worker
 
@@ -105,7 +105,7 @@ def _serve(turn: TickContext, lane: ReadyQueue, line: list[Candidate], still: li
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
     now_ms, events, station = state.now_ms, turn.events, lane.station
-    effects, changes_max = turn.effects, turn.changes_max
+    effects, changes_max, elsewhere = turn.effects, turn.changes_max, lane.elsewhere
     turns = 0  # workers that have not had their share in this round
     while lane.live:
         room = _room(state, lane)
@@ -125,6 +125,8 @@ def _serve(turn: TickContext, lane: ReadyQueue, line: list[Candidate], still: li
         if together:
             number = worker.number
             events += [TaskDispatched(task.number, number) for task in together]
+            if elsewhere:
+                events += [VersionAbsent(task.number) for task in together]
             effects += [Dispatch(number, task.number, task.attempt + 1) for task in together]
             dispatch_together(state, lane, together, worker)
             if not lane.live:
@@ -144,6 +146,8 @@ def _serve(turn: TickContext, lane: ReadyQueue, line: list[Candidate], still: li
             else:
                 number, attempt = state.next_number, 1
                 turn.emit(ChildDispatched(task.number, number, worker.number))
+            if elsewhere:
+                events.append(VersionAbsent(number))
             effects.append(Dispatch(worker.number, number, attempt))
             if not lane.live:
                 return

@@ -4,12 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core.definition.plan import plan_of
-from tickwork.core.evolve.indexes import await_token, forget_token, held_at, label_gauge, new_rated_gauge, release_lane
+from tickwork.core.evolve.indexes import (
+    await_token,
+    choose_pools,
+    forget_token,
+    held_at,
+    label_gauge,
+    new_rated_gauge,
+    release_lane,
+)
 from tickwork.core.evolve.schedules import pause_group, resume_group
 from tickwork.core.evolve.worker_pools import forget_code, join_stations, leave_stations, note_code, stir
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutTenant, Resume
-from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Limiter
+from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Limiter, WorkerPool
 from tickwork.core.state.state import Policy, Queue, State, Tenant, Worker
 
 
@@ -130,6 +138,7 @@ def _on_offered(state: State, event: ev.WorkerOffered) -> None:
     slots = request.slots or request.credit
     capacity = (slots, request.cpu_milli, request.memory_mb, request.gpu)
     worker = state.workers.get(event.worker)
+    before: tuple[WorkerPool, ...] = ()
     if worker is None:
         worker = Worker(event.worker, request.worker, request.queues, dict(request.labels), capacity)
         state.workers[event.worker] = worker
@@ -138,6 +147,7 @@ def _on_offered(state: State, event: ev.WorkerOffered) -> None:
         note_code(state, worker)
     else:
         _add_capacity(state, worker.capacity, -1)
+        before = worker.stations
         leave_stations(worker)
         if (worker.queues, worker.labels) != (request.queues, request.labels):
             forget_code(state, worker)
@@ -147,6 +157,7 @@ def _on_offered(state: State, event: ev.WorkerOffered) -> None:
     worker.start, worker.process = request.start, request.process
     _add_capacity(state, capacity, 1)
     join_stations(state, worker)
+    choose_pools(state, (*before, *worker.stations))
 
 
 def _add_capacity(state: State, capacity: tuple[int, int, int, int], sign: int) -> None:
@@ -163,7 +174,9 @@ def _add_capacity(state: State, capacity: tuple[int, int, int, int], sign: int) 
 def _on_worker_gone(state: State, event: ev.WorkerGone) -> None:
     worker = state.workers.pop(event.worker)
     assert not worker.tasks, "its attempts were taken from it before"
+    before = worker.stations
     leave_stations(worker)
+    choose_pools(state, before)
     forget_code(state, worker)
     _add_capacity(state, worker.capacity, -1)
     del state.worker_numbers[worker.id]
@@ -193,6 +206,10 @@ def _on_load_shed(state: State, event: ev.LoadShed) -> None:
     stir(state, state.shed)
 
 
+def _on_version_absent(_state: State, _event: ev.VersionAbsent) -> None:
+    """It says why; the dispatch before it has changed the state."""
+
+
 SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.DefinitionPut: _on_definition,
     ev.TenantPut: _on_tenant,
@@ -204,6 +221,7 @@ SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.WorkerOffered: _on_offered,
     ev.WorkerGone: _on_worker_gone,
     ev.QueueHeld: _on_lane_held,
+    ev.VersionAbsent: _on_version_absent,
     ev.RateDue: _on_rate_due,
     ev.LoadShed: _on_load_shed,
 }

@@ -4,21 +4,33 @@ Helpers of `evolve` only: each one changes several values that must change
 together. They decide nothing; their callers apply an event that says what happened.
 """
 
+from collections.abc import Iterable
 from operator import attrgetter
 
 from tickwork.core.definition.plan import Step
-from tickwork.core.evolve.worker_pools import free_worker, handler_label, handler_of, has_credit, station_of, stir
+from tickwork.core.evolve.worker_pools import (
+    free_worker,
+    handler_label,
+    handler_of,
+    has_credit,
+    station_of,
+    stir,
+    version_label,
+)
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.ready_queues import (
     PIN_LABEL,
     PLAIN_RESOURCES,
+    PREFERRED,
     START_CHARGE_MS,
     Blocker,
     Limiter,
     ReadyQueue,
     ReadyQueueKey,
+    WorkerPool,
     announced,
     is_broker_worker,
+    pool_labels,
 )
 from tickwork.core.state.state import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 
@@ -123,33 +135,38 @@ def find_lane(state: State, run: Run, step: Step) -> ReadyQueue:
         queue, labels = chosen_queue or queue, tuple(sorted((dict(labels) | dict(more)).items()))
     if run.priority >= 0:
         priority = run.priority
-    if run.pin:
+    handler = handler_of(step)
+    first = version_label(state, run.pin, handler)
+    if run.pin and not run.pin.startswith(PREFERRED):
         labels = tuple(sorted((*labels, (PIN_LABEL, run.pin))))
-    labels = handler_label(state, queue, labels, handler_of(step)) + labels
+    labels = handler_label(state, queue, labels, handler) + first + labels
     key = (run.tenant.id, run.plan.name, queue, priority, labels, resources, dependency)
     lane = state.lanes.get(key)
     if lane is None:
         number = state.next_number
         state.next_number = number + 1
         lane = make_lane(state, key, number)
-    if _is_plain(run, step):
-        run.tenant.lanes[step] = lane
+    if run.priority < 0 and not run.queue and not step.chooses:  # it follows from the definition, and from the pin
+        if run.pin:
+            run.tenant.pinned_lanes[run.pin, step] = lane
+        else:
+            run.tenant.lanes[step] = lane
     return lane
-
-
-def _is_plain(run: Run, step: Step) -> bool:
-    """Whether its ready queue follows from the definition alone."""
-    return run.priority < 0 and not run.queue and not run.pin and not step.chooses
 
 
 def make_lane(state: State, key: ReadyQueueKey, number: int) -> ReadyQueue:
     tenant_id, workflow, queue, priority, labels, resources, _ = key
     tenant = state.tenants[tenant_id]
     counted = (tenant.gauge, state.queues[queue].gauge, *(label_gauge(state, *label) for label in announced(labels)))
+    every, first = pool_labels(labels)
+    station, pools = station_of(state, queue, every), None
+    if first is not None:
+        pools = (station_of(state, queue, first), station)
+        station = pools[0] if pools[0].workers else station
     lane = ReadyQueue(
         key=key,
         tenant=tenant,
-        station=station_of(state, queue, labels),
+        station=station,
         gauges=(state.gauge, tenant.gauge, workflow_gauge(tenant, workflow), *counted[1:]),
         counted=counted,
         priority=priority,
@@ -158,10 +175,31 @@ def make_lane(state: State, key: ReadyQueueKey, number: int) -> ReadyQueue:
         resources=resources,
         plain=resources == PLAIN_RESOURCES,
         number=number,
+        pools=pools,
     )
     state.lanes[key] = lane
     state.lane_numbers[number] = lane
+    if pools is not None:
+        pools[0].lanes.append(lane)
     return lane
+
+
+def choose_pools(state: State, stations: Iterable[WorkerPool]) -> None:
+    """Workers came to these pools or left them: where the last one of a version has gone, its lanes are served by any
+    worker, and again by those of the version once there is one. A lane that waits is looked at again."""
+    for station in stations:
+        for lane in station.lanes:
+            assert lane.pools is not None, "it is in the list of a version's workers"
+            chosen = lane.pools[not station.workers]
+            if lane.station is chosen:
+                continue
+            if lane.held in ("credit", "resources"):
+                release_lane(state, lane)
+                state.released.append(lane)
+            lane.station = chosen
+            if lane.live and not lane.held and not lane.opened:
+                lane.opened = True
+                state.open.append(lane)
 
 
 def workflow_gauge(tenant: Tenant, workflow: str) -> Limiter:
@@ -185,7 +223,8 @@ def enqueue(state: State, task: Task) -> None:
     lane = task.lane
     if lane is None:
         # `tenant.lanes` has plain steps only, so the step itself needs no check.
-        lane = tenant.lanes.get(task.step) if run.priority < 0 and not run.queue and not run.pin else None
+        if run.priority < 0 and not run.queue:
+            lane = tenant.pinned_lanes.get((run.pin, task.step)) if run.pin else tenant.lanes.get(task.step)
         if lane is None:
             lane = find_lane(state, run, task.step)
         task.lane = lane

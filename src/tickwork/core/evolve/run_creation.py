@@ -18,6 +18,7 @@ from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.schedules import fired_on_time, run_begun, run_returned
 from tickwork.core.evolve.tasks.attempts import know_queue
 from tickwork.core.evolve.tasks.nodes import count_ended, keep_result
+from tickwork.core.evolve.versions import plan_of_run
 from tickwork.core.state import events as ev
 from tickwork.core.state.history import history_of_record, record_of_history
 from tickwork.core.state.inputs import (
@@ -34,6 +35,7 @@ from tickwork.core.state.inputs import (
     request_in,
 )
 from tickwork.core.state.lifecycle import ENDED
+from tickwork.core.state.ready_queues import PREFERRED
 from tickwork.core.state.run_ids import (
     SUBMITTED,
     backfill_run_id,
@@ -42,6 +44,7 @@ from tickwork.core.state.run_ids import (
     occurrence_id,
     task_name,
 )
+from tickwork.core.state.schedule import SchedulePolicy
 from tickwork.core.state.state import ConcurrencyGate, Fired, Run, Schedule, State, Tenant, Timer
 from tickwork.core.state.tables import BLOCK_BITS
 from tickwork.core.state.updates import UPDATE, caused_inputs
@@ -151,7 +154,8 @@ def _on_debounced(state: State, event: ev.RunDebounced) -> None:
 def on_scheduled(state: State, event: ev.RunScheduled) -> None:
     schedule = state.schedules.blocks[event.schedule >> BLOCK_BITS][event.schedule]
     tenant, terms, due_ms = schedule.tenant, schedule.terms, event.due_ms
-    plan = tenant.plans[schedule.workflow]
+    plan = plan_of_run(tenant, schedule)
+    assert plan is not None, "its rule has looked"
     if event.way == "due" and not event.start_at and not event.wait_ms and schedule.is_plain:
         begun_on_time(state, schedule, plan, occurrence_id(schedule.name, due_ms), event)
         return
@@ -173,6 +177,7 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
     if terms.tags:
         run.own = RunTerms(tags=terms.tags)
+    run.pin = pin_of_scheduled(terms, event.version)
     if key:
         run.key, run.body = key, trigger_body(schedule.name, event.way)
     if backfill is not None:
@@ -202,9 +207,15 @@ def begun_on_time(state: State, schedule: Schedule, plan: Plan, run_id: str, eve
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
     if terms.tags:
         run.own = RunTerms(tags=terms.tags)
+    run.pin = pin_of_scheduled(terms, event.version)
     state.fired.append(Fired(run.number, terms))
     fired_on_time(state, schedule, event)
     arrive(state, run)
+
+
+def pin_of_scheduled(terms: SchedulePolicy, version: str) -> str:
+    """A schedule's own version is required of workers; the latest one comes first."""
+    return version if terms.version or not version else PREFERRED + version
 
 
 def trigger_body(schedule: str, way: str) -> str:

@@ -9,12 +9,14 @@ from tickwork.core.definition.plan import Step
 from tickwork.core.state.ready_queues import (
     HANDLER_LABEL,
     PIN_LABEL,
+    VERSION_LABEL,
     Blocker,
     Labels,
     ReadyQueue,
     WorkerPool,
     announced,
     is_broker_worker,
+    run_version,
 )
 from tickwork.core.state.state import MissingHandlers, State, Worker
 
@@ -125,6 +127,13 @@ def learn_lack(state: State, worker: Worker, handler: str) -> None:
     forget_lanes(state)
 
 
+def version_label(state: State, pin: str, handler: str) -> Labels:
+    """What a lane asks for first, where its runs carry a version: workers of it, unless they lack the function."""
+    version = run_version(pin)
+    known = state.lacking.get(version)
+    return () if version == pin or (known is not None and handler in known.handlers) else ((VERSION_LABEL, version),)
+
+
 def note_code(state: State, worker: Worker) -> None:
     """It has come, or has changed. Call it before it joins its stations."""
     if state.lacking:
@@ -156,3 +165,4 @@ def forget_lanes(state: State) -> None:
     state.divided.clear()
     for tenant in state.tenants.values():
         tenant.lanes.clear()
+        tenant.pinned_lanes.clear()

@@ -25,7 +25,7 @@ from tickwork.core.explain.run_history_text import fired_words
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Input, Submit
 from tickwork.core.state.lifecycle import RunTrigger
-from tickwork.core.state.ready_queues import HANDLER_LABEL, ReadyQueue
+from tickwork.core.state.ready_queues import HANDLER_LABEL, PREFERRED, ReadyQueue
 from tickwork.core.state.state import State, Task
 
 COVERED, LANE, WORKER, RUN, REPORT, COMMAND = 1, 2, 3, 4, 5, 6
@@ -127,7 +127,14 @@ class HistoryIndex:
         """Call it while some handlers are known to be missing: which queue these tasks stand in depends on that."""
         for task in tasks:
             lane = task.lane
-            if task.queued and lane is not None and any(label[0] == HANDLER_LABEL for label in lane.key[4]):
+            if (
+                task.queued
+                and lane is not None
+                and (
+                    any(label[0] == HANDLER_LABEL for label in lane.key[4])
+                    or (lane.pools is None and task.run.pin.startswith(PREFERRED))
+                )
+            ):
                 self._note(task.run.number, lanes={task.number: lane.number})
 
     # ---- rules

@@ -14,7 +14,7 @@ from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import source_words
 from tickwork.core.state.governor import HINTED, Decision, SignalSource
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
-from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
+from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker, run_version
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.state.run_ids import SUBMITTED, child_id, follow_up_id
 from tickwork.core.state.run_labels import tags_of
@@ -164,10 +164,8 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
         case ev.RunScheduled() if event.way == UPDATE:
             return "scheduled", f"schedule {run.schedule} heard an update at {instant_text(event.due_ms)}"
         case ev.RunScheduled():
-            return (
-                "scheduled",
-                f"schedule {run.schedule} was due at {instant_text(event.due_ms)}{_tags(run)}",
-            )
+            version = f", with version {event.version}" if event.version else ""
+            return "scheduled", f"schedule {run.schedule} was due at {instant_text(event.due_ms)}{version}{_tags(run)}"
         case ev.RunRerun():
             return "rerun", f"{run.source}, asked for by {run.by}"
         case ev.RunDebounced():
@@ -265,6 +263,9 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
     match event:
         case ev.TaskDispatched() | ev.ChildDispatched():
             return "dispatched", _given_to(state.workers[event.worker].id)
+        case ev.VersionAbsent():
+            version = run_version(task.run.pin)
+            return "elsewhere", f"no worker of {version} was there, so it went to a worker of another version"
         case ev.TaskTaken():
             carrier = task.worker.id.removeprefix(BROKER_WORKER_PREFIX) if task.worker is not None else ""
             return "taken", f"from lane {carrier} by worker {state.workers[event.worker].id}"

@@ -323,7 +323,7 @@ ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskSkipped, ev.TaskAns
 HEADER_ONLY = frozenset(
     {
         ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesChanged, ev.CatchUpChosen,
-        ev.VersionPut, ev.TimersHeld,
+        ev.VersionPut, ev.VersionAbsent, ev.TimersHeld,
         ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.ClockGapRecorded, ev.PolicyDecided, ev.WorkerOffered,
         ev.WorkerGone,
         ev.QueueHeld, ev.RateDue, ev.LoadShed, ev.BackfillStarted, ev.BackfillStateChanged, ev.BackfillLookupStarted,

@@ -18,6 +18,7 @@ from tickwork.core.base.errors import Corrupt
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.indexes import held_at, label_gauge, make_lane, set_timer, workflow_gauge
+from tickwork.core.evolve.versions import know_newest
 from tickwork.core.evolve.worker_pools import code_of, join_stations, station_of
 from tickwork.core.snapshot.mailbox_rows import (
     add_event_ids,
@@ -204,7 +205,7 @@ def _application_row(name: str, versions: dict[str, AppVersion]) -> Row:
         "versions": [
             (
                 entry.number, entry.name, entry.timestamp_ms, entry.created_ms, entry.workflows,
-                -1 if entry.declared is None else index[entry.declared],
+                -1 if entry.declared is None else index[entry.declared], entry.carried,
             )
             for _, entry in _sorted(versions)
         ],
@@ -352,9 +353,10 @@ def _restore_tenant(state: State, row: Row) -> None:
     for application in row.get("applications", ()):
         declared = application["declared"]
         tenant.applications[application["name"]] = {
-            name: AppVersion(number, name, at_ms, made_ms, workflows, None if index < 0 else declared[index])
-            for number, name, at_ms, made_ms, workflows, index in application["versions"]
+            name: AppVersion(number, name, at_ms, made_ms, workflows, None if index < 0 else declared[index], *carried)
+            for number, name, at_ms, made_ms, workflows, index, *carried in application["versions"]
         }
+    know_newest(tenant)
     add_mailboxes(tenant, row.get("mailboxes", ()))
     state.tenants[tenant.id] = tenant
 
@@ -395,6 +397,8 @@ def _fill_lanes(state: State, queued: list[Task]) -> None:
         lane.tenant.queued += 1
         state.protected += lane.protected
     for lane in state.lanes.values():
+        if lane.pools is not None and any(lane.pools[0].serves(worker) for worker in state.workers.values()):
+            lane.station = lane.pools[0]
         if lane.held:
             blocker = held_at(state, lane)
             blocker.park(lane, state.now_ms)

@@ -33,6 +33,8 @@ ReadyQueueKey = tuple[str, str, str, int, Labels, tuple[int, int, int, int], str
 PLAIN_RESOURCES = (1, 0, 0, 0)
 BROKER_WORKER_PREFIX = "lane:"  # how the name of a worker begins that only carries attempts to others, by a broker
 PIN_LABEL = "tickwork.version"  # of workers: what a run asks for that is pinned to a version
+VERSION_LABEL = ":version"  # what a lane asks for while a worker of the version that its runs carry is there
+PREFERRED = "~"  # begins the pin of a run whose version comes first; without a worker of it, others may have its tasks
 HANDLER_LABEL = ":handler"  # what a lane asks for whose handler some workers lack; no name of a user's has a colon
 
 
@@ -171,14 +173,12 @@ class WorkerPool(Blocker):
     free: int = 0
     cursor: int = 0
     workers: int = 0  # how many may serve it, busy or not
+    lanes: "list[ReadyQueue]" = field(default_factory=list)  # those whose runs carry the version of its workers
 
     def serves(self, worker: "Worker") -> bool:
         if is_broker_worker(worker.id):  # the worker that takes it from the broker has the labels
-            return self.queue in worker.queues
-        have, lacks = worker.labels, worker.lacks
-        return self.queue in worker.queues and all(
-            value not in lacks if name == HANDLER_LABEL else have.get(name) == value for name, value in self.labels
-        )
+            return self.queue in worker.queues and all(name != VERSION_LABEL for name, _ in self.labels)
+        return self.queue in worker.queues and all(_meets(worker, name, value) for name, value in self.labels)
 
     def next_free(self) -> int:
         """The next worker in turn with credit left. Ask only while `free` is not 0."""
@@ -188,9 +188,27 @@ class WorkerPool(Blocker):
         return (self.free & -self.free).bit_length() - 1
 
 
+def _meets(worker: "Worker", name: str, value: str) -> bool:
+    if name == HANDLER_LABEL:
+        return value not in worker.lacks
+    return worker.labels.get(PIN_LABEL if name == VERSION_LABEL else name) == value
+
+
 def announced(labels: Labels) -> Labels:
-    """Those of them that workers announce."""
-    return tuple(label for label in labels if label[0] != HANDLER_LABEL)
+    """Those of them that workers announce, and that a task requires."""
+    return tuple(label for label in labels if label[0] not in (HANDLER_LABEL, VERSION_LABEL))
+
+
+def run_version(pin: str) -> str:
+    """The `application@version` of a pin, whether it is required of workers or comes first."""
+    return pin.removeprefix(PREFERRED)
+
+
+def pool_labels(labels: Labels) -> tuple[Labels, Labels | None]:
+    """The labels of all workers that may serve a lane, and of those that come first: they have the version that the
+    runs of the lane carry. None: no worker comes first."""
+    every = tuple(label for label in labels if label[0] != VERSION_LABEL)
+    return every, (None if len(every) == len(labels) else tuple(label for label in labels if label[0] != HANDLER_LABEL))
 
 
 def is_broker_worker(worker: str) -> bool:
@@ -227,6 +245,12 @@ class ReadyQueue:
     number: int = 0  # names its timer
     stamp: int = 0
     opened: bool = False  # waits to be looked at
+    pools: tuple[WorkerPool, WorkerPool] | None = None  # workers of the version that its runs carry, and all workers
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether no worker of the version that its runs carry is there, so that others get its tasks."""
+        return self.pools is not None and self.station is self.pools[1]
 
     def head(self) -> "Task":
         """The first task in line. Entries of tasks that left the line are dropped on the way."""

@@ -52,6 +52,7 @@ class SchedulePolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     context_input: str = "context"
     depends_on_past: bool = False  # an occurrence waits until the run before it has not failed
     tags: tuple[str, ...] = ()  # of its runs, beside those of the workflow
+    version: str = ""  # `application@version` to which its runs are pinned; "": they carry the latest
 
 
 class GovernorLimits(msgspec.Struct, frozen=True, array_like=True, gc=False):

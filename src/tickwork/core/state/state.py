@@ -145,6 +145,8 @@ class Tenant:
     # Schedules that listen, with the sources of each, by kind and name of the update: found again from the schedules.
     listeners: dict[tuple[str, str], dict[int, tuple[int, ...]]] = field(default_factory=dict)
     lanes: dict[Step, ReadyQueue] = field(default_factory=dict)  # finds the lane of a node quickly
+    pinned_lanes: dict[tuple[str, Step], ReadyQueue] = field(default_factory=dict)  # likewise, where its run has a pin
+    newest: dict[tuple[str, str], str] = field(default_factory=dict)  # workflow and hash: the latest version with it
 
     def fair_time_at(self, now_ms: int) -> int:
         return self.fair_time + self.usage * (now_ms - self.charged_ms) * self.share_unit
@@ -237,7 +239,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     queue: str = ""  # of its schedule, for nodes that name none
     backfill: int = 0  # whose run this is
     decided: str = ""  # why then, of a governed schedule: the Governor's source
-    pin: str = ""  # `application@version` of the workers that may have it; "": any
+    pin: str = ""  # `application@version` of the workers that may have it, or after `~` of those that come first
     sla_at: int = 0  # tick of the next point of its service level
     sla_next: int = 0  # which of the plan's points that is
     fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node
@@ -447,6 +449,7 @@ class AppVersion(msgspec.Struct, eq=False):
     created_ms: int
     workflows: dict[str, str] = msgspec.field(default_factory=dict)  # name to hash
     declared: bytes | None = b"\x90"  # its schedules; None: no longer kept
+    carried: bool = False  # by scheduled runs of its workflows, while it is the latest
 
 
 class Group(msgspec.Struct, eq=False):

@@ -255,6 +255,7 @@ class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
     # Updates that start a run: any of these; of a list in it, all.
     listen_to: tuple[TriggerSource | tuple[TriggerSource, ...], ...] = ()
     updates: Literal["auto", "each", "coalesce"] = "auto"  # those that wait start a run each, or one together
+    version: str = ""  # of its application: runs are pinned to it; "": they carry the latest
 
 
 class PreviewRequest(ScheduleRequest, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ caller sees anything that a crash could undo.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from tickwork.runtime.views import run_filters
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.functions import STEPS_SHOWN, step_view
 from tickwork.runtime.views.run_history import HistoryReader, facts_of_ended, facts_of_live, ticks_of
+from tickwork.runtime.views.text import instant_or_none
 
 if TYPE_CHECKING:
     from tickwork.runtime.partition.partition import DecidedTick
@@ -44,8 +45,9 @@ ATTEMPT_BYTES_AT_ONCE = 64 * 1024  # of stored attempts: about a millisecond
 class QueryService:
     """Views of runs and workflows. Nothing here changes anything."""
 
-    def __init__(self, context: EngineContext) -> None:
-        self._context = context
+    def __init__(self, context: EngineContext, lease_end_ms: Callable[[str], int]) -> None:
+        """`lease_end_ms` says when a silent worker will count as lost; 0: not known."""
+        self._context, self._lease_end_ms = context, lease_end_ms
         self.watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
 
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
@@ -164,6 +166,9 @@ class QueryService:
         return attempts
 
     async def _task(self, view: dict[str, Any], value: Value) -> wire.Task:
+        task = self._context.state.tasks.get(int(view["id"]))
+        if task is not None and task.worker is not None:
+            view["lease_ends_at"] = instant_or_none(self._lease_end_ms(task.worker.id))
         return wire.Task(**view, result=await self.plain(value), result_size=reads.shown(value))
 
     async def plain(self, value: Value) -> Any:

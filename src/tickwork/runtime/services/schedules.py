@@ -19,6 +19,7 @@ from tickwork.core.decide.schedules.backfill import window_end_ms
 from tickwork.core.decide.schedules.schedule_commands import check_advice, check_put, is_same, schedule_of
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
+from tickwork.core.evolve.versions import pinned
 from tickwork.core.explain import schedule_preview
 from tickwork.core.explain.upcoming import left_of, upcoming
 from tickwork.core.snapshot.schedule_rows import LiveBackfill
@@ -63,7 +64,7 @@ class ScheduleService:
         self, name: str, request: wire.ScheduleRequest, *, by: str, new: bool = False, tenant: str = TENANT
     ) -> wire.SchedulePreview:
         """Create or replace one; with `new`, only create it."""
-        put = put_of(name, request, by=by, tenant=tenant, new=new)
+        put = self._with_pin(put_of(name, request, by=by, tenant=tenant, new=new))
         self._check_no_endpoint(name, tenant)
         self._check_ends(put)
         with in_words():
@@ -98,13 +99,21 @@ class ScheduleService:
         puts = []
         for name, request in sorted(requests.items()):
             path = f"schedules.{name}"
-            put = put_of(name, request, by=by, tenant=tenant, owner=owner, path=path)
+            put = self._with_pin(put_of(name, request, by=by, tenant=tenant, owner=owner, path=path), path=path)
             self._check_no_endpoint(name, tenant, path=path)
             self._check_ends(put, path=f"{path}.listen_to")
             with in_words(path):
                 check_put(self._context.state, put, plans=plans, queues=queues)
             puts.append(put)
         return inp.ApplySchedules(by, tenant, owner, puts)
+
+    def _with_pin(self, put: inp.PutSchedule, *, path: str = "") -> inp.PutSchedule:
+        """A version may be given without its application, where only one has it. The machine wants it in full."""
+        if not put.terms.version:
+            return put
+        with in_words(path):
+            pin, _ = pinned(self._context.tenant(put.tenant), put.workflow, put.terms.version)
+        return msgspec.structs.replace(put, terms=msgspec.structs.replace(put.terms, version=pin))
 
     def _check_no_endpoint(self, name: str, tenant: str, *, path: str = "schedule") -> None:
         old = self._context.tenant(tenant).schedules.get(name)
@@ -321,7 +330,7 @@ class ScheduleService:
         with in_words():
             check_terms(terms_of(request))
             if request.workflow:
-                put = put_of(name or "any", request, by="", tenant=tenant)
+                put = self._with_pin(put_of(name or "any", request, by="", tenant=tenant))
                 check_put(self._context.state, put if name else msgspec.structs.replace(put, schedule=NOBODYS))
         return self.preview_of(name, request, old, tenant, owner="" if old is None else old.owner)
 

@@ -7,11 +7,10 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import TENANT, check_name
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.commands.version_pins import pin_of, pinned
 from tickwork.core.decide.commands.versions import stranded, version_of
 from tickwork.core.definition.model import TaskNode
 from tickwork.core.definition.plan import Plan, new_plan
-from tickwork.core.evolve.versions import by_age, declared_puts, latest_of
+from tickwork.core.evolve.versions import by_age, declared_puts, latest_of, pin_of, pinned
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.protocol import http_models as wire
@@ -177,6 +176,7 @@ def registration(publication: wire.Publication, plans: list[Plan], whole: inp.Ap
         {plan.name: plan.hash for plan in plans},
         whole.puts,
         publication.latest,
+        carried=True,
     )
 
 

@@ -20,7 +20,7 @@ from tickwork.core.state.history import History, history_of_record
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase
 from tickwork.core.state.messages import RunMessages
-from tickwork.core.state.ready_queues import UNLIMITED
+from tickwork.core.state.ready_queues import UNLIMITED, run_version
 from tickwork.core.state.run_labels import searchable_of, tags_of
 from tickwork.core.state.state import LogicalClock, Run, State, Task
 from tickwork.core.state.tables import BLOCK_BITS
@@ -61,7 +61,12 @@ def _head(run: Run, clock: LogicalClock) -> dict[str, Any]:
         "tags": tags_of(run),
         "tasks_total": len(run.phases),
         "tasks_ended": sum(phase >= Phase.SUCCEEDED for phase in run.phases),
+        **_version(run.pin),
     }
+
+
+def _version(pin: str) -> dict[str, Any]:
+    return {"version": run_version(pin), "pinned": pin == run_version(pin) != ""}
 
 
 def _ending_reason(run: Run) -> str:
@@ -96,6 +101,7 @@ def _row_head(row: RunRow, record: RunRecord) -> dict[str, Any]:
         "tags": row.tags,
         "tasks_total": len(record.phases),
         "tasks_ended": len(record.phases),
+        **_version(record.pin),
     }
 
 
@@ -123,12 +129,14 @@ def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterab
     for step in run.plan.steps:
         task = state.tasks.get(run.number + step.index)
         view = _task_view(run.number, step, run.phases[step.index], attempts, progress)
+        view |= _work_fields(step, run.tenant.id, run.id, run.priority)
         if task is not None:
             _add_live(view, state, task)
         if step.kind is Kind.APPROVAL:
             _add_message(view, step, run.plan, run.inputs, run.results or {})
         tasks.append((view, (run.results or {}).get(step.index)))
         for child in _children(run.number, step, attempts, progress):
+            child |= _work_fields(step, run.tenant.id, run.id, run.priority, child["child"])
             living = state.tasks.get(int(child["id"]))
             if living is not None:  # a task whose last attempt failed may be due again
                 child["state"] = TASK_STATES[living.phase]
@@ -147,10 +155,14 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
     tasks: list[tuple[dict[str, Any], Value]] = []
     for step in plan.steps if plan is not None else ():
         view = _task_view(row.number, step, record.phases[step.index], attempts, {})
+        view |= _work_fields(step, row.tenant, row.id, record.priority)
         if plan is not None and step.kind is Kind.APPROVAL:
             _add_message(view, step, plan, record.inputs, results)
         tasks.append((view, results.get(step.index)))
-        tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
+        tasks += [
+            (child | _work_fields(step, row.tenant, row.id, record.priority, child["child"]), None)
+            for child in _children(row.number, step, attempts, {})
+        ]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
     function = ended_history(plan, history_of_record(record.history))
     return RunDraft(head, record.inputs, output, tasks, function, messages=record.messages)
@@ -179,6 +191,17 @@ def _task_view(
         "kind": "durable" if step.durable else str(kind),
         "state": TASK_STATES[phase],
         "attempts": tuple(attempt_view(row, progress.get(row.task)) for row in attempts.get(number, ())),
+    }
+
+
+def _work_fields(step: Step, tenant: str, run_id: str, priority: int, child: int = -1) -> dict[str, Any]:
+    """What only work has. The key is that of `Context.idempotency_key`."""
+    if not isinstance(step.node, WorkNode) and (child < 0 or step.body is None):
+        return {}
+    key = f"{tenant}/{run_id}/{step.id}"
+    return {
+        "dedupe_key": key if child < 0 else f"{key}/{child}",
+        "priority": priority if priority >= 0 else step.requirement[1],
     }
 
 
@@ -239,6 +262,7 @@ def attempt_view(row: AttemptRecord, held: Any = None) -> wire.Attempt:
         exit_code=row.exit_code,
         progress=held.progress if live else None,
         progress_message=held.progress_message if live else "",
+        log=f"/v1/tasks/{row.task}/logs?attempt={row.attempt}",
     )
 
 

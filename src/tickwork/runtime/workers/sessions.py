@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 WAIT_MS_MAX = 20_000
 VIA_WAIT_MS_MAX = 60_000  # of a node, which sends heartbeats for all its workers at once
+LEASE_MS_MAX = 366 * 86_400_000  # a worker that may be silent longer is never lost
 MOVED = "it speaks to another node by now"
 
 
@@ -135,6 +136,13 @@ class WorkerSessions:
             if not is_broker_worker(worker.id) and ages_ms.get(worker.id, self._detector.lost_after_ms) > SILENT_MS
         ]
         return HeartbeatAges([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
+
+    def lease_end_ms(self, worker: str) -> int:
+        """When the worker counts as lost if nothing is heard of it until then; 0: it is not known here, or never."""
+        registered, after_ms = self.registered.get(worker), self._detector.lost_after_ms
+        if registered is None or after_ms > LEASE_MS_MAX:
+            return 0
+        return self._clock.wall_ms() + registered.session.heard_ms + after_ms - self._clock.mono_ms()
 
     def start(self) -> None:
         """Restart the period of silence of every worker in the state. A worker whose process has ended on this host is

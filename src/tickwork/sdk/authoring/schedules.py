@@ -58,6 +58,7 @@ class Policies(TypedDict, total=False):
     group: str
     description: str
     tags: Sequence[str]  # of its runs, beside those of the workflow
+    version: str  # of the application: its runs are pinned to it
     time_input: str  # the parameter that gets the scheduled time, where it is not the first
     context_input: str
     governor: "GovernorRequest"

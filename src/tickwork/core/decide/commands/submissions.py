@@ -4,7 +4,6 @@ import re
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
-from tickwork.core.decide.commands.version_pins import pinned
 from tickwork.core.decide.runs.chosen_values import is_served
 from tickwork.core.decide.tick_context import (
     TickContext,
@@ -23,6 +22,7 @@ from tickwork.core.definition.problems import Problems
 from tickwork.core.definition.run_labels import check_tags
 from tickwork.core.definition.validation import plain_condition
 from tickwork.core.evolve.run_creation import submitted
+from tickwork.core.evolve.versions import pinned
 from tickwork.core.state import inputs
 from tickwork.core.state.events import (
     Duplicate,

@@ -60,6 +60,7 @@ def _register(turn: TickContext, position: int, request: inp.RegisterVersion) ->
         known is None
         or timestamp_ms != known.timestamp_ms
         or (known.workflows, known.declared) != (request.workflows, declared_bytes(request.puts))
+        or known.carried is not request.carried
     ):
         turn.emit(VersionPut(position, number, timestamp_ms))
     if moves:

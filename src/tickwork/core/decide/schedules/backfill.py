@@ -15,6 +15,7 @@ from tickwork.core.decide.schedules.schedule_firing import book_pause
 from tickwork.core.decide.tick_context import TickContext, answer
 from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.evolve.schedules import is_held
+from tickwork.core.evolve.versions import plan_of_run, version_of_run
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import FindRuns
 from tickwork.core.state.events import (
@@ -48,7 +49,7 @@ def _begin(turn: TickContext, position: int, request: inp.Backfill) -> None:
         raise Refused("not_backfillable", message, path="schedule")
     if schedule.rhythm is None:
         raise Refused("broken_schedule", schedule.broken, path="schedule")
-    if schedule.workflow not in schedule.tenant.plans:
+    if plan_of_run(schedule.tenant, schedule) is None:
         raise Refused(
             "unknown_workflow", f"there is no workflow {shortened(schedule.workflow, 128)!r}", path="schedule"
         )
@@ -100,7 +101,12 @@ def look_at_backfill(turn: TickContext, number: int) -> None:
     while backfill.ready and len(backfill.running) < backfill.concurrency:
         turn.emit(
             RunScheduled(
-                state.next_number, backfill.schedule.number, backfill.ready[0], way="backfill", backfill=number
+                state.next_number,
+                backfill.schedule.number,
+                backfill.ready[0],
+                way="backfill",
+                backfill=number,
+                version=version_of_run(backfill.schedule.tenant, backfill.schedule),
             )
         )
     if backfill.ready or backfill.lookups:

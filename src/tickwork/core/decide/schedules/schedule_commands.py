@@ -25,6 +25,7 @@ from tickwork.core.definition.input_fields import require_inputs
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.run_creation import trigger_body
 from tickwork.core.evolve.schedules import anchored, in_its_run, is_held, rhythm_of
+from tickwork.core.evolve.versions import pinned, plan_of_run, version_of_run
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
@@ -131,6 +132,11 @@ def check_put(
     plan = (tenant.plans if plans is None else plans).get(request.workflow)
     if plan is None:
         raise Refused("unknown_workflow", f"there is no workflow {shortened(request.workflow, 128)!r}", path="workflow")
+    if request.terms.version:
+        pin, pinned_hash = pinned(tenant, request.workflow, request.terms.version)
+        if pin != request.terms.version:
+            raise Refused("which_version", f"say {pin}", path="version")
+        plan = tenant.versions[pinned_hash]
     if len(request.description) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
     queue = request.terms.queue
@@ -348,7 +354,7 @@ def _trigger(turn: TickContext, position: int, request: inp.Trigger) -> None:
         turn.emit(Duplicate(position, begun))
         answer(turn, position, begun)
         return
-    if schedule.workflow not in tenant.plans:
+    if plan_of_run(tenant, schedule) is None:
         raise Refused(
             "unknown_workflow", f"there is no workflow {shortened(schedule.workflow, 128)!r}", path="schedule"
         )
@@ -361,7 +367,8 @@ def _trigger(turn: TickContext, position: int, request: inp.Trigger) -> None:
             message = "a run of this schedule still goes on, and its terms allow one at a time"
             raise Refused("still_running", message, path="schedule")
     number = state.next_number
-    turn.emit(RunScheduled(number, schedule.number, state.now_ms, way=way, input=position))
+    version = version_of_run(tenant, schedule)
+    turn.emit(RunScheduled(number, schedule.number, state.now_ms, way=way, input=position, version=version))
     answer(turn, position, state.runs[number].id)
 
 

@@ -14,6 +14,7 @@ from tickwork.core.decide.schedules.updates import take_firing, take_firings
 from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.evolve.run_creation import begun_on_time, on_scheduled
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, waits_for_past
+from tickwork.core.evolve.versions import plan_of_run, version_of_run
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import (
     CatchUpDecided,
@@ -64,11 +65,12 @@ def _begin_on_time(turn: TickContext, schedule: Schedule) -> bool:
     ):  # fmt: skip
         return False
     after_ms = state.parts.next_ms(rhythm, due_ms) or 0
-    plan = tenant.plans.get(schedule.workflow)
+    plan = plan_of_run(tenant, schedule)
     run_id = occurrence_id(schedule.name, due_ms)
     if 0 < after_ms <= now_ms or plan is None or run_id in tenant.runs.of(run_id):
         return False
-    event = RunScheduled(state.next_number, schedule.number, due_ms, after_ms)
+    version = version_of_run(tenant, schedule)
+    event = RunScheduled(state.next_number, schedule.number, due_ms, after_ms, version=version)
     turn.events.append(event)
     begun_on_time(state, schedule, plan, run_id, event)
     return True
@@ -99,7 +101,8 @@ def take_one(turn: TickContext, schedule: Schedule, *, hurried: bool = False) ->
     now_ms, late = turn.state.now_ms, schedule.late
     if schedule.buffer and may_unbuffer(schedule):
         due_ms = schedule.buffer[0]
-        turn.emit(RunScheduled(turn.state.next_number, schedule.number, due_ms, way="buffered"))
+        version = version_of_run(schedule.tenant, schedule)
+        turn.emit(RunScheduled(turn.state.next_number, schedule.number, due_ms, way="buffered", version=version))
     elif late is not None:
         if schedule.next_ms < late.run_from_ms:
             _pass(turn, schedule, min(late.run_from_ms, late.to_ms + 1), late.fate, late.cause)
@@ -238,15 +241,16 @@ def _run(turn: TickContext, schedule: Schedule, after_ms: int, start_at: int) ->
     if schedule.active and terms.overlap == "replace":
         for active in schedule.active:
             replace_run(turn, state.runs[active], f"replaced by {occurrence_id(schedule.name, due_ms)}")
-    event = RunScheduled(state.next_number, number, due_ms, after_ms, wait, start_at)
+    version = version_of_run(schedule.tenant, schedule)
+    event = RunScheduled(state.next_number, number, due_ms, after_ms, wait, start_at, version=version)
     turn.events.append(event)
     on_scheduled(state, event)
 
 
 def _obstacle(state: State, schedule: Schedule) -> tuple[int, str]:
     terms, tenant = schedule.terms, schedule.tenant
-    if schedule.workflow not in tenant.plans:
-        return Fate.MISSED, "unknown_workflow"
+    if plan_of_run(tenant, schedule) is None:
+        return Fate.MISSED, "unknown_version" if terms.version else "unknown_workflow"
     run_id = occurrence_id(schedule.name, schedule.next_ms)
     if run_id in tenant.runs.of(run_id):
         return Fate.RAN, "begun by a backfill"
@@ -312,7 +316,8 @@ def _run_governed(turn: TickContext, schedule: Schedule) -> None:
             _warn(turn, schedule, cause)
         govern(turn, schedule)
         return
-    turn.emit(RunScheduled(state.next_number, schedule.number, due_ms))
+    version = version_of_run(schedule.tenant, schedule)
+    turn.emit(RunScheduled(state.next_number, schedule.number, due_ms, version=version))
 
 
 def govern(turn: TickContext, schedule: Schedule) -> None:

@@ -16,6 +16,7 @@ from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.cel import EVENT_VARIABLES, Condition
 from tickwork.core.definition.model import Definition
 from tickwork.core.evolve.schedules import is_held, must_pause, updates_ready, waits_for_past
+from tickwork.core.evolve.versions import plan_of_run, version_of_run
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import Alert
 from tickwork.core.state.events import RunEndHeard, RunScheduled, UpdateHeard, UpdatesSettled
@@ -158,7 +159,7 @@ def take_firing(turn: TickContext, schedule: Schedule) -> bool:
 
 def _obstacle(state: State, schedule: Schedule) -> tuple[int, str]:
     terms, tenant = schedule.terms, schedule.tenant
-    if schedule.workflow not in tenant.plans:
+    if plan_of_run(tenant, schedule) is None:
         return Fate.MISSED, "unknown_workflow"
     held = waits_for_past(schedule)
     if terms.overlap == "forbid" and (schedule.active or held):
@@ -180,7 +181,8 @@ def _run(turn: TickContext, schedule: Schedule, firing: Firing) -> None:
         first_ms, last_ms = others[0].at_ms, others[-1].at_ms
         cause = f"into {run_id}"
         turn.emit(UpdatesSettled(number, firing.due_ms, first_ms, last_ms, len(others), Fate.COALESCED, cause))
-    turn.emit(RunScheduled(state.next_number, number, firing.due_ms, way=UPDATE))
+    version = version_of_run(schedule.tenant, schedule)
+    turn.emit(RunScheduled(state.next_number, number, firing.due_ms, way=UPDATE, version=version))
 
 
 def _settle(turn: TickContext, schedule: Schedule, firing: Firing, fate: int, cause: str) -> None:

@@ -80,6 +80,7 @@ Event = (
     | QueueChosen
     | TaskReady
     | TaskDispatched
+    | VersionAbsent
     | ChildDispatched
     | AttemptStarted
     | TaskSucceeded

@@ -32,6 +32,7 @@ class RunScheduled(EventStruct, frozen=True, tag=22):
     way: str = "due"
     input: int = -1
     backfill: int = 0
+    version: str = ""  # `application@version` that the run carries: its schedule's own, or the latest
 
 
 class RunSpawned(EventStruct, frozen=True, tag=23):

@@ -13,6 +13,12 @@ class TaskDispatched(EventStruct, frozen=True, tag=41):
     worker: int
 
 
+class VersionAbsent(EventStruct, frozen=True, tag=410):
+    """The attempt that was just dispatched went to any worker: none of the version that its run carries was there."""
+
+    task: int
+
+
 class ChildDispatched(EventStruct, frozen=True, tag=42):
     """The next child of a map is created, together with its first attempt."""
 

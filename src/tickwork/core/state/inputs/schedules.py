@@ -134,6 +134,7 @@ class RegisterVersion(InputStruct, frozen=True, tag=50):
     workflows: dict[str, str]  # name to hash
     puts: list[PutSchedule]
     latest: bool = False  # makes it the latest version, even if it was registered before
+    carried: bool = False  # by scheduled runs of its workflows, while it is the latest; early journals do not have it
 
 
 class SetLatestVersion(InputStruct, frozen=True, tag=51):
