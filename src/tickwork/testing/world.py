@@ -437,8 +437,8 @@ class World:
         return list(self._do(self._engine.mailboxes.messages(mailbox, key=key, fate=fate)).messages)
 
     def read(self, run: Run, name: str) -> Any:
-        """The value that the run's durable function has published last under this name."""
-        return msgspec.msgpack.decode(self._do(self._engine.updates.published_bytes(run.id, name)))
+        """The value that the run has published last under this name."""
+        return msgspec.msgpack.decode(self._do(self._engine.queries.published_bytes(run.id, name)))
 
     def ask(self, run: Run, name: str, payload: Any = None, /, *, key: str = "", **values: Any) -> Any:
         """Send an update to the run's durable function and return its reply. Raises `UpdateRefused`, and `NoReply` if

@@ -121,7 +121,7 @@ def _value_response(request: Request, data: bytes) -> Response:
 
 async def published(request: Request) -> Response:
     """Return a published value, as `output` does."""
-    return _value_response(request, await request.engine.updates.published_bytes(request.run_id, request.text("name")))
+    return _value_response(request, await request.engine.queries.published_bytes(request.run_id, request.text("name")))
 
 
 async def ask(request: Request) -> Response:
@@ -291,7 +291,7 @@ ROUTES = (
         path="/v1/runs/{run}/values/{name}",
         routed_to="run",
         handler=published,
-        summary="Return the value that the durable function of a run has published last under this name.",
+        summary="Return the value that a run has published last under this name.",
         tag="runs",
         responses={200: ResponseSpec(None, (JSON, MSGPACK), "The value.")},
         refusals=(404, 406),

@@ -55,7 +55,7 @@ def ask(
 
 
 def read(run: str, name: str = "", /, *, to: ClientOptions = TO) -> int:
-    """Print a value that the durable function of a run has published, as JSON.
+    """Print a value that a run has published, as JSON.
 
     Parameters
     ----------

@@ -331,3 +331,4 @@ class Definition(_Part, frozen=True, kw_only=True):
     on_success: FollowUp | None = None
     tags: tuple[str, ...] = ()  # of every run
     search: tuple[str, ...] = ()  # inputs by whose values runs are found
+    publish: dict[str, tuple[str, ...]] = {}  # by name: references; the last one that has a value is read

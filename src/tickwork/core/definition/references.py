@@ -121,6 +121,12 @@ def output_place(definition: Definition) -> Iterator[ReferenceScope]:
         yield ReferenceScope("output", definition.output)
 
 
+def published_places(definition: Definition) -> Iterator[ReferenceScope]:
+    for name, sources in definition.publish.items():
+        for position, source in enumerate(sources):
+            yield ReferenceScope(f"{join('publish', name)}[{position}]", source)
+
+
 def _arguments(args: Mapping[str, Argument], path: str, words: tuple[str, ...]) -> Iterator[ReferenceScope]:
     for name, argument in args.items():
         if argument.source is not None:

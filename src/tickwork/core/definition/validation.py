@@ -36,10 +36,12 @@ from tickwork.core.definition.node_validation import (
     check_sla,
 )
 from tickwork.core.definition.problems import Problems, join
-from tickwork.core.definition.references import ReferenceScope, output_place, places_of, resolve
+from tickwork.core.definition.references import ReferenceScope, output_place, places_of, published_places, resolve
 from tickwork.core.definition.run_labels import check_search, check_tags
 
 CYCLE_NAMES_MAX = 20
+
+PUBLISHED_MAX = 100  # values of one workflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,9 @@ def _check_whole(definition: Definition, rules: NodeValidator) -> None:
         rules.condition(f"exits[{position}].when", way.when)
         problems.one_of(f"exits[{position}].outcome", way.outcome, ("completed", "cancelled"))
         problems.length(f"exits[{position}].reason", way.reason, high=1_000)
+    problems.count("publish", sum(map(len, definition.publish.values())), high=PUBLISHED_MAX, what="published values")
+    for name in definition.publish:
+        rules.name(join("publish", name), name, "value")
     for option, follow_up in (("on_failure", definition.on_failure), ("on_success", definition.on_success)):
         if follow_up is not None:
             rules.name(f"{option}.workflow", follow_up.workflow, "workflow")
@@ -270,7 +275,7 @@ def _check_references(
 ) -> None:
     """Declared and, where there is an order, upstream: otherwise there would be no value yet."""
     path_of: dict[tuple[int, int], str] = {}
-    for scope in output_place(definition):
+    for scope in (*output_place(definition), *published_places(definition)):
         _target(scope, definition, index, problems)
     for position, node in enumerate(definition.nodes):
         for scope in places_of(node, f"nodes[{position}]"):

@@ -14,11 +14,11 @@ import msgspec
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.names import TENANT
 from tickwork.core.base.shortened import shortened
-from tickwork.core.base.values import Value
+from tickwork.core.base.values import Value, pack
 from tickwork.core.explain.excerpt import RunFacts
 from tickwork.core.explain.run_history import HistoryBuilder, RunHistory
 from tickwork.core.explain.why_not import WhyNot, why_not
-from tickwork.core.state.messages import RunMessages
+from tickwork.core.state.evaluation_context import follow
 from tickwork.core.state.state import NUMBER_BITS, Run, first_state
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports.store import RunFilter
@@ -32,6 +32,7 @@ from tickwork.runtime.storage.run_records import rest_of
 from tickwork.runtime.views import run_filters
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.functions import STEPS_SHOWN, step_view
+from tickwork.runtime.views.published import PublishedPart, published_by
 from tickwork.runtime.views.run_history import HistoryReader, facts_of_ended, facts_of_live, ticks_of
 from tickwork.runtime.views.text import instant_or_none
 
@@ -65,12 +66,44 @@ class QueryService:
             steps=await self._steps(draft, latest=STEPS_SHOWN),
             steps_total=len(draft.function[1].entries) if draft.function is not None else 0,
             awaits=draft.awaits,
-            published=await self._published(draft.messages),
+            published=await self._published(draft),
         )
 
-    async def _published(self, messages: RunMessages | None) -> dict[str, Any]:
-        published = messages.published if messages is not None else {}
-        return {name: await self.plain(published[name].value) for name in sorted(published)}
+    async def _published(self, draft: reads.RunDraft) -> dict[str, Any]:
+        parts = published_by(draft)
+        return {name: await self._shown_part(parts[name]) for name in sorted(parts)}
+
+    async def _shown_part(self, part: PublishedPart | None) -> Any:
+        """Nothing where it is not there yet, or too large to be shown."""
+        whole = await self.plain(part.value) if part is not None else None
+        if part is None or whole is None:
+            return None
+        try:
+            return follow(whole, part.walk, "publish")
+        except Refused:
+            return None
+
+    async def published_bytes(self, run_id: str, name: str, *, tenant: str = TENANT) -> bytes:
+        """The value that a run has published last under this name, as MessagePack."""
+        draft = await self.draft(tenant, run_id)
+        if draft is None:
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+        await self._context.until_durable()
+        parts = published_by(draft)
+        part = parts.get(name)
+        if part is None:
+            there = sorted(known for known, value in parts.items() if value is not None)
+            known = f"it has published {', '.join(there)}" if there else "it has published none"
+            more = ", and this one is not there yet" if name in parts else ""
+            message = f"run {shortened(run_id, 128)!r} has no value {shortened(name, 128)!r}: {known}{more}"
+            raise Refused("unknown_value", message, path="name")
+        data = await self._context.payloads.bytes_of(part.value)
+        if not part.walk:
+            return data
+        try:
+            return pack(follow(msgspec.msgpack.decode(data), part.walk, "publish"))
+        except Refused as refused:
+            raise Refused("unknown_value", f"the published value {name} is not there: {refused}", path="name") from None
 
     async def history(self, run_id: str, *, tenant: str = TENANT) -> wire.FunctionHistory:
         """Everything that the durable function of a run has recorded, and what it awaits."""

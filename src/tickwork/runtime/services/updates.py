@@ -15,7 +15,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.base.values import pack
 from tickwork.core.state.inputs import SendUpdate
-from tickwork.core.state.messages import RunMessages, UpdateOutcome
+from tickwork.core.state.messages import UpdateOutcome
 from tickwork.ports.store import Payload, RunRow
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import EngineContext
@@ -90,18 +90,6 @@ class UpdateService:
         value = await self._context.payloads.bytes_of(outcome.value) if outcome.value is not None else None
         plain: Any = None if value is None else _decode(value)
         return wire.UpdateResult(run=update.run_id, key=update.key, state="replied", value=plain)
-
-    async def published_bytes(self, run_id: str, name: str, *, tenant: str = TENANT) -> bytes:
-        """The value that the function of a run has published last under this name, as MessagePack."""
-        run = self._context.tenant(tenant).runs.get(run_id)
-        messages = run.messages if run is not None else rest_of(await self._ended_row(run_id, tenant)).messages
-        await self._context.until_durable()
-        published = (messages or RunMessages()).published
-        if name not in published:
-            known = f"it has published {', '.join(sorted(published))}" if published else "it has published none"
-            message = f"run {shortened(run_id, 128)!r} has no value {shortened(name, 128)!r}: {known}"
-            raise Refused("unknown_value", message, path="name")
-        return await self._context.payloads.bytes_of(published[name].value)
 
     async def _ended_row(self, run_id: str, tenant: str) -> RunRow:
         row = await self._context.ended_row(tenant, run_id)

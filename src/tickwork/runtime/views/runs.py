@@ -115,6 +115,7 @@ class RunDraft(msgspec.Struct):
     function: tuple[str, History] | None = None  # node and history of a durable function
     awaits: tuple[wire.FunctionAwait, ...] = ()
     messages: RunMessages | None = None
+    plan: Plan | None = None  # None: this version of the workflow is not kept any more
 
 
 def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -145,7 +146,7 @@ def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterab
     head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
     function = history_of_run(state, run)
     awaits = awaits_of(state, *function) if function else ()
-    return RunDraft(head, run.inputs, None, tasks, function, awaits, run.messages)
+    return RunDraft(head, run.inputs, None, tasks, function, awaits, run.messages, run.plan)
 
 
 def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -165,7 +166,7 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
         ]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
     function = ended_history(plan, history_of_record(record.history))
-    return RunDraft(head, record.inputs, output, tasks, function, messages=record.messages)
+    return RunDraft(head, record.inputs, output, tasks, function, messages=record.messages, plan=plan)
 
 
 def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:

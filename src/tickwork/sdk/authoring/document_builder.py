@@ -65,6 +65,7 @@ def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
         **workflow.head(),
         nodes=tuple(_node(record) for record in builder.records),
         exits=tuple(Exit(when=way.text(), outcome=way.outcome, reason=way.reason) for way in builder.exits),
+        publish={name: tuple(value._tw_reference() for value in values) for name, values in builder.published.items()},
         output=NO_OUTPUT if builder.output is None else builder.output._tw_reference(),
     )
     try:

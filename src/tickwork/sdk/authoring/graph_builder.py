@@ -249,6 +249,7 @@ class Builder:
         self.children: dict[str, Workflow[..., Any]] = {}
         self.output: Value | None = None
         self.exits: list[EarlyExit] = []
+        self.published: dict[str, list[Value]] = {}
         self.place: SourceLocation | None = None  # where there is no line of the user's to point at
 
     @contextmanager

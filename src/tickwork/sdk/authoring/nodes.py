@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from string import Formatter
 from typing import Any, Literal, TypeVar, cast, overload
 
+from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.model import HTTP_BODY_BYTES, ITERATIONS_MAX
 from tickwork.sdk.authoring.graph_builder import (
@@ -319,6 +320,18 @@ def exit_when(condition: Any, /, *, outcome: Literal["completed", "cancelled"] =
     if outcome not in ("completed", "cancelled"):
         raise placed("bad_exit", f"the outcome of an early end is 'completed' or 'cancelled', not {outcome!r}")
     builder.exits.append(EarlyExit(_settled(as_condition(condition)), outcome, reason))
+
+
+def publish(name: str, value: Any, /) -> None:
+    """Others read this value with `client.read(run, name)` as soon as it is there, also when the run has ended.
+
+        tw.publish("rows", found["count"])
+
+    Where a name is published several times, the last of those values that is there counts.
+    """
+    builder = building("publish")
+    at_place(check_name, name, path="name", kind="value")
+    builder.published.setdefault(name, []).append(builder.whole(value))
 
 
 def repeat(

@@ -313,7 +313,7 @@ class AsyncClient(AsyncOperationsClient, AsyncSelectionsClient, AsyncSchedulesCl
         await self._send(calls.remove_mailbox(mailbox))
 
     async def read(self, run: RunLike, name: str) -> Any:
-        """Return the value that the run's durable function has published last under this name."""
+        """Return the value that the run has published last under this name."""
         return await self._send(calls.read(run, name))
 
     async def ask(

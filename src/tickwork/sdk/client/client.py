@@ -314,7 +314,7 @@ class Client(OperationsClient, SelectionsClient, SchedulesClient, EndpointsClien
         self._send(calls.remove_mailbox(mailbox))
 
     def read(self, run: RunLike, name: str) -> Any:
-        """Return the value that the run's durable function has published last under this name."""
+        """Return the value that the run has published last under this name."""
         return self._send(calls.read(run, name))
 
     def ask(
