@@ -57,7 +57,7 @@ class HttpOwnerConnections:
     """By one connection to each node."""
 
     def __init__(self, *, token: str | Callable[[], str] = "", secure: bool = False) -> None:
-        """`token` may be asked for with each connection. `secure`: the given server is reached by TLS, and the token
+        """`token` may be called for each connection. `secure`: the given server is reached by TLS, and the token
         goes nowhere without it."""
         self._token = token
         self._secure = secure

@@ -1,6 +1,6 @@
 """A node: the partitions it owns, the way to those it does not, and the workers that speak to it.
 
-All nodes are equal, and everything durable is in the store, so any of them may die. What is asked of a node about
+All nodes are equal, and everything durable is in the store, so any of them may die. A request to a node about
 a partition is answered by its own engine, or by the node that owns it.
 """
 

@@ -1,6 +1,6 @@
 """The server in this process and a worker beside it that always runs the latest code that works.
 
-When a file changes, a new worker is started; the old one is asked to end only when the new one serves. So a
+When a file changes, a new worker is started; the old one is stopped only when the new one serves. So a
 broken file changes nothing but what is said about it. At the end the worker drains first, while its results
 can still be taken.
 """
@@ -305,7 +305,7 @@ async def _watch(folder: Path, data: Path, bench: DevWorker, stop: asyncio.Event
 
 
 async def _race(stop: asyncio.Event, jobs: list[asyncio.Task[None]]) -> None:
-    """Until asked to stop, or until one of the jobs fails: its error is raised."""
+    """Run until stopped, or until one of the jobs fails: its error is raised."""
     stopped = asyncio.ensure_future(stop.wait())
     try:
         done, _ = await asyncio.wait((stopped, *jobs), return_when=asyncio.FIRST_COMPLETED)

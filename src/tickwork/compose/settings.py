@@ -1,6 +1,6 @@
 """Where settings come from, in this order: flags, `TICKWORK_*`, `.env`, `tickwork.toml`, `[tool.tickwork]`, defaults.
 
-A name that nobody knows and a value of the wrong kind are refused by name and place, so that a typing
+An unknown name and a value of the wrong kind are refused by name and place, so that a typing
 mistake never becomes a default. Secrets may also be given as a file (`TICKWORK_TOKEN_FILE`).
 """
 

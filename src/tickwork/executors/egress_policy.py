@@ -81,7 +81,7 @@ class AddressRefused(Exception):
         self.rule = rule
 
 
-# As many as requests at once. In the loop's own threads, a few names that nobody answers for would keep this process
+# As many as requests at once. In the loop's own threads, a few names that no server answers for would keep this process
 # from its files and from its server until the system gives up on them, long after the requests themselves did.
 _LOOKUPS = ThreadPoolExecutor(64, thread_name_prefix="lookup")
 

@@ -129,7 +129,7 @@ def _body(answer: HttpResult) -> Any:
             check_plain({"body": value})  # as deep as the result will be
             return value
         except (ValueError, RecursionError, Refused):
-            pass  # it says so, but it is none; or it is what nobody could store: too deep, too large a number
+            pass  # it is not JSON, or cannot be stored: nested too deeply, or a number too large
     return answer.body.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 

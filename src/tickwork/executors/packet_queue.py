@@ -15,7 +15,7 @@ from tickwork.protocol.child_messages import PACKET_BYTES_MAX, LargeAttemptJob, 
 from tickwork.protocol.worker_messages import AttemptJob, NodeSpec
 
 AHEAD = 256  # attempts that wait in the socket beyond what runs: enough to keep children busy
-FEW = 8  # the same where nobody knows yet what one takes: the others may share packets as soon as one has ended
+FEW = 8  # the same while the duration is unknown: the others may share packets as soon as one has ended
 BATCH_MAX = 32  # attempts in a packet
 BATCH_US = 3_000  # what those in a packet take together, by what is known
 SPAN = 16  # so many attempts ago counts no more for what one takes
@@ -45,7 +45,7 @@ class PacketQueue:
         self.out: dict[Key, int] = {}  # in the socket or with a child: the number of its packet
         self.packets: dict[int, list[QueuedAttempt]] = {}  # that no child has reported as done
         self.shared = 0  # of these, the ones with several attempts
-        self._took_us: dict[int, int] = {}  # what an attempt of a spec takes; not there: nobody knows
+        self._took_us: dict[int, int] = {}  # duration of an attempt of a spec; missing: unknown
         self._number = 0
         self.grow(children)
 

@@ -1,7 +1,7 @@
 """Children that take packets from one socket: the kernel is the queue, and a free child takes the next packet.
 
 Every attempt handed to a pool ends exactly once: a child says how it ended, or the child is found dead with the
-attempt in its mark, or nobody has it any more and it is handed back, or it is stopped or recalled. What shares a packet
+attempt in its mark, or no child has it and it is handed back, or it is stopped or recalled. What shares a packet
 with an attempt that turns out slow is taken from the child again, and so is what a dead child has not begun.
 """
 
@@ -546,7 +546,7 @@ class ProcessPool:
             child.ask_to_end(grace_ns=GRACE_NS)
 
     def _end_blocked(self, child: ChildProcess) -> None:
-        """A coroutine that blocks the loop of its process leaves nobody to hear that order: no other can go on."""
+        """End the whole process of a coroutine that blocks its event loop: no other attempt in it can go on."""
         if child in self.children and not child.heard_retire:
             child.ask_to_end(grace_ns=GRACE_NS)
 

@@ -106,7 +106,7 @@ class Broker(Protocol):
         """The newest first."""
 
 
-# ---- sealed, so that nobody who can write to the broker can make workers run something
+# ---- sealed, so that write access to the broker is not enough to make workers run something
 
 
 class EnvelopeCodec:

@@ -57,7 +57,7 @@ class Leases(Protocol):
         """Whether it is this member's now: it was free, run out, or its own already."""
 
     async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
-        """Those that are still its own, now for `ttl_ms` more. One that ran out and that nobody took counts."""
+        """Renew for `ttl_ms` and return those that are still its own. One that ran out and was not taken counts."""
 
     async def release(self, partition: int, session: str) -> None:
         """Free at once, where it was its own."""

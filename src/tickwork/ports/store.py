@@ -254,7 +254,7 @@ class Store(StoreMaintenance, Protocol):
 
     def commit(self, partition: int, row: SealedRow, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
         """Head, journal row and payloads: all or none. It may begin before it is awaited. Raises `Fenced` where epoch
-        or previous seq do not match, `StoreFull`, or `OutcomeUnknown` where nobody can tell: the caller reads the
+        or previous seq do not match, `StoreFull`, or `OutcomeUnknown` if the response was lost: the caller reads the
         head and settles it."""
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:

@@ -1,6 +1,6 @@
 """Bytes that a program prints, as lines of bounded length and number.
 
-Nobody can fill the agent's memory by printing: a line is cut at `LINE_BYTES_MAX` and says so, its rest is thrown
+Output cannot fill the agent's memory: a line is cut at `LINE_BYTES_MAX` and says so, its rest is thrown
 away as it comes; and what exceeds `ByteRateLimit` is dropped and counted.
 """
 

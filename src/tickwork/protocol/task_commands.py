@@ -1,7 +1,7 @@
 """What the code of a task asks of the engine, on its way with the task's result.
 
-A run or an event is asked for in the words of the API. The commands of a task travel as one value, which is an artifact
-where it is large, like a result.
+Runs and events are requested with the models of the API. The commands of a task travel as one value, which is an
+artifact if it is large, like a result.
 """
 
 import msgspec

@@ -370,7 +370,7 @@ class Catalog(msgspec.Struct, frozen=True):
     documents: tuple[bytes, ...] = ()
     schedules: tuple[DeclaredSchedule, ...] = ()
     handlers: tuple[str, ...] = ()
-    application: str = ""  # its name: what it declared before and does not any more ends. "": nobody's
+    application: str = ""  # its name: what it no longer declares ends. "": no application
     version: str = ""  # of its code
     mailboxes: tuple[DeclaredMailbox, ...] = ()
 

@@ -328,7 +328,7 @@ class Context:
         commands.append(command)
 
     def stream(self, piece: str) -> None:
-        """Sends a piece of text to whoever reads along (`client.stream(run)`), within 100 ms and without waiting. The
+        """Send a piece of text to the readers of `client.stream(run)`, within 100 ms and without waiting. The
         result of the task is what counts: pieces may be lost, which their numbers tell."""
         if not isinstance(piece, str):
             raise Refused("bad_piece", f"a piece of a stream is text, not {type(piece).__name__}; use json.dumps")

@@ -22,7 +22,7 @@ from tickwork.testing.seeded_random import Chance
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 NS = 1_000_000_000
-STEPS_PER_INSTANT_MAX = 1_000_000  # whoever needs more spins: time stands still while callbacks are ready
+STEPS_PER_INSTANT_MAX = 1_000_000  # more of them means an endless loop: time stands still while callbacks are ready
 
 
 class SimulationError(Exception):
@@ -46,7 +46,7 @@ class Unhandled(SimulationError):
 
 
 class Process:
-    """Whose callbacks these are. Told from the context that a callback runs in, so it is inherited by tasks."""
+    """The owner of callbacks, read from the context that a callback runs in, so that tasks inherit it."""
 
     __slots__ = ("__weakref__", "dead", "held", "name", "started", "tasks")
 
@@ -174,7 +174,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Called for what nobody retrieved. It counts against the run; whoever died is forgiven."""
+        """Called for results that were not retrieved. They count as failures, except those of dead processes."""
         error = context.get("exception")
         trouble = Unhandled(f"{context.get('message', 'an error')}: {error!r} {context.get('task', '')}".strip())
         trouble.__cause__ = error
@@ -341,7 +341,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             raise first
 
     def settle(self) -> None:
-        """Find also what only the collector finds: results that were never asked for. Once, at the end of a run."""
+        """Find also what only the collector finds: results that were never retrieved. Once, at the end of a run."""
         gc.collect()
         self.check()
 

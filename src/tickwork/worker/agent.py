@@ -216,8 +216,8 @@ class Agent:
 
     async def drain(self, *, grace_s: float) -> None:
         """No new work; hand back what has not begun, let the rest end within the time given; say goodbye.
-        Asked a second time, it goes on with the shorter of the two times. Where the application still loads, or the
-        server has not been reached yet, there is nothing to hand back and nobody to tell."""
+        Called a second time, it goes on with the shorter of the two times. Where the application still loads, or the
+        server has not been reached yet, there is nothing to hand back."""
         if self._entering is not None and not self._entering.done():
             self._exchange.end()
             return

@@ -49,7 +49,7 @@ class HttpLink:
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """`latest`: what is published becomes the latest version, also where it was known before. `server` may name
-        several nodes of a cluster, with commas between them: after a failure the next one is asked. `find` is asked
+        several nodes of a cluster, with commas between them: after a failure the next one is tried. `find` is called
         for the token of a server that lets us in no more, where none was given."""
         self._latest = latest
         self._servers = [url.strip().rstrip("/") for url in server.split(",") if url.strip()]

@@ -126,7 +126,7 @@ async def spread_batch(
     """Runs without a name stay here where possible; every other part goes to its owner. The response lists the outcomes
     in the order of the request."""
     runs = await _runs_of(request)
-    named_some = any(map(any, map(_names_of, runs)))  # nearly never, and asked for every run: without a line of Python
+    named_some = any(map(any, map(_names_of, runs)))  # rarely true, and checked for every run: without a line of Python
     free = [run for run in runs if _may_wait(run)] if named_some else runs
     local_outcomes = await _here(router.node, free, by=request.by) if free else None
     if local_outcomes is not None and len(free) == len(runs):

@@ -42,7 +42,7 @@ class NotePrinter:
         self._app = app
         self._screen: Console | None = None
         self._address = ""
-        self._workflows: tuple[str, ...] | None = None  # as they were told
+        self._workflows: tuple[str, ...] | None = None  # those that were printed last
 
     def say(self, note: "Note") -> None:
         from tickwork.cli.output import safe

@@ -163,7 +163,7 @@ class BoundedRecurrence(Recurrence):
 
 
 class Calendar:
-    """Which dates count. Excluded: never. Included: always. Else no holiday, and a business day where asked.
+    """Which dates count. Excluded: never. Included: always. Else no holiday, and a business day if required.
 
     Dates are kept month by month as bits, so that a whole month is decided at once.
     """

@@ -60,7 +60,7 @@ def shortest_cycle(parents: Edges, children: Edges) -> list[int]:
 def unrelated(parents: Edges, order: Sequence[int], pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Of (node, other): the pairs whose other is no ancestor of the node. For graphs without a cycle.
 
-    Every node carries one bit for each of its ancestors that is asked about; a bounded number of
+    Every node carries one bit for each of its ancestors that matters; a bounded number of
     them travels down the graph at a time, so many questions cost little more than one.
     """
     indirect = _not_direct(parents, pairs)

@@ -83,7 +83,7 @@ def handler_of(step: Step) -> str:
 
 def handler_label(state: State, queue: str, labels: Labels, handler: str) -> Labels:
     """What a lane asks for besides its labels, where some of its workers are known to lack the function and others are
-    not. Where all lack it, whoever comes first may say so again, until the task has failed of it."""
+    not. If all lack it, the first one may report so again, until the task has failed because of it."""
     if not state.lacking or not handler:
         return ()
     key = (queue, labels, handler)

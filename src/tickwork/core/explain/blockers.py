@@ -1,7 +1,7 @@
 """What can stand in the way of work, and what of it holds a task that stands in its lane.
 
 An obstacle says three things: what holds, since and until when, and what would let go; once for
-people, once for programs. A lane is asked everything that `admission.what_holds` asks, in the same
+people, once for programs. A ready queue is checked for everything that `admission.what_holds` checks, in the same
 order, but not only up to the first answer.
 """
 

@@ -2,7 +2,7 @@
 
 The state is one in which nothing but this run lives: its tenant, its plan, its child runs as far as their beginning and
 end, and the workers that its attempts were given to. `evolve` applies the run's own events to it, as anywhere else.
-What depends on others is not decided here but told: what held a ready queue, which worker had a number, which run left
+What depends on others is not decided here but given: what held a ready queue, which worker had a number, which run left
 its concurrency key (see `history_index`).
 """
 

@@ -89,7 +89,7 @@ class HistoryIndex:
 
     def cover(self, epoch: int, *, through: int) -> None:
         """Entries up to `through` are written with this one. The first of an owner brings along what is not new but
-        may be asked for: who the workers are, and what holds the ready queues."""
+        may be needed for: who the workers are, and what holds the ready queues."""
         self.entries = {**self._first, **self.entries, Place(COVERED, epoch, self.begin): _encode(through)}
         self._first = {}
 

@@ -6,7 +6,7 @@ must begin exactly there, and announce what follows: so none has two fates, and 
 compared with those of the schedules that a tick touched. What does not fit is a difference: a defect of ours, never
 of a user.
 
-An occurrence that nobody ever speaks of again makes no event. So each tick also looks at a few schedules in turn for
+A forgotten occurrence makes no event. So each tick also looks at a few schedules in turn for
 times that are long past.
 """
 
@@ -24,8 +24,8 @@ from tickwork.core.state.tables import NumberTable
 from tickwork.core.state.updates import UPDATE
 
 LOOKS_PER_TICK = 4
-OVERDUE_MAX = 50  # asked about at a time
-OVERDUE_MS = 60_000  # by which the next time of a schedule may be past before somebody asks …
+OVERDUE_MAX = 50  # checked at a time
+OVERDUE_MS = 60_000  # by which the next time of a schedule may be past before it is suspect …
 HELD_MS = 2 * 86_400_000  # … and while it is paused: pauses are written down once a day
 KEPT_MAX = 100
 NO_FATES = (0, 0, 0, 0, 0)
@@ -39,7 +39,7 @@ class Balance(msgspec.Struct, eq=False):
     expected: int = 0
     fates: list[int] = msgspec.field(default_factory=lambda: [0] * LAST_FATE)
     buffered: int = 0
-    backfilled: int = 0  # runs of backfills: nobody expected them
+    backfilled: int = 0  # runs of backfills, which are not expected
 
     @property
     def even(self) -> bool:
@@ -343,7 +343,7 @@ class Ledger:
             self._weigh(number, schedule, account.balance)
         if account.fates != schedule.fates:
             self._differ(number, f"fates by events {account.fates}, by its row {schedule.fates}")
-        account.fates = schedule.fates  # equal ones are one object in memory; after a difference, told once
+        account.fates = schedule.fates  # equal ones are one object in memory; a difference is reported once
         waiting = self._waiting.get(number, ()) if self._waiting else ()
         if waiting != schedule.buffer:
             self._differ(number, f"{len(waiting)} wait by events, {len(schedule.buffer)} by its row")
@@ -353,7 +353,7 @@ class Ledger:
         self._compare_updates(number, schedule, account)
         governed = number in self._governed
         if governed and (schedule.active or _is_held(schedule)):
-            return  # what the Governor says meanwhile does not count: it is asked again when that is over
+            return  # meanwhile the Governor does not count: it decides again when that is over
         if account.next_ms != schedule.next_ms and (not governed or schedule.next_ms):
             words = f"next by events {_at(account.next_ms)}, by its row {_at(schedule.next_ms)}"
             self._differ(number, words)
@@ -374,7 +374,7 @@ class Ledger:
             self._differ(number, f"the balance of {schedule.tenant.id} is not even")
             balance.expected = sum(balance.fates) + balance.buffered
 
-    # ---- what nobody speaks of
+    # ---- forgotten occurrences
 
     def _look_around(self) -> None:
         for _ in range(LOOKS_PER_TICK):
@@ -413,7 +413,7 @@ class Ledger:
         return account.next_ms + schedule.wait_ms + OVERDUE_MS < now_ms
 
     def _ask_again(self) -> None:
-        """After a stop everything is late for a moment. But when no timer is left that is due, nobody will come."""
+        """After a stop everything is late for a moment. But when no timer that is due is left, the occurrence is forgotten."""
         due = self._state.wheel.next_due()
         if due is not None and due <= self._state.tick:
             return
@@ -423,7 +423,7 @@ class Ledger:
                 del self._overdue[number]
             elif seen and self._state.tick > seen + 1:
                 self._differ(number, f"{_at(next_ms)} is long past and has no fate")
-                self._overdue[number] = (next_ms, 0)  # told once
+                self._overdue[number] = (next_ms, 0)  # reported once
 
 
 def _is_held(schedule: Schedule) -> bool:

@@ -297,7 +297,7 @@ class HistoryBuilder:
         what, detail = words_of(self.state, self.run, None, event)
         self._append(event, what, detail, node=node, child=child, attempt=getattr(request, "attempt", 0))
 
-    # ---- what is told
+    # ---- the entries
 
     def _append(
         self, event: ev.Event, what: str, detail: str, task: Task | None = None, *, node: str = "", child: int = -1,

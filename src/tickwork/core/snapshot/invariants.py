@@ -257,7 +257,7 @@ def gates(state: State) -> Iterator[str]:
 
 
 def schedules(state: State) -> Iterator[str]:
-    """I20, I23: what a schedule expects has somebody who will look, and what it says of itself fits together."""
+    """I20, I23: every expected occurrence of a schedule has a timer, and its counters are consistent."""
     for schedule in state.schedules.values():
         name = f"{schedule.tenant.id}/{schedule.name}"
         yield from (f"{name}: {words}" for words in _schedule(state, schedule))
@@ -357,7 +357,7 @@ def outbox(state: State) -> Iterator[str]:
 
 
 def mailboxes(state: State) -> Iterator[str]:
-    """Each message is in the queue of its key or has its fate, and nobody waits for one that is kept."""
+    """Each message is in the queue of its key or has its fate, and no run waits for one that is kept."""
     there = {message.number for message in state.messages.values()}
     for tenant in state.tenants.values():
         for mailbox in tenant.mailboxes.values():

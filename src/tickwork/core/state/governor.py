@@ -1,8 +1,8 @@
 """The Governor: when an endpoint runs next, and why.
 
-A function of the time, the endpoint's course and its cron: asked twice it answers twice the same. It is asked at the
-end of each run (`after_run`), and again at once when a hint, a pause or an edit arrives (`arrives`). Intervals and
-clamps count from the start of the run that has ended, and between two runs from the time of the question.
+A function of the time, the endpoint's state and its cron, so that a repeated call has the same result. It is called at
+the end of each run (`after_run`), and again at once when a hint, a pause or an edit arrives (`arrives`). Intervals and
+clamps count from the start of the run that has ended, and between two runs from the time of the call.
 
     candidates   the baseline (cron, or interval with backoff), the interval hint, the one-shot hint
     choice       an interval hint replaces the baseline; a one-shot competes with whichever of the two counts
@@ -87,7 +87,7 @@ def after_run(
 ) -> tuple[GovernorState, Decision]:
     """The course as a run leaves it, and when the next one begins.
 
-    The run consumes a one-shot that was due when it started, before the Governor is asked: otherwise the Governor
+    The run consumes a one-shot that was due when it started, before the Governor decides: otherwise the Governor
     would floor it to now and the endpoint would run at once, again and again. One that fell due meanwhile
     has not had its run, and gets it.
     """

@@ -109,7 +109,7 @@ class App:
 
     @property
     def version(self) -> str:
-        """As somebody says, or a hash of everything that runs: the same code has the same one in every process."""
+        """Return the given version, or a hash of all code: the same code has the same version in every process."""
         version = os.environ.get("TICKWORK_APP_VERSION", "").strip()
         if version:
             return version

@@ -190,7 +190,7 @@ def durable(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     Its calls on `tw.Durable` are recorded, so that it goes on after a crash, on any worker, and holds nothing while it
     waits. The options are those of `@workflow`, without policies; `task_timeout` limits one attempt, that is the time
     from one wait to the next, and `retries` is for errors that leave the function. `budget` is what its steps may cost
-    (`ctx.step(..., cost="tokens")`): then the run is paused before its next step, and each time that somebody resumes
+    (`ctx.step(..., cost="tokens")`): then the run is paused before its next step, and each time that a person resumes
     it, it may spend as much again.
     """
     place = here()

@@ -232,7 +232,7 @@ class EarlyExit:
     reason: str
 
     def text(self) -> str:
-        """As CEL. It holds only where what it reads is there: it is asked before every step."""
+        """As CEL. It holds only if what it reads is there: it is evaluated before every step."""
         read = [root for value in self.condition.values() if isinstance(root := value._tw_root, NodeRecord)]
         known = [f"outcome[{json.dumps(record.id)}] == 'succeeded' && " for record in dict.fromkeys(read)]
         return f"{''.join(known)}({self.condition.text()})" if known else self.condition.text()

@@ -85,9 +85,9 @@ def approval(
     message: Any = "",
     barrier: bool = True,
 ) -> Any:
-    """Waits for a person to approve; rejected, the node fails. `four_eyes`: not by whoever submitted the run.
+    """Waits for a person to approve; rejected, the node fails. `four_eyes`: not by the person who submitted the run.
 
-    `message` says what is asked: a text, a result, or a text with values in it: `message=tw.text("Ship {n} parcels?",
+    `message` is the question: a text, a result, or a text with values in it: `message=tw.text("Ship {n} parcels?",
     n=order["count"])`. It is shown by `tickwork show` and `why`, on the page and in the API. `timeout` is a duration,
     or a value to come: text such as "5m".
     """
@@ -311,7 +311,7 @@ def exit_when(condition: Any, /, *, outcome: Literal["completed", "cancelled"] =
         found = look(day)
         tw.exit_when(found["count"] == 0, reason="nothing to import")
 
-    It is asked before every step of the run, and holds only if all results that it reads are there. A run that ends
+    It is evaluated before every step of the run, and holds only if all results that it reads are there. A run that ends
     early has no output where the node that gives it has not ended.
     """
     builder = building("exit_when")

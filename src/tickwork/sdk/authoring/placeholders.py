@@ -65,7 +65,7 @@ class Condition:
         return Condition("!(", *self.parts, ")")
 
     def __bool__(self) -> NoReturn:
-        message = "this condition is asked when the workflow runs, not while it is built: use tw.branch(...) for if"
+        message = "this condition is evaluated when the workflow runs, not while it is built: use tw.branch(...) for if"
         raise placed("built_not_run", f"{message}, & for and, | for or, ~ for not, and no chains like 1 < x < 3")
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ Day = str | date
 
 
 class Policies(TypedDict, total=False):
-    """Everything that a schedule may be told beside its times. Without them: UTC, the default queue, every
+    """All options of a schedule except its times. Defaults: UTC, the default queue, every
     occurrence starts on its own, and of what is late the last one runs."""
 
     inputs: Mapping[str, Any]
@@ -81,7 +81,7 @@ class Schedule:
         )
 
     def timetable(self, *, name: str, workflow: "Workflow[..., Any]") -> "DeclaredSchedule":
-        """What the server is told of it. Raises `Refused` where the workflow's parameters do not fit."""
+        """Return the declaration for the server. Raises `Refused` if the workflow's parameters do not fit."""
         from tickwork.protocol.worker_messages import DeclaredSchedule
 
         request = at_place(fitted, self.wanted, workflow, place=self.place)

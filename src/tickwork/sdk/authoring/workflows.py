@@ -404,7 +404,7 @@ def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     timeout       of a whole run; `sla`: when a run is late, or (warning, late)
     concurrency   how many runs at a time; (5, "customer"): five for each value of that input
     overlap       what becomes of an occurrence while a run of its schedule is going: allow, forbid, replace
-    policy        names of policies asked before each step
+    policy        names of policies evaluated before each step
     on_failure    a task or workflow that runs when a run has failed, whatever the reason; it takes a tw.Failure, or
                   nothing. `on_success`: when a run has completed; it takes a tw.Success, or nothing
     description   for people; the docstring unless given

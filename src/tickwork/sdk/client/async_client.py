@@ -344,7 +344,7 @@ class AsyncClient(AsyncOperationsClient, AsyncSelectionsClient, AsyncSchedulesCl
             except Refused as refused:
                 if start is None or refused.code != "unknown_run":
                     raise
-                with suppress(Conflict):  # somebody else has started it meanwhile
+                with suppress(Conflict):  # another program has started it meanwhile
                     await self.submit(start, inputs, id=calls.id_of(run))
                 start = None
                 continue

@@ -345,7 +345,7 @@ class Client(OperationsClient, SelectionsClient, SchedulesClient, EndpointsClien
             except Refused as refused:
                 if start is None or refused.code != "unknown_run":
                     raise
-                with suppress(Conflict):  # somebody else has started it meanwhile
+                with suppress(Conflict):  # another program has started it meanwhile
                     self.submit(start, inputs, id=calls.id_of(run))
                 start = None
                 continue

@@ -92,8 +92,8 @@ def seed_of(work: Seeded) -> str:
 
 
 class Driver:
-    """One attempt of one function. `start` has local steps that nobody has begun, `abandoned` positions of steps whose
-    outcome nobody wants any more."""
+    """One attempt of one function. `start` has local steps to begin, `abandoned` positions of steps whose outcome
+    is not needed any more."""
 
     def __init__(self, history: FunctionHistory | None, *, submitted_ms: int = 0, seed: str = "") -> None:
         history = history or FunctionHistory(submitted_ms)
@@ -270,7 +270,7 @@ class Driver:
     def _refuse(self, difference: str) -> None:
         error = StepsChanged(
             f"{difference}; a replay must make the same calls in the same order: undo the change, put it behind "
-            "ctx.version(...), or run the workflow anew"
+            "ctx.version(...), or start a new run"
         )
         self.failure = self.failure or error
         raise error
@@ -507,12 +507,12 @@ class Driver:
         return Suspension(new, withdrawn, tuple(self._groups()))
 
     def _is_given_up(self, entry: HistoryEntry) -> bool:
-        """Whether this event was not given back yet. It is not fed, or was fed and found nobody."""
+        """Whether this event was not given back yet. It is not fed, or was fed and not awaited."""
         again = self._left.get(entry.position, 0) - (entry in self._unfed)
         return entry.kind in ("event", "receive") and not entry.error and not again
 
     def _groups(self) -> list[tuple[int, ...]]:
-        """Positions that only matter together: direct members of one gathering, awaited by nobody else."""
+        """Positions that only matter together: direct members of one gathering that are not awaited otherwise."""
         groups = []
         for join in self._joins.values():
             if join.chosen is not None or join.ending is not None:

@@ -66,7 +66,7 @@ class Decision:
 class FormResult:
     """What a person filled in, with the fields as attributes.
 
-    Where nobody did in time, or it was rejected, they have the form's default.
+    If it was rejected, or nobody filled it in in time, they have the form's default.
     """
 
     values: dict[str, Any]

@@ -1,6 +1,6 @@
 """Suspended functions that stay in memory: the next attempt goes on where the function waits, without a replay.
 
-Only a cache. The history is the truth: whoever finds a function here compares it with the history, and one that is not
+Only a cache. The history is the truth: a function that is taken from here is compared with it, and one that is not
 here, or does not fit, is replayed.
 """
 

@@ -138,7 +138,7 @@ class ResultBuffer:
 
 
 class ControlReader:
-    """What the agent says to this process: whoever waits for an answer reads, and wakes whoever else is meant."""
+    """Messages of the agent to this process. The thread that waits for a reply reads, and wakes other receivers."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream

@@ -36,7 +36,7 @@ class Output:
         self._before: tuple[Any, Any] | None = None
         self._handler: logging.Handler | None = None
         self._wakeup = threading.Event()
-        self.by_bytes = False  # somebody has written bytes, past all this: they lie in a buffer of Python's
+        self.by_bytes = False  # bytes were written directly: they are in a buffer of Python
 
     @property
     def used(self) -> bool:
@@ -154,7 +154,7 @@ class _Stream(io.TextIOBase):
         return self._before.buffer
 
     def reconfigure(self, **_options: Any) -> None:
-        """Lines are lines of the log, whatever is wanted of encoding and buffers."""
+        """Lines are lines of the log, whatever the encoding and the buffers."""
 
     def writable(self) -> bool:
         return True
@@ -188,7 +188,7 @@ class _Handler(logging.Handler):
             return
         try:
             text = self.format(record)
-        except Exception:  # arguments that do not fit their text fail nobody's task: `logging` says so on stderr
+        except Exception:  # arguments that do not fit their text fail no task: `logging` says so on stderr
             self.handleError(record)
             return
         self._output.line((here.task_id, here.attempt), "log", text)

@@ -1,7 +1,7 @@
 """Leases in etcd, over its JSON gateway: a key for each member and each held partition, with a lease of etcd's own.
 
-A key is there as long as its lease lives, so nobody compares times. etcd counts in whole seconds and has a least
-time of its own (1.5 election time-outs): what is asked for is rounded up. What this object took and let run out
+A key is there as long as its lease lives, so no times are compared. etcd counts in whole seconds and has a least
+time of its own (1.5 election time-outs): requested times are rounded up. What this object took and let run out
 it takes again at the next renewal, if it is still free.
 """
 

@@ -1,6 +1,6 @@
 """Leases in Redis or Valkey: three hashes, changed by scripts that read the server's clock.
 
-A script runs whole or not at all and nobody runs beside it, so each of these is one step. The hashes share a slot, so
+A script runs whole or not at all and nothing runs beside it, so each of these is one step. The hashes share a slot, so
 that a Redis cluster can hold them. A server that forgets everything costs time and nothing else. Needs the extra
 `redis`.
 """

@@ -56,7 +56,7 @@ def _in_use(path: Path, holder: str) -> str:
 
 
 def _forget_in_child() -> None:
-    """A forked child shares the lock; were it to outlive us, nobody could take the file."""
+    """Drop the lock in a forked child: if it outlived this process, no other process could take the file."""
     for lock in list(_held):
         if lock._handle >= 0:
             lock.forget()

@@ -103,13 +103,13 @@ def connect(path: Path, synchronous: str, *, cache_kib: int = CACHE_KIB) -> apsw
     connection.set_busy_timeout(BUSY_MS)
     connection.pragma("synchronous", synchronous)
     connection.pragma("cache_size", -cache_kib)
-    connection.wal_autocheckpoint(0)  # the checkpointer's business: nobody's commit is to wait for it
+    connection.wal_autocheckpoint(0)  # the checkpointer does that, so that no commit waits for it
     return connection
 
 
 def reserve_log(path: Path) -> None:
     """Fill the log with zeros up to where it starts over. A commit then overwrites what is there, and the file system
-    has nothing of its own to write with it: a sync takes half the time. Zeros are no frame, so nobody reads them."""
+    has nothing of its own to write with it: a sync takes half the time. Zeros are not a frame: they are never read."""
     with suppress(OSError), open(f"{path}-wal", "r+b", buffering=0) as log:
         missing = LOG_BYTES - log.seek(0, os.SEEK_END)
         space = os.fstatvfs(log.fileno())

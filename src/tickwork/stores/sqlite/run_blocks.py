@@ -86,7 +86,7 @@ class RunBlocks:
         fields: dict[str, str | int] = {"tenant": criteria.tenant, "stretch": stretch, "limit": count}
         words: dict[str, str | int] = {"workflow": criteria.workflow, "schedule": criteria.schedule}
         if criteria.states:
-            # SQLite would sort all of several states; merged here, each gives no more than is wanted.
+            # SQLite would sort all of several states; merged here, each gives no more than the limit.
             each = [
                 self._named("list_stretches_by_state", fields | words | {"state": state})
                 for state in dict.fromkeys(criteria.states)

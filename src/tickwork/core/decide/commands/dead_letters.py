@@ -154,7 +154,7 @@ def _decided_again(plan: Plan, phases: bytes | bytearray, decisions: dict[int, s
 
     What is tried again, what was cut short or blocked, and everything that comes after one of these: clean-up and
     alerts that already ran belong to the try that failed, and the next one has its own. What a branch left out stays
-    out, unless the branch itself is asked again. What a teardown that runs again belongs to is set up again.
+    out, unless the branch itself is decided again. What a teardown that runs again belongs to is set up again.
     """
     after = {later: None for index in decisions for later in downstream(plan, index)}
     again = {index: None for index, decision in decisions.items() if decision == "retry"}

@@ -2,7 +2,7 @@
 
 A node keeps its result when it ended well, is the same in the chosen version, reads no input that
 changed, and neither it nor anything above it is to run again. What a person approved was this version with
-these inputs, so with others they are asked again. What a branch left out stays left out for as long as the branch is
+these inputs, so with others they are decided again. What a branch left out stays left out for as long as the branch is
 kept, so a repeated run never has nodes of both sides.
 """
 
@@ -24,7 +24,7 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
     """Node of the new plan -> node of the old one whose outcome it keeps, parents first.
 
     With no `from_node`, what did not end well runs again, and what reads an input or a version that changed. Where that
-    is nothing, as with a completed run, everything does: a run that executes nothing helps nobody.
+    is nothing, as with a completed run, everything does: a run that executes nothing is useless.
     """
     again: dict[int, None] = {}
     if from_node:

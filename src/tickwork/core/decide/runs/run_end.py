@@ -171,8 +171,8 @@ def end_calls(turn: TickContext, calls: list[Run], reason: str) -> None:
 
 
 def alert(turn: TickContext, kind: str, run: Run, detail: str) -> None:
-    """An alert about a run. What happens in a child run is told of the run at the top, with the nodes that lead to it:
-    the children of a map that fail alike then give the same alert, and equal alerts are counted."""
+    """Add an alert about a run. For a child run, it names the run at the top and the nodes that lead to it. So the
+    children of a map that fail alike give the same alert, and equal alerts are counted."""
     while (parent := turn.state.tasks.get(run.parent) if run.parent else None) is not None:
         run, detail = parent.run, f"{parent.run.plan.steps[parent.step.index].id}: {detail}"
     turn.effects.append(Alert(kind, run.tenant.id, run.id, detail))

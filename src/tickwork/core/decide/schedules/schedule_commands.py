@@ -416,7 +416,7 @@ def _choose_catch_up(turn: TickContext, position: int, request: inp.ChooseCatchU
 
 
 def _tell_anew(turn: TickContext, schedule: Schedule) -> None:
-    """Its times are others now; what is due already stays as it was told."""
+    """Compute the next time by the new settings; an occurrence that is already due stays."""
     state, terms = turn.state, schedule.terms
     if 0 < schedule.next_ms <= state.now_ms:
         return

@@ -188,7 +188,10 @@ def catch_up(schedule: Schedule, rhythm: Recurrence, now_ms: int, policy: str, l
     from_ms = max(schedule.next_ms, now_ms - length_ms) if policy == "window" else schedule.next_ms
     run_from_ms, runs = _newest(rhythm, from_ms, last_ms, terms.catch_up_cap)
     if from_ms <= schedule.next_ms < run_from_ms and runs < terms.catch_up_cap:
-        run_from_ms, runs = schedule.next_ms, runs + 1  # told by other zone data, so the walk back did not meet it
+        run_from_ms, runs = (
+            schedule.next_ms,
+            runs + 1,
+        )  # computed with other zone data, so the walk back did not meet it
     if run_from_ms > from_ms and policy != "window":
         cause = f"{cause}, at most {terms.catch_up_cap}"
     spread_ms = length_ms if policy == "spread" else 0
@@ -196,7 +199,7 @@ def catch_up(schedule: Schedule, rhythm: Recurrence, now_ms: int, policy: str, l
 
 
 def last_due_ms(schedule: Schedule, rhythm: Recurrence, before_ms: int) -> int:
-    """The last occurrence before this time. The next one counts, even if its time was told by other zone data and is
+    """The last occurrence before this time. The next one counts, even if other zone data gave its time and it is
     not among today's."""
     return max(rhythm.prev_ms(before_ms) or 0, schedule.next_ms)
 

@@ -1,7 +1,7 @@
 """Small ticks committed at once, by the process that decided them, while the writer process has nothing to do.
 
 To wake another process and be woken by it takes as long as the sync of a small commit. Under load the writer process
-pays, because the next tick is decided meanwhile; at rest nobody has anything else to do. After a slow commit a few are
+pays, because the next tick is decided meanwhile; at rest there is nothing else to do. After a slow commit a few are
 left to that process, and twice as many each time that the one after them is slow too: the event loop seldom stands
 still for a disk that is slow, and one hiccup of a fast one costs little. So are some while the log waits to start over,
 because the writer process can do that only between two commits of its own.
