@@ -204,7 +204,7 @@ class World:
         run = state.tenants[TENANT].runs.get(run_id)
         followers = [other for other in state.runs.values() if other.source == f"{FOLLOW_UP} of {run_id}"]
         ticks: list[int] = []
-        for member in [relative for one in (run, *followers) if one is not None for relative in self._family(one)]:
+        for member in [relative for root in (run, *followers) if root is not None for relative in self._family(root)]:
             why = self._engine.queries.why_not(member.id)
             if why is not None and any(item.held is BlockKind.VISIT for item in why.obstacles):
                 ticks.append(state.tick + 1)

@@ -93,13 +93,13 @@ def mailboxes(mailbox: str = "", /, *, key: str = "", fate: str = "", limit: int
 
     with to.client() as client:
         if not mailbox:
-            found = tuple(client.mailboxes())
+            mailboxes = tuple(client.mailboxes())
             if to.json:
-                print_json(wire.Mailboxes(mailboxes=found))
+                print_json(wire.Mailboxes(mailboxes=mailboxes))
                 return Exit.OK
             rows = [
                 (safe(box.name), box.keep, *map(str, (box.kept, box.keys, box.taken, box.expired, box.refused)))
-                for box in found
+                for box in mailboxes
             ]
             columns = ("mailbox", "keeps for", ">kept", ">keys", ">taken", ">expired", ">refused")
             console().print(table(columns, rows))

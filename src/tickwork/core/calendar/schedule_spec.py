@@ -93,7 +93,7 @@ class SpecCache:
             part = self._kept[key] = make()
         return cast("Part", part)
 
-    def one(self, value: Part) -> Part:
+    def shared(self, value: Part) -> Part:
         """The first of all values that equal this one."""
         return cast("Part", self._kept.setdefault(value, value))
 
@@ -106,7 +106,7 @@ class SpecCache:
 
     def when(self, when: "ScheduleSpec") -> "ScheduleSpec":
         """The one that stands for all equal ones, where many are likely to be: few share an anchor or a date."""
-        return self.one(when) if when.is_bare else when
+        return self.shared(when) if when.is_bare else when
 
     def __len__(self) -> int:
         return len(self._kept)

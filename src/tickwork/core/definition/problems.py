@@ -15,22 +15,22 @@ class Problems:
     """A bounded list. What no longer fits is counted, so the answer never grows with the mistake."""
 
     def __init__(self) -> None:
-        self._found: list[Problem] = []
+        self._listed: list[Problem] = []
         self._left_out = 0
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._listed)
 
     @property
     def full(self) -> bool:
         """Whether a further message would not be kept, and need not be made."""
-        return len(self._found) >= PROBLEMS_MAX
+        return len(self._listed) >= PROBLEMS_MAX
 
     def add(self, path: str, code: str, message: str) -> None:
         if self.full:
             self._left_out += 1
         else:
-            self._found.append(Problem(path, code, message))
+            self._listed.append(Problem(path, code, message))
 
     def attempt(self, check: Callable[..., T], value: object, **arguments: object) -> T | None:
         """What `check` answers; its refusal becomes a problem."""
@@ -65,8 +65,8 @@ class Problems:
 
     def listed(self) -> list[Problem]:
         if not self._left_out:
-            return list(self._found)
-        return [*self._found, Problem("", "more_problems", f"and {self._left_out} more; mend these first")]
+            return list(self._listed)
+        return [*self._listed, Problem("", "more_problems", f"and {self._left_out} more; mend these first")]
 
 
 def join(path: str, name: str) -> str:

@@ -57,10 +57,10 @@ def _on_steered(state: State, event: ev.BackfillStateChanged) -> None:
     request = state.inputs[event.input]
     assert isinstance(request, inp.SteerBackfill)
     backfill = state.backfills[request.backfill]
-    if request.deed == "cancel":
+    if request.action == "cancel":
         leave_backfill(state, backfill, BackfillState.CANCELLED)
     else:
-        backfill.state = BackfillState.PAUSED if request.deed == "pause" else BackfillState.ACTIVE
+        backfill.state = BackfillState.PAUSED if request.action == "pause" else BackfillState.ACTIVE
         arm_backfill(state, backfill)
 
 

@@ -145,7 +145,7 @@ def _on_put(state: State, event: ev.SchedulePut) -> None:
     schedule = tenant.schedules.get(request.schedule)
     parts = state.parts
     when = parts.when(anchored(request.when, schedule, state.now_ms))
-    workflow, by, owner = parts.one(request.workflow), parts.one(request.by), parts.one(request.owner)
+    workflow, by, owner = parts.shared(request.workflow), parts.shared(request.by), parts.shared(request.owner)
     if schedule is None:
         schedule = Schedule(
             event.schedule, tenant, request.schedule, workflow, when, None, terms, request.inputs,
@@ -339,10 +339,10 @@ def _on_steered(state: State, event: ev.ScheduleStateChanged) -> None:
     schedule = state.schedules[event.schedule]
     request = state.inputs[event.input]
     assert isinstance(request, inp.SteerSchedule)
-    if request.deed == "archive":
+    if request.action == "archive":
         schedule.archived = True
         arm(state, schedule)
-    elif request.deed == "restore":
+    elif request.action == "restore":
         schedule.archived = False
         go_on(state, schedule, state.now_ms)
     else:

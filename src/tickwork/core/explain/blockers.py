@@ -233,9 +233,9 @@ def _resources(state: State, task: Task, lane: ReadyQueue, where: str, workers: 
     )  # fmt: skip
 
 
-def _named(resources: Resources, asked: Resources) -> str:
+def _named(resources: Resources, requested: Resources) -> str:
     """For programs, by the names that documents have for them."""
-    pairs = zip(RESOURCE_NAMES, resources, asked, strict=True)
+    pairs = zip(RESOURCE_NAMES, resources, requested, strict=True)
     return ", ".join(f"{name} {amount}" for name, amount, needed in pairs if needed)
 
 

@@ -58,7 +58,7 @@ def _with_cost(step: StepEntry) -> str:
 
 
 def _suspension(report: inp.Suspended) -> str:
-    parts = _said(report)
+    parts = _sent(report)
     if report.steps:
         parts.append(_steps(report.steps))
     if report.awaits:
@@ -66,7 +66,7 @@ def _suspension(report: inp.Suspended) -> str:
     return "; ".join(parts) or "it waits for what it awaited before"
 
 
-def _said(report: inp.StepsRecorded | inp.Suspended) -> list[str]:
+def _sent(report: inp.StepsRecorded | inp.Suspended) -> list[str]:
     """Replies and published values."""
     words = [
         f"refused {reply.update!r}: {reply.reason}" if reply.refused else f"replied to {reply.update!r}"

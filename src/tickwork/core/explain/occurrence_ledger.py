@@ -67,7 +67,7 @@ class Ledger:
         self.balances: dict[str, Balance] = {}
         self.differences = 0
         self.late: dict[int, int] = {}  # schedules that catch up, with the last occurrence that is late
-        self._found: list[str] = []
+        self._differences: list[str] = []
         self._state = state
         self._accounts: NumberTable[Account] = NumberTable()
         self._waiting: dict[int, tuple[int, ...]] = {}  # what is buffered, where anything is
@@ -86,7 +86,7 @@ class Ledger:
 
     def take_found(self) -> list[str]:
         """The differences since the last call, in words; `differences` counts all of them."""
-        differences, self._found = self._found, []
+        differences, self._differences = self._differences, []
         return differences
 
     def totals(self) -> Balance:
@@ -145,10 +145,10 @@ class Ledger:
 
     def _differ(self, number: int, words: str) -> None:
         self.differences += 1
-        if len(self._found) < KEPT_MAX:
+        if len(self._differences) < KEPT_MAX:
             schedule = self._state.schedules.get(number)
             name = f"{schedule.tenant.id}/{schedule.name}" if schedule is not None else f"schedule {number}"
-            self._found.append(f"{name}: {words}")
+            self._differences.append(f"{name}: {words}")
 
     # ---- what was announced, and what came of it
 
@@ -413,7 +413,7 @@ class Ledger:
         return account.next_ms + schedule.wait_ms + OVERDUE_MS < now_ms
 
     def _ask_again(self) -> None:
-        """After a stop everything is late for a moment. But when no timer that is due is left, the occurrence is forgotten."""
+        """After a stop everything is late for a moment. But if no due timer is left, the occurrence is forgotten."""
         due = self._state.wheel.next_due()
         if due is not None and due <= self._state.tick:
             return

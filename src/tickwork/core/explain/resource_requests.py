@@ -20,12 +20,12 @@ def nearest(workers: Iterable[Worker], left: "dict[str, Resources]", resources: 
     return min(workers, key=lambda worker: sum(a < b for a, b in zip(left[worker.id], resources, strict=True)))
 
 
-def amounts(resources: Resources, asked: Resources) -> str:
+def amounts(resources: Resources, requested: Resources) -> str:
     """Describe the requested resources: cpu 1.5, memory 2 GB, gpu 1. A single slot is left out: every task has one."""
     slots, cpu_milli, memory_mb, gpu = resources
     memory = f"{memory_mb // 1024} GB" if memory_mb and memory_mb % 1024 == 0 else f"{memory_mb} MB"
     words = (f"slots {slots}", f"cpu {cpu_milli / 1000:g}", f"memory {memory}", f"gpu {gpu}")
-    kinds = asked if not any(asked[1:]) else (asked[0] > 1, *asked[1:])
+    kinds = requested if not any(requested[1:]) else (requested[0] > 1, *requested[1:])
     return ", ".join(word for word, needed in zip(words, kinds, strict=True) if needed)
 
 

@@ -150,9 +150,9 @@ def _add(state: State, row: LiveSchedule, timers: list[int]) -> None:
     terms = state.terms.setdefault(row.terms, row.terms)
     parts = state.parts
     schedule = Schedule(
-        row.number, tenant, row.name, parts.one(row.workflow), parts.when(row.when), None, terms, row.inputs,
-        row.context, parts.one(row.by), parts.one(row.owner), row.description, row.made_ms, row.version, row.next_ms,
-        row.wait_ms, row.due, row.fired, row.last_fired_ms, row.last_success_ms, row.failures,
+        row.number, tenant, row.name, parts.shared(row.workflow), parts.when(row.when), None, terms, row.inputs,
+        row.context, parts.shared(row.by), parts.shared(row.owner), row.description, row.made_ms, row.version,
+        row.next_ms, row.wait_ms, row.due, row.fired, row.last_fired_ms, row.last_success_ms, row.failures,
     )  # fmt: skip
     schedule.active, schedule.joins_ms, schedule.fates, schedule.begun_ms = (
         row.active,

@@ -51,11 +51,11 @@ def positions(combine: Combine, index: int, lengths: Sequence[int]) -> list[int]
     """Where in each list the parts of an item are."""
     if combine is not Combine.PRODUCT:
         return [index] * len(lengths)
-    found = []
+    positions = []
     for length in reversed(lengths):
         index, position = divmod(index, length)
-        found.append(position)
-    return found[::-1]
+        positions.append(position)
+    return positions[::-1]
 
 
 def item_names(run: Run, node: MapNode, index: int) -> dict[str, Any]:

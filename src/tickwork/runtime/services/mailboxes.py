@@ -52,9 +52,9 @@ class MailboxService:
             check_plain_payload(mailbox, {} if payload is None else payload)
 
     async def mailboxes(self, *, tenant: str = TENANT) -> wire.Mailboxes:
-        found = tuple(_view(mailbox) for _, mailbox in sorted(self._context.tenant(tenant).mailboxes.items()))
+        views = tuple(_view(mailbox) for _, mailbox in sorted(self._context.tenant(tenant).mailboxes.items()))
         await self._context.until_durable()
-        return wire.Mailboxes(mailboxes=found)
+        return wire.Mailboxes(mailboxes=views)
 
     async def messages(
         self, name: str, *, key: str = "", fate: str = "", limit: int = 100, tenant: str = TENANT

@@ -432,7 +432,7 @@ class Builder:
         most = self.whole(max_parallel) if isinstance(max_parallel, Value | Condition) else max_parallel
         name = "max_parallel_from" if isinstance(most, Value) else "max_parallel"
         combine, lists, _, _ = parts_of(over)
-        first, *others = [self.whole(one) for one in lists]
+        first, *others = [self.whole(items) for items in lists]
         fields = {"over": first, "others": tuple(others), "combine": combine, name: most, "tolerate": tolerate}
         return Node(self.add("map", body.base, fields=fields, body=body))
 

@@ -64,5 +64,5 @@ def _plain(field: InputField) -> dict[str, Any]:
 def declared_in(*workflows: Any, module: str = "") -> tuple[DeclaredMailbox, ...]:
     """The mailboxes of the modules of these workflows, and of this module."""
     modules = {module, *(getattr(getattr(workflow, "function", None), "__module__", "") for workflow in workflows)}
-    found = {name: mailbox for (where, name), mailbox in DECLARED.items() if where in modules}
-    return tuple(DeclaredMailbox(name, mailbox.request) for name, mailbox in sorted(found.items()))
+    declared = {name: mailbox for (where, name), mailbox in DECLARED.items() if where in modules}
+    return tuple(DeclaredMailbox(name, mailbox.request) for name, mailbox in sorted(declared.items()))

@@ -45,7 +45,7 @@ def zip_lists(*lists: Iterable[Any], **named: Iterable[Any]) -> Combined:
     `tw.zip(order=orders, address=addresses)`. Lists of different lengths make the map fail, and the error names them.
     """
     made = _combined(Combine.ZIP, "zip", lists, named)
-    lengths = [len(one) for one in made.lists if isinstance(one, list | tuple)]
+    lengths = [len(items) for items in made.lists if isinstance(items, list | tuple)]
     if len(set(lengths)) > 1:
         message = f"tw.zip takes lists of one length, and these have {' and '.join(map(str, lengths))} items"
         raise placed("unequal_lists", f"{message}; tw.product takes every combination")
@@ -76,7 +76,9 @@ def _combined(combine: Combine, what: str, lists: tuple[Any, ...], named: Mappin
         raise placed("bad_map", f"tw.{what} takes its lists by position or by the names of parameters, not both")
     if not 2 <= len(given) <= MAP_LISTS_MAX:
         raise placed("bad_map", f"tw.{what} takes 2 to {MAP_LISTS_MAX} lists, not {len(given)}; map one list itself")
-    held = tuple(one if isinstance(one, Value | Condition | list | tuple) else _listed(one, what) for one in given)
+    held = tuple(
+        items if isinstance(items, Value | Condition | list | tuple) else _listed(items, what) for items in given
+    )
     return Combined(combine, held, tuple(named))
 
 

@@ -22,7 +22,7 @@ from tickwork.sdk.authoring.graph_builder import (
     make_captured,
 )
 from tickwork.sdk.authoring.options import duration, task_options
-from tickwork.sdk.authoring.placeholders import Condition, Node, Value, as_condition, asked, refuse_future
+from tickwork.sdk.authoring.placeholders import Condition, Node, Value, as_condition, condition_of, refuse_future
 from tickwork.sdk.authoring.race_order import RaceOrder
 from tickwork.sdk.authoring.source_location import at_place, placed
 from tickwork.sdk.values.encode import plain
@@ -222,7 +222,7 @@ def first(*racers: Any) -> Any:
     builder = building("first")
     if len(racers) < 2:
         raise placed("bad_first", "tw.first takes at least two results of nodes, of which the first to end counts")
-    records = [_racer(one) for one in racers]
+    records = [_racer(racer) for racer in racers]
     if len(set(records)) < len(records):
         raise placed("bad_first", "tw.first takes each node once")
     made = builder.add("first", "first", fields={"of": tuple(Node(record) for record in records)})
@@ -361,7 +361,7 @@ def repeat(
         refuse_future(name, given)
     inside = make_captured(builder, body)
     fields = {
-        "until": asked(until, Value("last")),
+        "until": condition_of(until, Value("last")),
         "max_iterations": max_iterations,
         "delay_ms": 0 if delay is None else at_place(duration, delay, path="delay"),
         "on_max": on_max,

@@ -260,7 +260,7 @@ def as_condition(given: Any) -> Condition:
     raise placed("bad_condition", f"a condition is a comparison like total > 100 or CEL as text, not a {kind}")
 
 
-def asked(question: Callable[..., Any] | Any, *values: Value) -> Condition:
+def condition_of(question: Callable[..., Any] | Any, *values: Value) -> Condition:
     """A condition that is given as such, or as a function of values."""
     return as_condition(question(*values) if callable(question) and not isinstance(question, Value) else question)
 

@@ -35,7 +35,7 @@ class RaceOrder:
         barrier, more = self._past(record.barrier, number)
         if not record.is_barrier:
             return barrier, record.before
-        before = [one for one in (*record.before, *more) if self._racer_of.get(one, number) == number]
+        before = [entry for entry in (*record.before, *more) if self._racer_of.get(entry, number) == number]
         return barrier, list(dict.fromkeys(before))
 
     def _past(self, barrier: NodeRecord | None, number: int) -> tuple[NodeRecord | None, list[NodeRecord]]:
@@ -49,10 +49,10 @@ class RaceOrder:
 
 def _made_from(record: NodeRecord) -> list[NodeRecord]:
     """Return the record and everything that it takes values from or comes after."""
-    found = {record: None}
-    for one in (todo := [record]):  # grows while it is walked
-        read = [root for value in one.values() if isinstance(root := value._tw_root, NodeRecord)]
-        fresh = [other for other in dict.fromkeys([*one.branches, *read, *one.needs]) if other not in found]
-        found |= dict.fromkeys(fresh)
+    reached = {record: None}
+    for entry in (todo := [record]):  # grows while it is walked
+        read = [root for value in entry.values() if isinstance(root := value._tw_root, NodeRecord)]
+        fresh = [other for other in dict.fromkeys([*entry.branches, *read, *entry.needs]) if other not in reached]
+        reached |= dict.fromkeys(fresh)
         todo += fresh
-    return list(found)
+    return list(reached)

@@ -90,7 +90,7 @@ def check_durable(function: Callable[..., Any], context: str) -> None:
         if not isinstance(node, ast.Call):
             continue
         called, name = _called(inner, node.func), ast.unparse(node.func)
-        advice = next((words for one, words in _REPLAY_ADVICE.items() if one is called), None)
+        advice = next((words for function, words in _REPLAY_ADVICE.items() if function is called), None)
         if advice is None and _is_clock_or_chance(called):
             advice = _REPLAY_CLOCK if _is_clock(called) else _REPLAY_CHANCE
         if advice is not None:
@@ -130,7 +130,7 @@ def _is_async_sleep(called: Any) -> bool:
 
 
 def _known(table: dict[Any, str], called: Any) -> str | None:
-    return next((words for one, words in table.items() if one is called), None)
+    return next((words for function, words in table.items() if function is called), None)
 
 
 def _is_clock(called: Any) -> bool:

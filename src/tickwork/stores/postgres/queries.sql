@@ -77,7 +77,7 @@ select p.id from partitions p join watermarks w on w.partition_id = p.id where p
 select settings, settings_checksum, header, header_checksum from machines where partition_id = $1;
 
 -- name: commit
--- The whole of a commit. Its first deed is the fence: it locks the row that `claim` changes, where epoch and previous
+-- The whole of a commit. Its first step is the fence: it locks the row that `claim` changes, where epoch and previous
 -- seq match. No row back: fenced, or somebody else was first.
 with head as (
     select id from partitions p

@@ -97,7 +97,7 @@ class GivenUp:
                 phases[index] == Phase.CANCELLED
                 and index not in self._races
                 and cut
-                and all(one in self for one in cut)
+                and all(node in self for node in cut)
             ):
                 self._leads_to[index] = cut
 

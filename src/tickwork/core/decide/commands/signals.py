@@ -177,10 +177,10 @@ def _is_below(state: State, run: Run, above: Run) -> bool:
 
 def _below(state: State, run: Run) -> list[Run]:
     """Live runs that this one began, and those that they began."""
-    found = runs_below(state, run)
-    for child in found:  # grows while it is walked
-        found.extend(runs_below(state, child))
-    return found
+    children = runs_below(state, run)
+    for child in children:  # grows while it is walked
+        children.extend(runs_below(state, child))
+    return children
 
 
 def _send_update(turn: TickContext, position: int, update: inputs.SendUpdate) -> None:

@@ -76,9 +76,9 @@ def _steer(turn: TickContext, position: int, request: inp.SteerBackfill) -> None
     if backfill is None or backfill.schedule.tenant.id != request.tenant:
         raise Refused("unknown_backfill", f"there is no backfill {request.backfill} under way", path="backfill")
     paused = backfill.state == BackfillState.PAUSED
-    match request.deed:
+    match request.action:
         case "pause" | "resume":
-            if paused is (request.deed == "pause"):
+            if paused is (request.action == "pause"):
                 message = f"backfill {backfill.number} is {'' if paused else 'not '}paused"
                 raise Refused("illegal_move", message, path="backfill")
         case "cancel":

@@ -276,9 +276,9 @@ def _check_group(state: State, request: inp.Pause | inp.Resume, *, paused: bool)
 
 def _steer(turn: TickContext, position: int, request: inp.SteerSchedule) -> None:
     schedule = schedule_of(turn.state, request.tenant, request.schedule)
-    match request.deed:
+    match request.action:
         case "archive" | "restore":
-            if schedule.archived is (request.deed == "archive"):
+            if schedule.archived is (request.action == "archive"):
                 message = f"schedule {schedule.name} is {'' if schedule.archived else 'not '}archived"
                 raise Refused("illegal_move", message, path="schedule")
         case "reset_failures":
@@ -287,7 +287,7 @@ def _steer(turn: TickContext, position: int, request: inp.SteerSchedule) -> None
             raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
     standing, failures = schedule.decision, schedule.failures
     turn.emit(ScheduleStateChanged(position, schedule.number))
-    if request.deed == "reset_failures" and standing is not None and failures:
+    if request.action == "reset_failures" and standing is not None and failures:
         after = governor_state_of(schedule)
         decision = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
         turn.emit(ScheduleDecided(schedule.number, after, decision))

@@ -72,12 +72,12 @@ class Trigger(InputStruct, frozen=True, tag=33):
 
 
 class SteerSchedule(InputStruct, frozen=True, tag=34):
-    """Change the state of a schedule. `deed` is archive, restore or reset_failures."""
+    """Change the state of a schedule. `action` is archive, restore or reset_failures."""
 
     by: str
     tenant: str
     schedule: str
-    deed: str
+    action: str
 
 
 class Backfill(InputStruct, frozen=True, tag=35):
@@ -95,12 +95,12 @@ class Backfill(InputStruct, frozen=True, tag=35):
 
 
 class SteerBackfill(InputStruct, frozen=True, tag=36):
-    """Change the state of a backfill. `deed` is pause, resume or cancel."""
+    """Change the state of a backfill. `action` is pause, resume or cancel."""
 
     by: str
     tenant: str
     backfill: int
-    deed: str
+    action: str
 
 
 class RunsKnown(InputStruct, frozen=True, tag=37):
