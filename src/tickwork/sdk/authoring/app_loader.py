@@ -40,7 +40,7 @@ class Handler:
     is_async: bool
     executor: Executor
     codec: Codec
-    place: str = ""
+    location: str = ""
     durable: bool = False  # its context is a `Durable`, and it may suspend
 
     @property
@@ -340,7 +340,7 @@ def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
     if known is workflow:
         return
     if known is not None:
-        message = f"two workflows are named {workflow.name!r}: {known.place} and {workflow.place}"
+        message = f"two workflows are named {workflow.name!r}: {known.location} and {workflow.location}"
         raise Refused("name_twice", f"{message}; give one of them another name=")
     app.workflows[workflow.name] = workflow
     if isinstance(workflow, DurableFunction):
@@ -369,19 +369,19 @@ def _add_task(app: App, thing: Any) -> None:
 def _add_function(app: App, workflow: DurableFunction[..., Any]) -> None:
     known = app.handlers.get(workflow.name)
     if known is not None:
-        message = f"two functions are known to workers as {workflow.name!r}: {known.place} and {workflow.place}"
+        message = f"two functions are known to workers as {workflow.name!r}: {known.location} and {workflow.location}"
         raise Refused("name_twice", f"{message}; give one of them another name=")
     function, codec = workflow.handler_function, workflow.codec
-    app.handlers[workflow.name] = Handler(workflow.name, function, True, "process", codec, workflow.place, True)
+    app.handlers[workflow.name] = Handler(workflow.name, function, True, "process", codec, workflow.location, True)
 
 
 def _add_handler(app: App, task: Task[..., Any], owner: Any, name: str) -> None:
     function = task.function if owner is None else task.function.__get__(owner)
     known = app.handlers.get(name)
     if known is None:
-        app.handlers[name] = Handler(name, function, task.is_async, task.executor, task.codec, task.place)
+        app.handlers[name] = Handler(name, function, task.is_async, task.executor, task.codec, task.location)
         with contextlib.suppress(Refused):  # its name is not one of a workflow
             app.tasks[name] = TaskWorkflow(task, owner)
     elif known.function != function:
-        message = f"two functions are known to workers as {name!r}: {known.place} and {task.place}"
+        message = f"two functions are known to workers as {name!r}: {known.location} and {task.location}"
         raise Refused("name_twice", f"{message}; give one of them another name=")

@@ -51,7 +51,7 @@ _TYPES: dict[str, Any] = {
 
 def note_output(builder: Builder, result: Any) -> None:
     """What the function returned. A function that returns nothing makes a run without output."""
-    builder.place = builder.workflow.where  # the function is over: no line of it is running
+    builder.location = builder.workflow.where  # the function is over: no line of it is running
     builder.output = None if result is None else builder.whole(result)
 
 
@@ -145,7 +145,7 @@ def _check_condition(text: str) -> str | None:
 
 def _placed(problem: Problem, workflow: "Workflow[..., Any]", builder: Builder) -> Problem:
     match = _POSITION.match(problem.path)
-    location = builder.records[int(match[1])].place if match else workflow.where
+    location = builder.records[int(match[1])].location if match else workflow.where
     return Problem(problem.path, problem.code, f"{problem.message}\n    {location}")
 
 
@@ -155,8 +155,10 @@ def _settle_ids(records: list[NodeRecord]) -> None:
     for record in (record for record in records if record.named):
         twin = taken.setdefault(record.base.casefold(), record)
         if twin is not record:
-            message = f"two nodes are named {record.base!r}; the other one is at {twin.place.file}:{twin.place.line}"
-            raise placed("duplicate_id", message, record.place)
+            message = (
+                f"two nodes are named {record.base!r}; the other one is at {twin.location.file}:{twin.location.line}"
+            )
+            raise placed("duplicate_id", message, record.location)
         record.id = record.base
     counts: dict[str, int] = {}
     for record in (record for record in records if not record.named):

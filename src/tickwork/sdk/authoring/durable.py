@@ -63,11 +63,11 @@ class DurableFunction(Workflow[P, R]):
         named = [thing for thing in _named_by(self.function) if isinstance(thing, Workflow) and thing is not self]
         return [*super().children(), *named]
 
-    def _check(self, function: Any, place: SourceLocation) -> None:
+    def _check(self, function: Any, location: SourceLocation) -> None:
         if not inspect.iscoroutinefunction(inspect.unwrap(function)):
             name = getattr(function, "__qualname__", repr(function))
             message = f"{name} is not asynchronous, and a durable function awaits its steps"
-            raise placed("bad_durable", f"{message}; write async def {name}(ctx: tw.Durable, ...)", place)
+            raise placed("bad_durable", f"{message}; write async def {name}(ctx: tw.Durable, ...)", location)
 
     def _describe(self, builder: Builder) -> None:
         check_durable(self.function, self.codec.context_name)
@@ -87,11 +87,11 @@ class TaskWorkflow(Workflow[P, R]):
 
     def __init__(self, task: Task[P, R], owner: Any = None) -> None:
         code = getattr(inspect.unwrap(task.function), "__code__", None)
-        place = SourceLocation(code.co_filename, code.co_firstlineno) if code else here()
-        name = at_place(task_workflow_name, task.handler_name(owner), place=place)
+        location = SourceLocation(code.co_filename, code.co_firstlineno) if code else here()
+        name = at_place(task_workflow_name, task.handler_name(owner), location=location)
         self.task, self.task_owner = task, owner
         self.kind = "plain"  # its task may be a method, but the workflow stands for itself
-        self._set_up(task.function, name=name, settings=settings_of({}, where=name), place=place)
+        self._set_up(task.function, name=name, settings=settings_of({}, where=name), location=location)
 
     @property
     def codec(self) -> Codec:
@@ -193,20 +193,20 @@ def durable(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     (`ctx.step(..., cost="tokens")`): then the run is paused before its next step, and each time that a person resumes
     it, it may spend as much again.
     """
-    place = here()
+    location = here()
     where = name or getattr(function, "__name__", "durable")
     if "policy" in options:
-        raise placed("bad_option", f"{where}: a durable function has no policy; check in a step", place)
+        raise placed("bad_option", f"{where}: a durable function has no policy; check in a step", location)
     budget = options.pop("budget", None)
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
         message = (
             f"{where}: a budget is what the steps may cost until the run is paused, a whole number, not {budget!r}"
         )
-        raise placed("bad_option", message, place)
-    settings = at_place(settings_of, options, where=where, place=place) | ({"budget": budget} if budget else {})
+        raise placed("bad_option", message, location)
+    settings = at_place(settings_of, options, where=where, location=location) | ({"budget": budget} if budget else {})
 
     def decorate(target: Any) -> Any:
-        return DurableFunction(target, name=name, settings=settings, place=written(target) or place)
+        return DurableFunction(target, name=name, settings=settings, location=written(target) or location)
 
     return decorate if function is None else decorate(function)
 

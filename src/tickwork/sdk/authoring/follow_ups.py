@@ -56,29 +56,29 @@ Handler = Any  # a task or a workflow
 
 
 def follow_up(
-    option: str, handler: Handler, *, name: str, place: SourceLocation, make: Callable[..., "Workflow[..., Any]"]
+    option: str, handler: Handler, *, name: str, location: SourceLocation, make: Callable[..., "Workflow[..., Any]"]
 ) -> "tuple[FollowUp, Workflow[..., Any]]":
     """What the document says of a handler, and the workflow that has to be published for it. `make` makes a workflow
     of a function."""
     if isinstance(handler, Task | BoundTask):
         codec = (handler.task if isinstance(handler, BoundTask) else handler).codec
-        parameter = _parameter(codec, option, place)
+        parameter = _parameter(codec, option, location)
         word, report = _REPORTS[option]
         word = word if parameter else ""
         described = make(_calling(handler, word, report), name=f"{name}.{option}")
         return FollowUp(workflow=described.name, input=word), described
     if not hasattr(handler, "timetables"):
         message = f"{option} names a task or a workflow, not {handler!r}"
-        raise placed("bad_option", f"{message}; @tw.task makes one of a function", place)
-    return FollowUp(workflow=handler.name, input=_parameter(handler.codec, option, place)), handler
+        raise placed("bad_option", f"{message}; @tw.task makes one of a function", location)
+    return FollowUp(workflow=handler.name, input=_parameter(handler.codec, option, location)), handler
 
 
-def _parameter(codec: Codec, option: str, place: SourceLocation) -> str:
+def _parameter(codec: Codec, option: str, location: SourceLocation) -> str:
     """The parameter that gets the report; "" if there is none."""
     required = [parameter.name for parameter in codec.parameters.values() if parameter.required]
     if len(required) > 1:
         message = f"{codec.name} takes {', '.join(required)}, but {option} gives one argument"
-        raise placed("bad_option", f"{message}: tw.{_REPORTS[option][1].__name__}", place)
+        raise placed("bad_option", f"{message}: tw.{_REPORTS[option][1].__name__}", location)
     return (required or [*codec.parameters, ""])[0]
 
 

@@ -54,7 +54,7 @@ class NodeRecord:
 
     kind: str
     base: str
-    place: SourceLocation
+    location: SourceLocation
     scope: "Scope"
     fields: dict[str, Any] = field(default_factory=dict)  # what the kind has, rendered at the end
     args: dict[str, Any] = field(default_factory=dict)  # name to Value, or to Constant
@@ -98,7 +98,7 @@ class NodeRecord:
 
     def rename(self, name: str) -> None:
         at_place(check_name, name, path="named", kind="node")
-        self.base, self.named, self.place = name, True, self.place
+        self.base, self.named, self.location = name, True, self.location
 
     def only_when(self, condition: Condition) -> None:
         self.condition = condition if self.condition is None else self.condition & condition
@@ -266,7 +266,7 @@ class Builder:
         self, kind: str, base: str, *, scope: Scope | None = None, location: SourceLocation | None = None, **parts: Any
     ) -> NodeRecord:
         scope = scope or self.scope
-        record = NodeRecord(kind, base, location or self.place or here(), scope, **parts)
+        record = NodeRecord(kind, base, location or self.location or here(), scope, **parts)
         if scope.capture is not None:
             scope.capture.append(record)
             return record
@@ -453,7 +453,7 @@ class Builder:
         """A value that one reference can name; where there is none, a node that makes it."""
         if isinstance(value, Condition):
             message = "a condition is evaluated by the server and is not a value; compute it in a task"
-            raise placed("bad_value", message, self.place)
+            raise placed("bad_value", message, self.location)
         if isinstance(value, Value):
             value._tw_root  # noqa: B018 - the result of a branch gets its node here
             return value
@@ -466,7 +466,9 @@ class Builder:
             self._spread("value", value, args)
         else:
             constant = not isinstance(value, Value)
-            args["value"] = Constant(at_place(plain, value, what="value", place=self.place)) if constant else value
+            args["value"] = (
+                Constant(at_place(plain, value, what="value", location=self.location)) if constant else value
+            )
         scope = scope or self.scope
         while scope.capture is not None and scope.outer is not None:
             scope = scope.outer
@@ -500,7 +502,9 @@ class Builder:
                 self._spread(f"{name}.{number}", part, result)
         else:
             result[name] = (
-                value if isinstance(value, Value) else Constant(at_place(plain, value, what=name, place=self.place))
+                value
+                if isinstance(value, Value)
+                else Constant(at_place(plain, value, what=name, location=self.location))
             )
 
 

@@ -70,23 +70,23 @@ class Schedule:
 
     wanted: "ScheduleRequest"
     name: str = ""  # "": that of its workflow
-    place: SourceLocation | None = None
+    location: SourceLocation | None = None
 
     def __or__(self, other: "Schedule") -> "Schedule":
         """Times and updates in one schedule: of two that say something else about the same policy, the first counts."""
         if not isinstance(other, Schedule):
             return NotImplemented
         return Schedule(
-            at_place(_joined, self.wanted, other.wanted, place=self.place), self.name or other.name, self.place
+            at_place(_joined, self.wanted, other.wanted, location=self.location), self.name or other.name, self.location
         )
 
     def timetable(self, *, name: str, workflow: "Workflow[..., Any]") -> "DeclaredSchedule":
         """Return the declaration for the server. Raises `Refused` if the workflow's parameters do not fit."""
         from tickwork.protocol.worker_messages import DeclaredSchedule
 
-        request = at_place(fitted, self.wanted, workflow, place=self.place)
-        at_place(_check_values, request, workflow.codec, place=self.place)
-        return DeclaredSchedule(self.name or name, request, str(self.place or ""))
+        request = at_place(fitted, self.wanted, workflow, location=self.location)
+        at_place(_check_values, request, workflow.codec, location=self.location)
+        return DeclaredSchedule(self.name or name, request, str(self.location or ""))
 
 
 def cron(expression: str, /, *, tz: str = "UTC", name: str = "", **policies: Unpack[Policies]) -> Schedule:
@@ -143,9 +143,9 @@ def incoming(event: str, /, *, key: str = "", where: str = "") -> Trigger:
     from tickwork.protocol.http_models import TriggerSource
 
     location = here()
-    at_place(check_name, event, path="event", kind="event", place=location)
+    at_place(check_name, event, path="event", kind="event", location=location)
     if where:
-        at_place(lambda: Condition.compile(where, path="where", allowed=EVENT_VARIABLES), place=location)
+        at_place(lambda: Condition.compile(where, path="where", allowed=EVENT_VARIABLES), location=location)
     return Trigger(((TriggerSource(event=event, key=key, where=where),),))
 
 
@@ -190,10 +190,10 @@ def on(
 def _declared(name: str, tz: str, policies: Policies, **when: Any) -> Schedule:
     location = here()
     if name:
-        at_place(check_name, name, path="name", kind="schedule", place=location)
+        at_place(check_name, name, path="name", kind="schedule", location=location)
     given = {"timezone": tz, **when, **policies}
-    request = at_place(request_of, "", given, place=location)
-    at_place(_check, request, place=location)
+    request = at_place(request_of, "", given, location=location)
+    at_place(_check, request, location=location)
     return Schedule(request, name, location)
 
 

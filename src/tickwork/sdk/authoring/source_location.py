@@ -69,13 +69,13 @@ def placed(code: str, message: str, location: SourceLocation | None = None) -> R
     return Refused(code, f"{message}\n    {location or here()}")
 
 
-def at_place(check: Callable[..., T], *args: Any, place: SourceLocation | None = None, **kwargs: Any) -> T:
+def at_place(check: Callable[..., T], *args: Any, location: SourceLocation | None = None, **kwargs: Any) -> T:
     """What `check` answers; its refusal gets the user's line."""
     try:
         return check(*args, **kwargs)
     except Refused as refused:
         if "\n    " in refused.message:
             raise
-        refused.message = f"{refused.message}\n    {place or here()}"
+        refused.message = f"{refused.message}\n    {location or here()}"
         refused.args = (f"{refused.path}: {refused.message}" if refused.path else refused.message,)
         raise

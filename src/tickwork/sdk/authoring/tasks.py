@@ -58,7 +58,7 @@ class Task(Generic[P, R]):
 
     __wrapped__: Callable[..., Any]
     name: str
-    place: str
+    location: str
 
     def __init__(self, function: Any, options: Options, *, name: str = "", executor: Executor = "process") -> None:
         self.kind = "plain"  # or "instance", "class"
@@ -67,14 +67,14 @@ class Task(Generic[P, R]):
             self.kind = "class" if isinstance(function, classmethod) else "plain"
             function = function.__func__
         if isinstance(function, Task):
-            raise Refused("bad_task", f"{function.name} is a task already; remove one @task ({function.place})")
+            raise Refused("bad_task", f"{function.name} is a task already; remove one @task ({function.location})")
         if not callable(function) or isinstance(function, type):
             raise Refused("bad_task", f"@task is for functions, not for {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             message = f"{function.__qualname__} yields, and a task gives one result at its end"
             raise Refused("bad_task", f"{message}; return a list ({place_of(function)})")
         self.function: Callable[..., Any] = function
-        self.place = place_of(function)
+        self.location = place_of(function)
         self.options = options
         self.extras = CallOptions()
         self.executor: Executor = executor
@@ -99,7 +99,7 @@ class Task(Generic[P, R]):
             if codec.is_durable:
                 message = f"{self.name} takes a tw.Durable, which only a durable function has"
                 raise Refused(
-                    "bad_task", f"{message}; decorate it with @tw.durable, or take a tw.Context ({self.place})"
+                    "bad_task", f"{message}; decorate it with @tw.durable, or take a tw.Context ({self.location})"
                 )
             self._codec = codec
         return self._codec
@@ -205,7 +205,7 @@ class Task(Generic[P, R]):
         if not name or "<lambda>" in name:
             what = "a lambda" if name else f"{function!r}"
             message = f"{what} has no name that workers could know it by; give one: tw.task(..., name='double')"
-            raise Refused("bad_task", f"{message} ({self.place})" if self.place else message)
+            raise Refused("bad_task", f"{message} ({self.location})" if self.location else message)
         return f"{stem_of(inner.__module__)}.{name}"
 
     def _call(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -246,7 +246,7 @@ class Task(Generic[P, R]):
 
         if owner is None and self._is_unbound_method():
             message = f"{self.name} is a method of a class that has not been loaded as part of an application"
-            raise Refused("bad_task", f"{message}; write @tw.task above @classmethod ({self.place})")
+            raise Refused("bad_task", f"{message}; write @tw.task above @classmethod ({self.location})")
         builder = active()
         if builder is not None:
             return builder.map_task(self, owner, over, constants, max_parallel=max_parallel, tolerate=tolerate)

@@ -45,33 +45,33 @@ class Workflow(Generic[P, R]):
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, function: Any, *, name: str, settings: Mapping[str, Any], place: SourceLocation) -> None:
+    def __init__(self, function: Any, *, name: str, settings: Mapping[str, Any], location: SourceLocation) -> None:
         self.kind = "plain"
         if isinstance(function, classmethod | staticmethod):
             self.kind = "class" if isinstance(function, classmethod) else "plain"
             function = function.__func__
         if isinstance(function, Workflow | Task | BoundTask) or not callable(function) or isinstance(function, type):
-            raise placed("bad_workflow", f"this decorator is for functions, not for {function!r}", place)
-        self._check(function, place)
-        self._set_up(function, name=name, settings=settings, place=place)
+            raise placed("bad_workflow", f"this decorator is for functions, not for {function!r}", location)
+        self._check(function, location)
+        self._set_up(function, name=name, settings=settings, location=location)
         update_wrapper(self, function)
         if not self.looks_like_method():
             self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
         declare(self)
 
-    def _check(self, function: Any, place: SourceLocation) -> None:
+    def _check(self, function: Any, location: SourceLocation) -> None:
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise refuse_async(function, "a workflow function")
         if inspect.isgeneratorfunction(function):
             message = f"{function.__qualname__} yields, and a workflow function describes its nodes by calling tasks"
-            raise placed("bad_workflow", f"{message}; return the result instead", place)
+            raise placed("bad_workflow", f"{message}; return the result instead", location)
 
-    def _set_up(self, function: Any, *, name: str, settings: Mapping[str, Any], place: SourceLocation) -> None:
+    def _set_up(self, function: Any, *, name: str, settings: Mapping[str, Any], location: SourceLocation) -> None:
         self.function: Callable[..., Any] = function
         self.owner: Any = None  # of a method: its class or its object
         self.written_in: type | None = None
         self.follows = ""  # made of a task, for the end of the workflow of this name
-        self.where = place
+        self.where = location
         self.settings = settings
         self.schedules = _schedules(settings.get("schedule"))
         self._given_name = name
@@ -80,10 +80,10 @@ class Workflow(Generic[P, R]):
         self._definition: Definition | None = None
         self._bound: dict[int, Workflow[..., Any]] = {}
         self._follow_ups: dict[str, tuple[FollowUp, Workflow[..., Any]]] | None = None
-        self.name = at_place(check_name, name or _own_name(function), path="name", kind="workflow", place=place)
+        self.name = at_place(check_name, name or _own_name(function), path="name", kind="workflow", location=location)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """`file:line`."""
         return f"{self.where.file}:{self.where.line}"
 
@@ -193,14 +193,16 @@ class Workflow(Generic[P, R]):
         if self._follow_ups is None:
             handlers = {option: self.settings[option] for option in ("on_failure", "on_success")}
             self._follow_ups = {
-                option: follow_up(option, handler, name=self.name, place=self.where, make=self._described_by)
+                option: follow_up(option, handler, name=self.name, location=self.where, make=self._described_by)
                 for option, handler in handlers.items()
                 if handler is not None
             }
         return self._follow_ups
 
     def _described_by(self, function: Any, *, name: str) -> "Workflow[..., Any]":
-        made: Workflow[..., Any] = Workflow(function, name=name, settings=settings_of({}, where=name), place=self.where)
+        made: Workflow[..., Any] = Workflow(
+            function, name=name, settings=settings_of({}, where=name), location=self.where
+        )
         made.follows = self.name
         return made
 
@@ -309,7 +311,7 @@ class Workflow(Generic[P, R]):
         return {
             "name": self.name,
             "description": settings.get("description") or inspect.cleandoc(self.function.__doc__ or ""),
-            "inputs": at_place(input_fields, self.codec, place=self.where),
+            "inputs": at_place(input_fields, self.codec, location=self.where),
             "defaults": settings["defaults"],
             "overlap": settings["overlap"],
             "concurrency": self._concurrency(),
@@ -411,11 +413,13 @@ def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     tags          words by which its runs are found; a child run has those of its own workflow only
     search        names of inputs by whose values its runs are found: texts, numbers, booleans and times
     """
-    place = here()
-    settings = at_place(settings_of, options, where=name or getattr(function, "__name__", "workflow"), place=place)
+    location = here()
+    settings = at_place(
+        settings_of, options, where=name or getattr(function, "__name__", "workflow"), location=location
+    )
 
     def decorate(target: Any) -> Any:
-        return Workflow(target, name=name, settings=settings, place=written(target) or place)
+        return Workflow(target, name=name, settings=settings, location=written(target) or location)
 
     return decorate if function is None else decorate(function)
 
