@@ -28,7 +28,7 @@ def function_words(state: State, task: Task, event: FunctionEvent) -> tuple[str,
     report: Any = inp.request_in(state.inputs[position], getattr(event, "command", -1)) if position >= 0 else None
     match event:
         case ev.StepsAppended():
-            return "step", "; ".join((_steps(report.steps), *_said(report))) + commands_words(report)
+            return "step", "; ".join((_steps(report.steps), *_sent(report))) + commands_words(report)
         case ev.FunctionSuspended():
             return "suspended", _suspension(report)
         case ev.StepRetrying():
