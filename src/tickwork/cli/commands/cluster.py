@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def cluster(
-    action: Literal["show", "spread", "inbox", "remove"] = "show", argument: str = "", /, *, to: ClientOptions = TO
+    deed: Literal["show", "spread", "inbox", "remove"] = "show", argument: str = "", /, *, to: ClientOptions = TO
 ) -> int:
     """Show nodes, partitions and their owners.
 
@@ -22,7 +22,7 @@ def cluster(
 
     Parameters
     ----------
-    action
+    deed
         show, spread, inbox or remove.
     argument
         For spread: the number of partitions for new runs. For remove: the id of the run.
@@ -30,11 +30,11 @@ def cluster(
     from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.core.base.errors import Refused
 
-    if (action == "spread") != (argument.isascii() and argument.isdigit()) and action != "remove":
+    if (deed == "spread") != (argument.isascii() and argument.isdigit()) and deed != "remove":
         raise CommandExit(Exit.USAGE, "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")
-    if bool(argument) != (action in ("spread", "remove")):
+    if bool(argument) != (deed in ("spread", "remove")):
         raise CommandExit(Exit.USAGE, "write `tickwork cluster inbox`, or `tickwork cluster remove ID`")
-    if action in ("inbox", "remove"):
+    if deed in ("inbox", "remove"):
         return _inbox(argument, to)
     with to.client() as client:
         try:

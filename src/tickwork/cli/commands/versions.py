@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def versions(
-    action: Literal["list", "set-latest"] = "list",
+    deed: Literal["list", "set-latest"] = "list",
     version: str = "",
     /,
     *,
@@ -28,7 +28,7 @@ def versions(
 
     Parameters
     ----------
-    action
+    deed
         list, or set-latest.
     version
         The version to make the latest.
@@ -39,7 +39,7 @@ def versions(
     from tickwork.core.base.errors import Refused
     from tickwork.protocol import http_models as wire
 
-    if bool(version) != (action == "set-latest"):
+    if bool(version) != (deed == "set-latest"):
         raise Refused("usage", "write `tickwork versions`, or `tickwork versions set-latest VERSION`")
     with to.client() as client:
         if version:
