@@ -250,7 +250,7 @@ class Builder:
         self.output: Value | None = None
         self.exits: list[EarlyExit] = []
         self.published: dict[str, list[Value]] = {}
-        self.place: SourceLocation | None = None  # where there is no line of the user's to point at
+        self.location: SourceLocation | None = None  # where there is no line of the user's to point at
 
     @contextmanager
     def active(self) -> Iterator[None]:

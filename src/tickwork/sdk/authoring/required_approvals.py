@@ -61,7 +61,7 @@ def check_message(task: "Task[..., Any]") -> None:
         if name not in task.codec.parameters:
             known = ", ".join(task.codec.parameters) or "none"
             message = f"the message {text!r} has {{{name}}}; the parameters of {task.name} are: {known}"
-            raise Refused("bad_option", f"{message} ({task.place})")
+            raise Refused("bad_option", f"{message} ({task.location})")
 
 
 # ---- in a graph
@@ -100,8 +100,8 @@ def add_required_approvals(builder: "Builder") -> None:
         if record.trigger not in ("", "all_succeeded") or record.torn_down is not None:
             what = "a teardown" if record.torn_down is not None else f"on={record.trigger!r}"
             message = f"{record.base} requires an approval, and {what} would start it without one"
-            raise placed("bad_trigger", f"{message}; put an approval of its own before it", record.place)
-        approval = NodeRecord("approval", f"approve_{record.base}", record.place, record.scope, fields=fields)
+            raise placed("bad_trigger", f"{message}; put an approval of its own before it", record.location)
+        approval = NodeRecord("approval", f"approve_{record.base}", record.location, record.scope, fields=fields)
         approval.needs = [parent for parent in record.parents() if parent not in record.branches]
         approval.branches, approval.condition = list(record.branches), record.condition
         for branch in record.branches:
