@@ -21,20 +21,23 @@ from tickwork.sdk.authoring.schedules import Policies
 
 OF_RUNS = {"workflow", "inputs", "context", "description", "governor"}  # no part of times and policies
 BY_FUNCTION = {"cron", "every", "at", "rrule", "anchor", "timezone"}  # `tw.cron(...)` and its siblings
+OF_UPDATES = {"listen_to", "updates"}  # read and written together, as the trigger of a spec
+OF_TRIGGERS = {"event", "event_key", "where", "ended", "together"}  # flags that make up `listen_to`
 BY_FLAGS = {"input", "inputs_json", "context", "description", "governed", "min", "max"}
+RENAMED_FLAGS = {"app_version": "version"}  # `--version` is that of the program
 
 
 def test_the_table_has_every_field_of_a_request_and_of_the_core():
-    assert set(SCHEDULE_FIELDS) | OF_RUNS == set(ScheduleRequest.__struct_fields__)
-    assert {field.core for field in SPEC_FIELDS} == set(ScheduleSpec.__struct_fields__)
+    assert set(SCHEDULE_FIELDS) | OF_RUNS | OF_UPDATES == set(ScheduleRequest.__struct_fields__)
+    assert {field.core for field in SPEC_FIELDS} | {"on"} == set(ScheduleSpec.__struct_fields__)
     assert {field.core for field in POLICY_FIELDS} == set(SchedulePolicy.__struct_fields__)
 
 
 def test_declarations_and_flags_have_the_fields_of_the_table():
-    flags = {field.name for field in dataclasses.fields(ScheduleOptions)}
+    flags = {RENAMED_FLAGS.get(field.name, field.name) for field in dataclasses.fields(ScheduleOptions)}
 
     assert set(SCHEDULE_FIELDS) - BY_FUNCTION == set(Policies.__annotations__) - OF_RUNS
-    assert set(SCHEDULE_FIELDS) == flags - BY_FLAGS
+    assert set(SCHEDULE_FIELDS) | {"updates"} == flags - BY_FLAGS - OF_TRIGGERS
 
 
 @pytest.mark.parametrize(
