@@ -405,7 +405,7 @@ def _assert_empty(state: State) -> None:
         "runs": [run.id for run in state.runs.values()],
         "live runs": state.live_runs,
         "tasks": [task.number for task in state.tasks.values()],
-        "timers": len(state.wheel),
+        "timers": len(state.wheel) - bool(state.rate_keys_due),
         "gauges": [gauge.name for gauge in gauges if gauge.running],
         "lanes": [lane.key for lane in state.lanes.values() if lane.live or lane.held],
         "held": [worker.id for worker in state.workers.values() if worker.tasks or worker.slots],

@@ -239,6 +239,20 @@ DOCUMENTS = {
         concurrency={"limit": 2, "key": "inputs.k"},
         inputs={"k": {"type": "string"}},
     ),
+    "rated": document(
+        "rated",
+        task("a"),
+        rate={"limit": 2, "per_ms": 3_000, "key": "inputs.k", "over": "last"},
+        concurrency={"limit": 1, "key": "inputs.k", "second": "replace"},
+        inputs={"k": {"type": "string"}},
+    ),
+    "spaced": document(
+        "spaced",
+        task("a"),
+        rate={"limit": 1, "per_ms": 500},
+        concurrency={"limit": 1, "key": "inputs.k", "second": "buffer_one"},
+        inputs={"k": {"type": "string"}},
+    ),
     "followed": document(
         "followed",
         task("a"),
@@ -318,7 +332,7 @@ def some_inputs(rng: random.Random, workflow: str) -> Any:
                 "items": list(range(rng.randrange(5))),
                 "most": rng.choice([1, 2, None, 0]),
             }
-        case "keyed":
+        case "keyed" | "rated" | "spaced":
             return {"k": rng.choice("ab")}
         case "cached":
             return {"x": rng.randrange(2)}

@@ -376,6 +376,11 @@ class Ledger:
         if run is not None:
             run.by, run.start_at, run.inputs = asked[event.input].by, event.start_at, asked[event.input].inputs
 
+    def _rated(self, event: ev.RunRated, _asked: list[Any]) -> None:
+        run = self.runs.get(event.run)
+        if run is not None:
+            run.start_at = event.start_at
+
     def _run_due(self, event: ev.RunDue, _asked: list[Any]) -> None:
         run = self.runs.get(event.run)
         if run is not None:
@@ -904,6 +909,7 @@ _HANDLERS: dict[type, Any] = {
     ev.RunRestored: Ledger._restored,
     ev.RunRerun: Ledger._rerun,
     ev.RunGated: Ledger._gated,
+    ev.RunRated: Ledger._rated,
     ev.GateTaken: Ledger._gate_taken,
     ev.RunMoved: Ledger._moved,
     ev.Visited: Ledger._visited,

@@ -17,7 +17,16 @@ from tickwork.core.decide.tick_context import TickContext
 from tickwork.core.definition.model import ApprovalNode, EventNode
 from tickwork.core.definition.plan import Kind
 from tickwork.core.state.effects import Alert, CancelAttempt
-from tickwork.core.state.events import MessageExpired, RateDue, RunDue, SlaReached, TaskDue, TaskFailed, WaitElapsed
+from tickwork.core.state.events import (
+    MessageExpired,
+    RateDue,
+    RateKeysSwept,
+    RunDue,
+    SlaReached,
+    TaskDue,
+    TaskFailed,
+    WaitElapsed,
+)
 from tickwork.core.state.lifecycle import ENDED, RunState
 from tickwork.core.state.state import Timer
 
@@ -97,6 +106,10 @@ def _message(turn: TickContext, number: int) -> None:
     turn.emit(MessageExpired(number))
 
 
+def _rate_keys(turn: TickContext, _number: int) -> None:
+    turn.emit(RateKeysSwept())
+
+
 def _rate(turn: TickContext, number: int) -> None:
     turn.emit(RateDue(number))
 
@@ -115,5 +128,6 @@ TIMERS: dict[int, Callable[[TickContext, int], None]] = {
     Timer.SLA: _sla,
     Timer.RATE: _rate,
     Timer.MESSAGE: _message,
+    Timer.RATE_KEYS: _rate_keys,
     Timer.REPEAT: _repeat,
 }

@@ -111,11 +111,42 @@ class Sla(_Part, frozen=True, kw_only=True):
     warn_ms: int | None = None
 
 
+class Second(StrEnum):
+    """What becomes of a run whose concurrency key is taken."""
+
+    WAIT = "wait"
+    SKIP = "skip"  # it is cancelled
+    REPLACE = "replace"  # the run that has the key is cancelled, and those that wait for it
+    BUFFER_ONE = "buffer_one"  # one waits, those after it are cancelled
+
+
 class Concurrency(_Part, frozen=True, kw_only=True):
     """At most `limit` runs of this workflow at a time for each value of `key`."""
 
     limit: int
     key: str = ""  # CEL over inputs; empty: one key for the whole workflow
+    second: Second = Second.WAIT
+
+
+class Over(StrEnum):
+    """What becomes of a run that comes when its rate is used up."""
+
+    WAIT = "wait"
+    DROP = "drop"  # it is cancelled
+    LAST = "last"  # one waits, and a later one takes its place
+
+
+class RunRate(_Part, frozen=True, kw_only=True):
+    """For each value of `key`, `limit` runs of this workflow begin in `per_ms`; unused ones add up to `limit`."""
+
+    limit: int
+    per_ms: int
+    key: str = ""  # CEL over inputs; empty: one key for the whole workflow
+    over: Over = Over.WAIT
+
+    @property
+    def interval_us(self) -> int:
+        return max(1, self.per_ms * 1_000 // self.limit)
 
 
 class Exit(_Part, frozen=True, kw_only=True):
@@ -323,6 +354,7 @@ class Definition(_Part, frozen=True, kw_only=True):
     exits: tuple[Exit, ...] = ()
     overlap: Overlap = Overlap.ALLOW
     concurrency: Concurrency | None = None
+    rate: RunRate | None = None
     timeout_ms: int | None = None  # the whole run
     sla: Sla | None = None
     policy: tuple[str, ...] = ()

@@ -106,6 +106,8 @@ class Plan(msgspec.Struct, eq=False):
     parent_counts: bytes | tuple[int, ...]
     exits: tuple[Condition, ...]
     gate_key: Condition | None
+    rate_key: Condition | None
+    guarded: bool  # a run may have to wait before it starts, for a concurrency key or a rate
     sla_points: tuple[tuple[int, int, int], ...]  # (after ms, 0 warning or 1 breach, node or -1 for the run)
     events: tuple[str, ...] | None  # the names that a run may wait for; None: a condition reads whatever came
     needs: dict[int, Need]  # by source: what its conditions read of it, where it is not inline
@@ -157,7 +159,7 @@ def compile_plan(definition: Definition) -> Plan:
     _mark_clean_up(steps)
     counts = [len(step.awaited) for step in steps]
     exits = tuple(Condition.compile(way.when) for way in definition.exits)
-    concurrency = definition.concurrency
+    concurrency, rate = definition.concurrency, definition.rate
     output = _output(definition, index)
     return Plan(
         definition=definition,
@@ -169,6 +171,8 @@ def compile_plan(definition: Definition) -> Plan:
         parent_counts=bytes(counts) if max(counts) < 256 else tuple(counts),
         exits=exits,
         gate_key=Condition.compile(concurrency.key) if concurrency and concurrency.key else None,
+        rate_key=Condition.compile(rate.key) if rate and rate.key else None,
+        guarded=concurrency is not None or rate is not None,
         sla_points=_sla_points(definition),
         events=_events(definition, steps, exits),
         needs=_needs(definition, steps, index),
@@ -279,9 +283,9 @@ def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condit
 
 def _needs(definition: Definition, steps: tuple[Step, ...], index: dict[str, int]) -> dict[int, Need]:
     """The needs of all conditions together, so that each value is decoded once."""
-    concurrency = definition.concurrency
     conditions = [Condition.compile(way.when) for way in definition.exits]
-    conditions += [Condition.compile(concurrency.key)] if concurrency and concurrency.key else []
+    keys = [part.key for part in (definition.concurrency, definition.rate) if part is not None and part.key]
+    conditions += [Condition.compile(key) for key in keys]
     for step in steps:
         conditions += [part for part in (step.when, step.until, *(case for case, _ in step.cases)) if part is not None]
     needs: dict[int, Need] = {}

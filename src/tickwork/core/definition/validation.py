@@ -21,6 +21,7 @@ from tickwork.core.definition.model import (
     FirstNode,
     MapNode,
     RepeatNode,
+    Second,
     TaskNode,
     Trigger,
     WorkflowNode,
@@ -119,6 +120,13 @@ def _check_whole(definition: Definition, rules: NodeValidator) -> None:
     if definition.concurrency is not None:
         problems.between("concurrency.limit", definition.concurrency.limit, low=1, high=QUANTITY_MAX)
         rules.condition("concurrency.key", definition.concurrency.key or None)
+        if definition.concurrency.second is Second.REPLACE and definition.concurrency.limit != 1:
+            message = "a run can only replace another one where one has the key at a time: set limit to 1"
+            problems.add("concurrency.second", "replace_limit", message)
+    if definition.rate is not None:
+        problems.between("rate.limit", definition.rate.limit, low=1, high=QUANTITY_MAX)
+        problems.duration("rate.per_ms", definition.rate.per_ms)
+        rules.condition("rate.key", definition.rate.key or None)
 
 
 def _check_durable(definition: Definition, problems: Problems) -> None:

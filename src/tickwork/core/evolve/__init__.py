@@ -15,6 +15,7 @@ from tickwork.core.evolve.functions import FUNCTION_HANDLERS
 from tickwork.core.evolve.mailboxes import MAILBOX_HANDLERS
 from tickwork.core.evolve.outbox import OUTBOX_HANDLERS
 from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, record_of_run, run_of_record
+from tickwork.core.evolve.run_rates import RATE_HANDLERS
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.schedules import SCHEDULE_HANDLERS
 from tickwork.core.evolve.tasks.attempts import ATTEMPT_HANDLERS, has_children_to_give, live_tasks
@@ -73,6 +74,7 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **SETUP_HANDLERS,
     **ARRIVAL_HANDLERS,
     **RUN_HANDLERS,
+    **RATE_HANDLERS,
     **SCHEDULE_HANDLERS,
     **BACKFILL_HANDLERS,
     **VERSION_HANDLERS,

@@ -290,6 +290,12 @@ def release_lane(state: State, lane: ReadyQueue) -> None:
     lane.stamp += 1  # whatever blocker it was parked at forgets it
 
 
+def start_later(state: State, run: Run, tick: int) -> None:
+    if run.start_at:
+        clear_timer(state, Timer.RUN_START, run.number, run.start_at)
+    run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
+
+
 def await_token(state: State, gauge: Limiter) -> None:
     """While lanes wait at an empty bucket, its one timer is set."""
     now_ms = state.now_ms

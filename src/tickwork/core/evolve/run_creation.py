@@ -9,12 +9,13 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Value, decode, pack
 from tickwork.core.calendar.zones import in_zone
 from tickwork.core.definition.input_fields import filled
-from tickwork.core.definition.model import Definition
+from tickwork.core.definition.model import Definition, Second
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.backfills import backfill_run_begun
 from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, failed_steps, follow_up_of, report_inputs
-from tickwork.core.evolve.indexes import arm_sla, clear_timer, set_timer, want
+from tickwork.core.evolve.indexes import arm_sla, clear_timer, start_later, want
 from tickwork.core.evolve.races import open_parents
+from tickwork.core.evolve.run_rates import no_longer_waits
 from tickwork.core.evolve.schedules import fired_on_time, run_begun, run_returned
 from tickwork.core.evolve.tasks.attempts import know_queue
 from tickwork.core.evolve.tasks.nodes import count_ended, keep_result
@@ -81,12 +82,6 @@ def new_run(
     return Run(number, run_id, tenant, plan, inputs, by, source, state.tick, phases, counts, size, 0, 0, plan.roots)
 
 
-def start_later(state: State, run: Run, tick: int) -> None:
-    if run.start_at:
-        clear_timer(state, Timer.RUN_START, run.number, run.start_at)
-    run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
-
-
 def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
     item = state.inputs[event.input]
     request: Any = request_in(item, event.command)
@@ -136,6 +131,8 @@ def _on_run_due(state: State, event: ev.RunDue) -> None:
     run.start_at = 0
     if run.debounce:
         del run.tenant.debounced[run.plan.name, run.debounce]
+    if run.rate_key is not None:
+        no_longer_waits(run)
     want(state, run)
 
 
@@ -409,8 +406,11 @@ def _on_gated(state: State, event: ev.RunGated) -> None:
 
 def _on_gate_taken(state: State, event: ev.GateTaken) -> None:
     run = state.runs[event.run]
-    run.gate = _gate(run, event.key)
-    run.gate.holding += 1
+    gate = run.gate = _gate(run, event.key)
+    gate.holding += 1
+    concurrency = run.plan.definition.concurrency
+    if concurrency is not None and concurrency.second is Second.REPLACE:
+        gate.holder = run.number
 
 
 def _gate(run: Run, key: str) -> ConcurrencyGate:

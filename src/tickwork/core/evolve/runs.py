@@ -10,6 +10,7 @@ from tickwork.core.evolve.awaits import call_ended
 from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.follow_ups import note_error
 from tickwork.core.evolve.indexes import arm_sla, clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
+from tickwork.core.evolve.run_rates import no_longer_waits
 from tickwork.core.evolve.schedules import run_ended
 from tickwork.core.evolve.tasks.attempts import (
     cancel_steps,
@@ -140,6 +141,8 @@ def _close_run(state: State, run: Run, event: ev.RunMoved) -> None:
         tenant.keys.remove(run.key)
     if run.debounce and tenant.debounced.get((run.plan.name, run.debounce)) is run:
         del tenant.debounced[run.plan.name, run.debounce]
+    if run.rate_key is not None:
+        no_longer_waits(run)
     if run.gate is not None:
         _leave_gate(state, run, run.gate)
     if run.parent:
@@ -184,6 +187,8 @@ def _leave_gate(state: State, run: Run, gate: ConcurrencyGate) -> None:
             # The place is handed over here, so that no later arrival can take it.
             follower.gated = False
             gate.holding += 1
+            if gate.holder:
+                gate.holder = follower.number
             want(state, follower)
             state.let_in.append((follower, run.id))
     if not gate.holding:

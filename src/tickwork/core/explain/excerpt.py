@@ -12,8 +12,8 @@ import msgspec
 
 from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve import evolve
-from tickwork.core.evolve.indexes import arm_sla, set_timer
-from tickwork.core.evolve.run_creation import add_run, arrive, new_run, start_later
+from tickwork.core.evolve.indexes import arm_sla, set_timer, start_later
+from tickwork.core.evolve.run_creation import add_run, arrive, new_run
 from tickwork.core.explain.history_index import LaneNote, RunNote, WorkerNote
 from tickwork.core.explain.run_history import Held, HistoryBuilder, JournalRow, RunHistory
 from tickwork.core.explain.run_history_text import describe_start

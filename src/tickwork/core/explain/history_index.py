@@ -216,7 +216,7 @@ class HistoryIndex:
 _RULES: dict[type[Any], Callable[[HistoryIndex, Any, list[Input]], None]] = {
     **dict.fromkeys(
         (
-            ev.RunDebounced, ev.RunRestored, ev.RunGated, ev.GateTaken, ev.EventStored, ev.UpdateReceived,
+            ev.RunDebounced, ev.RunRestored, ev.RunGated, ev.RunRated, ev.GateTaken, ev.EventStored, ev.UpdateReceived,
             ev.SlaReached, ev.RunDue, ev.RunOverdue, ev.RunEnding, ev.StepCancelled, ev.RunDetached, ev.ExtractKept,
         ),
         HistoryIndex._on_run,

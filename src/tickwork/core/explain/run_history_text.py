@@ -18,6 +18,7 @@ from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_wor
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.state.run_ids import SUBMITTED, child_id, follow_up_id
 from tickwork.core.state.run_labels import tags_of
+from tickwork.core.state.run_rates import rate_words
 from tickwork.core.state.schedule import HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Run, State, Task
 from tickwork.core.state.updates import UPDATE
@@ -74,6 +75,12 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return ("key_taken", f"it has the concurrency key {event.key!r}") if taken else (
                 "in_line", f"the concurrency key {event.key!r} is taken: it stands in line"
             )  # fmt: skip
+        case ev.RunRated():
+            rate = run.plan.definition.rate
+            words = rate_words(rate, event.key) if rate is not None else ""
+            if not event.start_at:
+                return "rated", words
+            return "rate_waits", f"{words}: it starts at {state.at(event.start_at)}"
         case ev.RunMoved():
             trigger = RunTrigger(event.trigger)
             until = f", until {state.at(event.until)}" if event.until else ""

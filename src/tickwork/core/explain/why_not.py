@@ -23,6 +23,7 @@ from tickwork.core.explain.function_text import await_words
 from tickwork.core.state.history import History, PendingAwait
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker
+from tickwork.core.state.run_rates import rate_words
 from tickwork.core.state.state import ConcurrencyGate, Run, State, Task, retry_of, tries_of
 
 CHILDREN_SHOWN = 20  # of one map; all of them are counted
@@ -98,6 +99,8 @@ def _paused_run(state: State, run: Run) -> BlockReason:
 
 
 def _delayed(state: State, run: Run) -> BlockReason:
+    if run.rate_key is not None and run.state == RunState.PENDING:
+        return _rated(state, run, run.rate_key)
     held = BlockKind.DEBOUNCE if run.debounce and run.state == RunState.PENDING else BlockKind.DELAY
     what = "it is brought back" if run.state == RunState.FAILED else "it starts"
     text = f"{what} at {state.at(run.start_at)}"
@@ -106,6 +109,16 @@ def _delayed(state: State, run: Run) -> BlockReason:
     return obstacle(
         state, held, f"run:{run.id}", text, f"Wait until {state.at(run.start_at)}.",
         Remedy("time", f"run:{run.id}", run.start_at), since=run.submitted, until=run.start_at,
+    )  # fmt: skip
+
+
+def _rated(state: State, run: Run, key: str) -> BlockReason:
+    rate, at = run.plan.definition.rate, state.at(run.start_at)
+    assert rate is not None
+    return obstacle(
+        state, BlockKind.RATE, f"run:{run.id}", f"{rate_words(rate, key)}: it starts at {at}", f"Wait until {at}.",
+        Remedy("time", f"run:{run.id}", run.start_at), since=run.submitted, until=run.start_at, key=key,
+        limit=rate.limit, per_ms=rate.per_ms,
     )  # fmt: skip
 
 

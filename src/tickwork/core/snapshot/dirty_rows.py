@@ -273,6 +273,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.FollowUpStarted: _run,
     ev.RunDetached: _run,  # the task of its parent ends in this tick
     ev.RunGated: _run,
+    ev.RunRated: _run,
     ev.GateTaken: _run,
     ev.RunMoved: _moved,
     ev.Visited: _runs,
@@ -323,7 +324,7 @@ ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskSkipped, ev.TaskAns
 HEADER_ONLY = frozenset(
     {
         ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesChanged, ev.CatchUpChosen,
-        ev.VersionPut, ev.VersionAbsent, ev.TimersHeld,
+        ev.VersionPut, ev.VersionAbsent, ev.TimersHeld, ev.RateKeysSwept,
         ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.ClockGapRecorded, ev.PolicyDecided, ev.WorkerOffered,
         ev.WorkerGone,
         ev.QueueHeld, ev.RateDue, ev.LoadShed, ev.BackfillStarted, ev.BackfillStateChanged, ev.BackfillLookupStarted,

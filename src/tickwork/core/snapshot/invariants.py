@@ -184,6 +184,8 @@ def _expected_timers(state: State) -> Iterator[tuple[int, int, int]]:
     for gauge in state.rated.values():
         if gauge.due:
             yield (gauge.due, Timer.RATE, gauge.number)
+    if state.rate_keys_due:
+        yield (state.rate_keys_due, Timer.RATE_KEYS, 0)
 
 
 def fans(state: State) -> Iterator[str]:
@@ -254,6 +256,18 @@ def gates(state: State) -> Iterator[str]:
                 yield f"{tenant.id} {key}: {gate.holding} hold it by count, {holders.get((tenant.id, key), 0)} do"
             if gate.holding < gate.limit and any(run.gated for run in gate.line):
                 yield f"{tenant.id} {key}: somebody waits although {gate.holding} of {gate.limit} hold it"
+
+
+def rates(state: State) -> Iterator[str]:
+    """I43 for rates: whoever is noted as waiting waits, and somebody will look for buckets that are full."""
+    for tenant in state.tenants.values():
+        for workflow, keys in tenant.rates.items():
+            for key, bucket in keys.items():
+                run = state.runs.get(bucket.waiting) if bucket.waiting else None
+                if bucket.waiting and (run is None or run.rate_key != key or not run.start_at):
+                    yield f"{tenant.id} {workflow} {key!r}: run {bucket.waiting} does not wait for its rate"
+        if tenant.rates and not state.rate_keys_due:
+            yield f"{tenant.id}: nobody will look whether its rates are full again"
 
 
 def schedules(state: State) -> Iterator[str]:
@@ -388,6 +402,7 @@ INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I60": fans,
     "I60 (calls)": functions,
     "I43 (keys)": gates,
+    "I43 (rates)": rates,
     "I20": schedules,
     "I24": overlaps,
     "updates": updates,

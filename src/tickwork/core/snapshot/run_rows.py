@@ -55,6 +55,7 @@ class RunExtras(msgspec.Struct, array_like=True, gc=False):
     messages: RunMessages | None = None
     ending: tuple[int, str] | None = None
     own: RunTerms | None = None
+    rate_key: str | None = None
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -155,7 +156,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         run.key or run.body or run.priority >= 0 or run.debounce or gate is not None or run.parent or run.signals
         or run.deadline or run.resume_at or run.pause_reason or run.scheduled_ms or run.schedule or run.sla_at
         or run.sla_next or run.pin or run.tried or run.extracts or run.chosen or run.history is not None
-        or run.errors or run.own is not None or run.queue or run.messages is not None
+        or run.errors or run.own is not None or run.queue or run.messages is not None or run.rate_key is not None
     ):  # fmt: skip
         return None
     return RunExtras(
@@ -169,7 +170,7 @@ def _more_of_run(run: Run) -> RunExtras | None:
         record_of_history(run.history),
         None if run.errors is None else [(node, *run.errors[node]) for node in sorted(run.errors)],
         run.messages,
-        run.ending, run.own,
+        run.ending, run.own, run.rate_key,
     )  # fmt: skip
 
 
@@ -279,7 +280,7 @@ def _add_more_to_run(run: Run, more: RunExtras, links: DeferredLinks) -> None:
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
     run.decided, run.tried, run.before, run.overdue = more.decided, more.tried, more.before, more.overdue
-    run.ending, run.own = more.ending, more.own
+    run.ending, run.own, run.rate_key = more.ending, more.own, more.rate_key
     if more.chosen is not None:
         run.chosen = {step: (queue, labels) for step, queue, labels in more.chosen}
     run.history, run.messages = history_of_record(more.history), more.messages

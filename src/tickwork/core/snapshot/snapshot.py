@@ -40,6 +40,7 @@ from tickwork.core.snapshot.schedule_rows import (
     encode_schedule,
 )
 from tickwork.core.state.ready_queues import Limiter, LoadShedder
+from tickwork.core.state.run_rates import RateKey
 from tickwork.core.state.schedule import CatchUpChoice
 from tickwork.core.state.state import (
     AppVersion,
@@ -143,6 +144,7 @@ def encode_header(state: State) -> bytes:
             | ({} if state.choice is None else {"choice": state.choice})
             | ({"timers_held": True} if state.timers_held else {})
             | {name: _sorted(getattr(state, name)) for name in _OUTBOX if getattr(state, name)}
+            | ({"rate_keys_due": state.rate_keys_due} if state.rate_keys_due else {})
             | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
             queues=[_gauge_row(queue.gauge) for _, queue in _sorted(state.queues)],
@@ -187,7 +189,22 @@ def _tenant_row(tenant: Tenant) -> Row:
             "applications": [_application_row(*pair) for pair in _sorted(tenant.applications)],
         }
         | ({"mailboxes": mailbox_rows(tenant)} if tenant.mailboxes else {})
+        | ({"rates": _rate_rows(tenant)} if tenant.rates else {})
+        | ({"holders": holders} if (holders := _holders(tenant)) else {})
     )
+
+
+def _rate_rows(tenant: Tenant) -> list[Any]:
+    """In the order in which they are looked at."""
+    return [
+        (workflow, [(key, bucket.full_us, bucket.waiting) for key, bucket in keys.items()])
+        for workflow, keys in tenant.rates.items()
+    ]
+
+
+def _holders(tenant: Tenant) -> list[Any]:
+    """Of the keys whose holder a later run may replace."""
+    return [(key, gate.holder) for key, gate in _sorted(tenant.gates) if gate.holder]
 
 
 def _worker_row(worker: Worker) -> Row:
@@ -300,6 +317,9 @@ def _restore_partition(state: State, header: Header, documents: Iterable[tuple[s
     state.capacity = _tuple(header.partition["capacity"])
     state.timers_held = header.partition.get("timers_held", False)
     state.zones_version = header.partition.get("zones_version", "")
+    state.rate_keys_due = header.partition.get("rate_keys_due", 0)
+    if state.rate_keys_due:
+        set_timer(state, Timer.RATE_KEYS, 0, state.rate_keys_due)
     state.sent, state.received = (dict(header.partition.get(name, ())) for name in ("sent", "received"))
     state.outbox = dict(msgspec.convert(header.partition.get("outbox", []), list[tuple[int, list[QueuedCommand]]]))
     state.shed = LoadShedder()
@@ -348,6 +368,8 @@ def _restore_tenant(state: State, row: Row) -> None:
     tenant.versions = {plan: state.plans[plan] for plan in row["versions"]}
     tenant.budgets = {name: RetryBudget(booked_ms) for name, booked_ms in row["budgets"]}
     tenant.gates = {_tuple(key): ConcurrencyGate(key[1], limit, holding) for key, limit, holding, _ in row["gates"]}
+    for key, holder in row.get("holders", ()):
+        tenant.gates[_tuple(key)].holder = holder
     tenant.groups = {name: Group(name, paused=True, reason=reason) for name, reason in row["groups"]}
     tenant.holidays = {name: frozenset(dates) for name, dates in row["holidays"]}
     for application in row.get("applications", ()):
@@ -357,6 +379,10 @@ def _restore_tenant(state: State, row: Row) -> None:
             for number, name, at_ms, made_ms, workflows, index, *carried in application["versions"]
         }
     know_newest(tenant)
+    tenant.rates = {
+        workflow: {key: RateKey(full_us, waiting) for key, full_us, waiting in keys}
+        for workflow, keys in row.get("rates", ())
+    }
     add_mailboxes(tenant, row.get("mailboxes", ()))
     state.tenants[tenant.id] = tenant
 

@@ -36,6 +36,7 @@ from tickwork.core.state.ready_queues import (
     ReadyQueueKey,
     WorkerPool,
 )
+from tickwork.core.state.run_rates import RateKey
 from tickwork.core.state.schedule import CatchUpChoice, CatchUpPlan, FateRange, GovernorLimits, HintOrigin
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
 from tickwork.core.state.tables import NameTable, NumberTable
@@ -63,6 +64,7 @@ class Timer(IntEnum):
     BACKFILL = 11
     REPEAT = 12
     MESSAGE = 13
+    RATE_KEYS = 14
 
 
 class LogicalClock(msgspec.Struct, frozen=True):
@@ -133,6 +135,7 @@ class Tenant:
     debounced: "dict[tuple[str, str], Run]" = field(default_factory=dict)  # those that have not started
     workflow_gauges: dict[str, Limiter] = field(default_factory=dict)
     gates: "dict[tuple[str, str], ConcurrencyGate]" = field(default_factory=dict)
+    rates: dict[str, dict[str, RateKey]] = field(default_factory=dict)  # by workflow and key: those that are not full
     waits: "dict[tuple[str, str], dict[int, Task]]" = field(default_factory=dict)
     budgets: "dict[str, RetryBudget]" = field(default_factory=dict)
     schedules: "NameTable[Schedule]" = field(default_factory=NameTable)
@@ -162,6 +165,7 @@ class ConcurrencyGate(msgspec.Struct, eq=False):
     key: str
     limit: int
     holding: int = 0
+    holder: int = 0  # number of the last run that took it, where a later one may replace it
     line: "deque[Run]" = msgspec.field(default_factory=deque)  # in order of arrival
 
 
@@ -254,6 +258,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     messages: RunMessages | None = None  # updates that were received, and values that were published
     ending: tuple[int, str] | None = None  # trigger and reason of its end, while only its teardowns go on
     own: RunTerms | None = None  # what its submission said instead of its workflow
+    rate_key: str | None = None  # its turn in the rate of its workflow is taken
 
 
 class Task(msgspec.Struct, gc=False, eq=False):
@@ -543,6 +548,7 @@ class State:
     outbox: dict[int, list[QueuedCommand]] = field(default_factory=dict)  # by partition, in order: not acknowledged yet
     sent: dict[int, int] = field(default_factory=dict)  # number of the last command for each partition
     received: dict[int, int] = field(default_factory=dict)  # number of the last command of each partition
+    rate_keys_due: int = 0  # tick at which full buckets of rates are looked for; 0: there are none
     zones_version: str = ""  # of the zone data by which next times were last computed; "": never
     # ---- found again from the fields above
     wheel: Wheel = field(default_factory=Wheel)

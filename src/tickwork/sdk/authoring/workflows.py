@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
+from msgspec.structs import replace
+
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.names import check_name
-from tickwork.core.definition.model import Concurrency, Defaults, Definition, FollowUp, Overlap, Retry, Sla, Timeout
+from tickwork.core.definition.model import Defaults, Definition, FollowUp, Overlap, Retry, Sla, Timeout
 from tickwork.sdk.authoring import document_builder as render
 from tickwork.sdk.authoring import useless_code
 from tickwork.sdk.authoring.declared import declare, instance_name
@@ -24,6 +26,7 @@ from tickwork.sdk.authoring.options import RETRY_OPTIONS, duration, listed_tags,
 from tickwork.sdk.authoring.placeholders import Value, refuse_future
 from tickwork.sdk.authoring.schedules import Schedule
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed, raised_at
+from tickwork.sdk.authoring.start_limits import START_OPTIONS, key_text, start_limits
 from tickwork.sdk.authoring.tasks import BoundTask, CallOptions, Task
 from tickwork.sdk.values.encode import plain
 from tickwork.sdk.values.input_fields import input_fields
@@ -314,7 +317,7 @@ class Workflow(Generic[P, R]):
             "inputs": at_place(input_fields, self.codec, location=self.where),
             "defaults": settings["defaults"],
             "overlap": settings["overlap"],
-            "concurrency": self._concurrency(),
+            **self._start_limits(),
             "timeout_ms": settings["timeout_ms"],
             "sla": settings["sla"],
             "policy": settings["policy"],
@@ -323,12 +326,12 @@ class Workflow(Generic[P, R]):
             **{option: follow for option, (follow, _) in self.follow_ups().items()},
         }
 
-    def _concurrency(self) -> Concurrency | None:
-        given = self.settings["concurrency"]
-        if given is None:
-            return None
-        limit, key = given if isinstance(given, tuple) else (given, "")
-        return Concurrency(limit=limit, key=f'inputs["{key}"]' if key in self.codec.parameters else key)
+    def _start_limits(self) -> dict[str, Any]:
+        limits = {name: self.settings[name] for name in ("concurrency", "rate")}
+        return {
+            name: limit and replace(limit, key=key_text(limit.key, self.codec.parameters))
+            for name, limit in limits.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +391,10 @@ def workflow(
     priority: int | None = None,
     labels: Mapping[str, str] | None = None,
     concurrency: int | tuple[int, str] | None = None,
+    singleton: bool | str = False,
+    second: str | None = None,
+    rate: tuple[int, Duration] | tuple[int, Duration, str] | None = None,
+    over: str | None = None,
     sla: Duration | tuple[Duration, Duration] | None = None,
     overlap: str = "allow",
     policy: Sequence[str] = (),
@@ -405,6 +412,9 @@ def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     retries, retry_delay, task_timeout, queue, priority, labels    for every task that does not say otherwise
     timeout       of a whole run; `sla`: when a run is late, or (warning, late)
     concurrency   how many runs at a time; (5, "customer"): five for each value of that input
+    singleton     one run at a time, True or "customer". `second`, of a run that comes meanwhile: skip, replace,
+                  buffer_one or wait
+    rate          (10, "1m", "customer"): ten runs a minute for each value. `over`, of a run beyond it: wait, drop, last
     overlap       what becomes of an occurrence while a run of its schedule is going: allow, forbid, replace
     policy        names of policies evaluated before each step
     on_failure    a task or workflow that runs when a run has failed, whatever the reason; it takes a tw.Failure, or
@@ -426,7 +436,7 @@ def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
 
 _OPTIONS = frozenset(
     (
-        "concurrency",
+        *START_OPTIONS,
         "description",
         "labels",
         "on_failure",
@@ -462,7 +472,7 @@ def settings_of(options: dict[str, Any], *, where: str) -> dict[str, Any]:
         "description": options.get("description", ""),
         "defaults": _defaults(options, where),
         "overlap": Overlap(overlap),
-        "concurrency": options.get("concurrency"),
+        **start_limits(options, where),
         "timeout_ms": None if timeout is None else duration(timeout, path=f"{where}.timeout"),
         "sla": _sla(options.get("sla"), where),
         "policy": (policy,) if isinstance(policy, str) else tuple(policy),

@@ -12,7 +12,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import too_large
 from tickwork.core.decide.commands.rerun import GivenUp, left_out, torn_down
 from tickwork.core.decide.commands.signals import check_entitled
-from tickwork.core.decide.runs.advance import take_gate_again
+from tickwork.core.decide.runs.start_limits import take_gate_again
 from tickwork.core.decide.tick_context import (
     TickContext,
     check_room,

@@ -13,6 +13,7 @@ from tickwork.core.decide.runs.children import tend_children
 from tickwork.core.decide.runs.chosen_values import chosen_count, chosen_duration_ms, chosen_queue
 from tickwork.core.decide.runs.policy import ask
 from tickwork.core.decide.runs.run_end import end_run, follow_up, left_behind, pause_run, stop_run
+from tickwork.core.decide.runs.start_limits import may_start
 from tickwork.core.decide.runs.trigger_rules import teardown_verdict, verdict
 from tickwork.core.decide.tick_context import TickContext, request_extracts
 from tickwork.core.definition.cel import Condition
@@ -42,10 +43,8 @@ from tickwork.core.state.evaluation_context import (
 )
 from tickwork.core.state.events import (
     FirstEnded,
-    GateTaken,
     PolicyDecided,
     QueueChosen,
-    RunGated,
     RunMoved,
     StepEnded,
     TaskAnswered,
@@ -55,7 +54,7 @@ from tickwork.core.state.events import (
 )
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunState, RunTrigger
 from tickwork.core.state.map_items import items_of
-from tickwork.core.state.state import Run, State
+from tickwork.core.state.state import Run
 
 MAP_ITEMS_MAX = 1_000_000
 
@@ -69,7 +68,7 @@ READY = Phase.READY
 def visit(turn: TickContext, run: Run) -> None:
     state, plan = run.state, run.plan
     if state == PENDING:
-        if run.start_at or (plan.definition.concurrency is not None and not _enter_gate(turn, run)):
+        if run.start_at or (plan.guarded and not may_start(turn, run)):
             return
         turn.events.append(RunMoved(run.number, START))
         started(turn.state, run)
@@ -107,40 +106,6 @@ def _inputs_hold(turn: TickContext, run: Run) -> bool:
     else:
         return True
     return False
-
-
-def _enter_gate(turn: TickContext, run: Run) -> bool:
-    """Return `False` if the concurrency key is taken or cannot be computed."""
-    concurrency = run.plan.definition.concurrency
-    if concurrency is not None and run.gate is None:
-        try:
-            key = _gate_key(turn.state, run)
-        except ExtractMissing as missing:
-            request_extracts(turn, run, missing)
-            return False
-        except Refused as refused:
-            end_run(turn, run, RunTrigger.CANCEL, f"concurrency key: {refused}")
-            return False
-        gate = run.tenant.gates.get((run.plan.name, key))
-        if gate is not None and (gate.holding >= concurrency.limit or any(waiter.gated for waiter in gate.line)):
-            turn.emit(RunGated(run.number, key))
-            return False
-        turn.emit(GateTaken(run.number, key))
-    return not run.gated
-
-
-def take_gate_again(turn: TickContext, run: Run) -> None:
-    """A resolved run continues without waiting for the gate, but counts for the runs that come after it."""
-    try:
-        key = _gate_key(turn.state, run)
-    except (Refused, ExtractMissing):
-        return  # its key cannot be computed, so it never started; or it would have to wait until it can
-    turn.emit(GateTaken(run.number, key))
-
-
-def _gate_key(state: State, run: Run) -> str:
-    condition = run.plan.gate_key
-    return "" if condition is None else str(condition.value(snapshot(state, run, condition)))
 
 
 def _leave_early(turn: TickContext, run: Run) -> bool:

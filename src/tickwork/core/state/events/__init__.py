@@ -64,6 +64,8 @@ Event = (
     | RunRestored
     | RunRerun
     | RunGated
+    | RunRated
+    | RateKeysSwept
     | RunMoved
     | Visited
     | Deferred

@@ -65,6 +65,19 @@ class RunGated(EventStruct, frozen=True, tag=26):
     key: str
 
 
+class RunRated(EventStruct, frozen=True, tag=390):
+    """The run takes its turn in the rate of its workflow: now, or at `start_at`. It may take that of another run."""
+
+    run: int
+    key: str
+    start_at: int = 0  # tick; 0: now
+    replaces: int = 0  # the run that waited until then
+
+
+class RateKeysSwept(EventStruct, frozen=True, tag=391):
+    """Keys of rates that nothing is known of any more are forgotten."""
+
+
 class RunMoved(EventStruct, frozen=True, tag=27):
     run: int
     trigger: int
