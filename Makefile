@@ -68,6 +68,7 @@ demo: setup  ## schedules, a fan-out, retries, a wait and an approval, on a page
 bench: setup  ## every figure of docs/performance.md against its gate; some are missed
 	$(PY) bench/core.py --check
 	$(PY) bench/why.py --check
+	$(PY) bench/reach.py --check
 	$(PY) bench/start.py --check
 	$(PY) bench/throughput.py --check
 	$(PY) bench/throughput.py --store postgres --check

@@ -7,10 +7,12 @@ part is one function in `PARTS`, which returns its figures; a part adds its gate
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import re
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +25,10 @@ import peer_servers
 from tickwork.cluster.node import Node
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.settings import Settings
+from tickwork.core.base.values import pack
+from tickwork.core.machine import Machine
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.protocol import http_models as wire
 
 PARTITIONS = 8
@@ -32,11 +38,23 @@ DOCUMENT = {
     "inputs": {"order": {"type": "integer"}},
     "nodes": [{"kind": "wait", "id": "later", "duration_ms": 3_600_000}],
 }
-GATES: dict[str, tuple[str, float]] = {"enqueue_per_s": (">=", 5_000)}
+RATED = {
+    "name": "rated",
+    "inputs": {"customer": {"type": "string"}},
+    "rate": {"limit": 1, "per_ms": 3_600_000, "key": "inputs.customer"},
+    "nodes": [{"kind": "wait", "id": "moment", "duration_ms": 1}],
+}
+GATES: dict[str, tuple[str, float]] = {
+    "enqueue_per_s": (">=", 5_000),
+    "rate_key_bytes": ("<=", 300),
+    "debounce_key_bytes": ("<=", 300),
+}
 WORDS = {
     "enqueue_per_s": "transactions with an insert and `enqueue`, 8 connections, per second",
     "insert_per_s": "the same without `enqueue`, per second",
     "taken_per_s": "enqueued runs that a node takes, per second",
+    "rate_key_bytes": "memory of a key of a rate, in bytes",
+    "debounce_key_bytes": "memory of a debounce key beside its run, in bytes",
 }
 _TRANSACTION = "insert into orders (item) values ('x') \\; {} commit;\n"
 
@@ -95,7 +113,44 @@ async def _take(dsn: str) -> float:
     return rows / took
 
 
-PARTS: dict[str, Callable[..., dict[str, float]]] = {"enqueue": enqueue}
+def keys(*, quick: bool) -> dict[str, float]:
+    """What a live key holds in memory: of a rate after its run has ended, of a debounce beside its pending run."""
+    count = 20_000 if quick else 100_000
+    rated, debounced, delayed = (_bytes_of(count, kind) for kind in ("rate", "debounce", "delay"))
+    return {"rate_key_bytes": rated / count, "debounce_key_bytes": (debounced - delayed) / count}
+
+
+def _bytes_of(count: int, kind: str) -> int:
+    machine = Machine(settings=MachineSettings())
+    document = RATED if kind == "rate" else DOCUMENT | {"inputs": {}}
+    machine.apply(1, [inp.PutTenant("bench", "t"), inp.PutDefinition("bench", "t", json.dumps(document).encode())])
+    tick = 1
+    gc.collect()
+    tracemalloc.start()
+    for number in range(0, count, 500):
+        tick += 1
+        machine.apply(tick, [_submission(kind, one) for one in range(number, number + 500)])
+    while (due := machine.next_tick()) is not None and due < 60_000:
+        tick = max(tick + 1, due)
+        machine.apply(tick, [])
+    state = machine.state
+    live = len(state.tenants["t"].rates.get("rated", ())) if kind == "rate" else state.live_runs
+    assert live == count and (kind != "rate" or not state.live_runs), f"{live} of {count} {kind} keys are live"
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return held
+
+
+def _submission(kind: str, number: int) -> inp.Submit:
+    key = f"customer-{number:08}"
+    if kind == "rate":
+        return inp.Submit("bench", "t", f"r{number}", "rated", pack({"customer": key}))
+    terms = inp.SubmitOptions(delay_ms=3_600_000, debounce=key if kind == "debounce" else "")
+    return inp.Submit("bench", "t", f"r{number}", "flow", None, terms)
+
+
+PARTS: dict[str, Callable[..., dict[str, float]]] = {"enqueue": enqueue, "keys": keys}
 
 
 def missed(figures: dict[str, float]) -> list[str]:

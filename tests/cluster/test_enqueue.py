@@ -28,6 +28,7 @@ from tickwork.stores.postgres.store import PostgresStore
 from tickwork.system.clock import SystemClock
 
 TOKEN = "for-this-test-only"
+TAGS = ["vip"]
 DOCUMENT = {
     "name": "mail",
     "inputs": {"to": {"type": "string", "default": "nobody"}},
@@ -112,7 +113,9 @@ async def test_a_run_is_enqueued_with_the_transaction_of_an_asynchronous_driver(
     async with store_of(postgres, schema) as store, async_connection(kind, postgres) as (connection, undo, commit):
         await tw.enqueue_async(connection, "mail", to="rolled back", schema=schema)
         await undo()
-        run = await tw.enqueue_async(connection, "mail", to="c@d", start_at=start, options=options, schema=schema)
+        run = await tw.enqueue_async(
+            connection, "mail", to="c@d", start_at=start, options=options, tags=["vip"], schema=schema
+        )
         await commit()
         rows = await rows_of(store)
 
@@ -120,7 +123,7 @@ async def test_a_run_is_enqueued_with_the_transaction_of_an_asynchronous_driver(
     assert retry["attempts"] == 3
     assert rows == {
         run: {"workflow": "mail", "inputs": {"to": "c@d"}, "start_at": "2030-01-02T03:04:05.678Z", "id": run,
-              "timeout_ms": 3_600_000, "queue": "mails"}
+              "timeout_ms": 3_600_000, "queue": "mails", "tags": ["vip"]}
     }  # fmt: skip
 
 

@@ -427,7 +427,7 @@ def test_the_stories_of_a_random_history_add_up(seed):
 
     assert len(stories) >= len(driver.state.runs) > 0
     for story in stories:
-        assert story.entries[0].what in ("submitted", "scheduled", "spawned", "rerun", "follows")
+        assert story.entries[0].what in ("submitted", "scheduled", "triggered", "spawned", "rerun", "follows")
         assert story.entries[0].tick == story.source.tick
         assert [entry.tick for entry in story.entries] == sorted(entry.tick for entry in story.entries)
         assert all(hold.ms >= 0 for hold in story.holds)

@@ -22,11 +22,19 @@ from tickwork.sdk.authoring.declared import declare, instance_name
 from tickwork.sdk.authoring.follow_ups import Handler, follow_up
 from tickwork.sdk.authoring.graph_builder import Builder, active, refuse_async
 from tickwork.sdk.authoring.maps import Entries
-from tickwork.sdk.authoring.options import RETRY_OPTIONS, duration, listed_tags, sla, task_options
+from tickwork.sdk.authoring.options import (
+    RETRY_OPTIONS,
+    START_OPTIONS,
+    duration,
+    key_text,
+    listed_tags,
+    sla,
+    start_limits,
+    task_options,
+)
 from tickwork.sdk.authoring.placeholders import Value, refuse_future
 from tickwork.sdk.authoring.schedules import Schedule
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed, raised_at
-from tickwork.sdk.authoring.start_limits import START_OPTIONS, key_text, start_limits
 from tickwork.sdk.authoring.tasks import BoundTask, CallOptions, Task
 from tickwork.sdk.values.encode import plain
 from tickwork.sdk.values.input_fields import input_fields

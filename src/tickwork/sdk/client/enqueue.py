@@ -5,7 +5,7 @@ the store's schema does the work, so these helpers only check the inputs and spe
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ def enqueue(
     start_at: datetime | str | None = None,
     priority: int | None = None,
     app_version: str = "",
+    tags: Sequence[str] = (),
     options: Options | None = None,
     schema: str = SCHEMA,
     **values: Any,
@@ -52,7 +53,7 @@ def enqueue(
     `client.submit`. The same `key` starts one run in 24 hours, and then the id is that of the first. What the server
     refuses later is kept, with the reason: `tickwork cluster inbox`.
     """
-    submission = _submission(workflow, inputs, values, key, delay, start_at, priority, app_version, options)
+    submission = _submission(workflow, inputs, values, key, delay, start_at, priority, app_version, tags, options)
     if _is_of(connection, "sqlalchemy"):
         from sqlalchemy import text
 
@@ -81,6 +82,7 @@ async def enqueue_async(
     start_at: datetime | str | None = None,
     priority: int | None = None,
     app_version: str = "",
+    tags: Sequence[str] = (),
     options: Options | None = None,
     schema: str = SCHEMA,
     **values: Any,
@@ -90,7 +92,7 @@ async def enqueue_async(
     `connection` is a connection of asyncpg, an `AsyncConnection` of psycopg, or an `AsyncConnection` or `AsyncSession`
     of SQLAlchemy.
     """
-    submission = _submission(workflow, inputs, values, key, delay, start_at, priority, app_version, options)
+    submission = _submission(workflow, inputs, values, key, delay, start_at, priority, app_version, tags, options)
     if _is_of(connection, "sqlalchemy"):
         from sqlalchemy import text
 
@@ -117,11 +119,12 @@ def _submission(
     start_at: datetime | str | None,
     priority: int | None,
     app_version: str,
+    tags: Sequence[str],
     options: Options | None,
 ) -> wire.Submission:
     return calls.submission(
         workflow if isinstance(workflow, str) else as_workflow(workflow), inputs, values, key=key, delay=delay,
-        start_at=start_at, priority=priority, app_version=app_version, options=options,
+        start_at=start_at, priority=priority, app_version=app_version, tags=tags, options=options,
     )  # fmt: skip
 
 
