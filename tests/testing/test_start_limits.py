@@ -123,10 +123,11 @@ def test_a_function_takes_the_same_options(world):
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(world, options, words):
+    def flow(n: int) -> int:
+        return doubled(n)
+
+    def begin():
+        world.start(tw.workflow(**options)(flow), n=1)
+
     with pytest.raises((Refused, tw.InvalidDefinition), match=words):
-
-        @tw.workflow(**options)
-        def flow(n: int) -> int:
-            return doubled(n)
-
-        world.start(flow, n=1)
+        begin()
