@@ -346,6 +346,7 @@ class History:
         self.seed = seed
         self.rng = random.Random(seed)
         self.inside = random.Random(f"inside {seed}")  # of what tasks ask for and other partitions send
+        self.operators = random.Random(f"operators {seed}")  # who change settings and delete what nobody names
         self.people = random.Random(f"people {seed}")  # who act on single tasks
         self.check = True
         if self.rng.random() < 0.4:
@@ -378,6 +379,7 @@ class History:
             asked += [self.driver.extracted(x) for x in self.driver.reads]
             asked += self.between_partitions()
             asked += self.act_on_tasks()
+            asked += self.operate()
             self.driver.lookups, self.driver.searches, self.driver.reads = [], [], []
             self.pass_time()
             self.send(asked)
@@ -412,7 +414,7 @@ class History:
         records = self.driver.records
         if isinstance(item, inp.Resolve) and item.record is not None:
             return msgspec.structs.replace(item, record=records[item.record.run_id])
-        if isinstance(item, inp.Redrive):
+        if isinstance(item, inp.Redrive | inp.DropDeadLetters):
             return msgspec.structs.replace(item, records=[records[record.run_id] for record in item.records])
         return item
 
@@ -522,6 +524,26 @@ class History:
         waiting = [task for task in tasks.values() if task.phase == Phase.BACKOFF and rng.random() < 0.05]
         cancels: list[inp.Input] = [inp.CancelTask(BY, task.run.tenant.id, task.number, "now") for task in live[:2]]
         return [*cancels, *(inp.RetryTask(BY, task.run.tenant.id, task.number, "now") for task in waiting)]
+
+    def operate(self) -> list[inp.Input]:
+        """Seldom: settings change, and queues, policies and workflows are deleted and come again."""
+        rng = self.operators
+        if rng.random() > 0.02:
+            return []
+        values = {
+            "ageing_ms": rng.choice([0, 500, 2_000]), "shed_below": rng.choice([0, 3, 9]),
+            "max_runs_per_tick": rng.choice([2, 5, 50]),
+        }  # fmt: skip
+        tenant = rng.choice(TENANTS)
+        return rng.choice(
+            [
+                [inp.PutSettings(BY, {name: value for name, value in values.items() if rng.random() < 0.6})],
+                [inp.PutPolicy(BY, "spare", "true", "", "fail"), inp.RemovePolicy(BY, "spare")],
+                [inp.RemovePolicy(BY, "hours"), inp.RemoveQueue(BY, "gpu"), inp.RemoveWorkflow(BY, tenant, "one")],
+                [inp.RemoveWorkflow(BY, tenant, "fan"), inp.PutDefinition(BY, tenant, DOCUMENTS["fan"])],
+                [inp.PutQueue(BY, "spare", 1), inp.RemoveQueue(BY, "spare")],
+            ]
+        )
 
     def between_partitions(self) -> list[inp.Input]:
         """Commands of tasks in other partitions come, some of them twice; those sent there are acknowledged."""
@@ -676,6 +698,9 @@ class History:
         tenant, record = rng.choice(ended[-25:])
         plan = self.driver.state.plans[record.definition]
         failed = [step.id for step in plan.steps if record.phases[step.index] == Phase.FAILED]
+        if self.operators.random() < 0.1:
+            dead = [r for t, r in ended[-25:] if t == tenant and r.state == RunState.FAILED]
+            return [inp.DropDeadLetters(BY, tenant, "hopeless", list({r.run_id: r for r in dead[-2:]}.values()))]
         match rng.randrange(4):
             case 0:
                 decisions = (
@@ -922,6 +947,18 @@ class History:
         driver.quiet()
         driver.send(inp.Failed(*attempt_of("function-1"), "Cancelled"))
         driver.quiet()
+
+    def of_operators(self) -> None:
+        """Likewise what operators delete and drop."""
+        driver, tenant = self.driver, "gold"
+        driver.send(inp.PutSettings(BY, {"loss_allowance": 4}))
+        driver.send(inp.PutQueue(BY, "spare", 1), inp.RemoveQueue(BY, "spare"))
+        denied = document("denied", task("a", policy=["spare"]))
+        driver.send(inp.PutPolicy(BY, "spare", "false", "", "fail"), inp.PutDefinition(BY, tenant, denied))
+        driver.send(inp.Submit(BY, tenant, "denied-1", "denied"))
+        driver.quiet()
+        driver.send(inp.RemoveWorkflow(BY, tenant, "denied"), inp.RemovePolicy(BY, "spare"))
+        driver.send(inp.DropDeadLetters(BY, tenant, "hopeless", [driver.records["denied-1"]]))
 
     def of_tasks(self) -> None:
         """Likewise a task that is cancelled with its children, and one that is tried again at once."""

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.decide.commands.rerun import kept_steps
 from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode
@@ -291,6 +293,18 @@ class Ledger:
 
     def _queue(self, event: ev.QueuePut, asked: list[Any]) -> None:
         self._limit(("queue", asked[event.input].queue), asked[event.input])
+
+    def _queue_removed(self, event: ev.QueueRemoved, asked: list[Any]) -> None:
+        """What the queue still had to give keeps nothing back: no limit, and no pause."""
+        name = asked[event.input].queue
+        self._limit(("queue", name), inp.PutQueue("", name))
+        self.limits["queue", name].paused = False
+
+    def _settings(self, event: ev.SettingsPut, asked: list[Any]) -> None:
+        self.settings = msgspec.structs.replace(self.settings, **asked[event.input].values)
+
+    def _workflow_removed(self, event: ev.WorkflowRemoved, asked: list[Any]) -> None:
+        del self.latest[asked[event.input].tenant, asked[event.input].workflow]
 
     def _limit(self, scope: tuple[str, ...], put: Any) -> None:
         limit = self.limits.setdefault(scope, Limit())
@@ -890,6 +904,9 @@ _HANDLERS: dict[type, Any] = {
     ev.TenantPut: Ledger._tenant,
     ev.QueuePut: Ledger._queue,
     ev.LabelLimitPut: Ledger._label,
+    ev.QueueRemoved: Ledger._queue_removed,
+    ev.WorkflowRemoved: Ledger._workflow_removed,
+    ev.SettingsPut: Ledger._settings,
     ev.SchedulePut: Ledger._schedule,
     ev.ScheduleRemoved: Ledger._schedule_removed,
     ev.ScopePaused: Ledger._paused,

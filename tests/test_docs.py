@@ -197,7 +197,7 @@ def settings_table() -> str:
 
 
 def shown(value: object) -> str:
-    return f"`{value}`" if value not in ("", 0) else "-"
+    return f"`{value}`" if value not in ("", 0, None) else "-"
 
 
 def test_the_table_of_settings_is_current():

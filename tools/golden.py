@@ -63,11 +63,14 @@ def history() -> Any:
         found.run(STEPS)
         if found.driver.state.gauge.paused:
             continue  # nothing would run
-        found.of_schedules()
-        found.of_functions()
-        found.of_teardowns()
-        found.of_tasks()
-        found.of_updates()
+        try:
+            for part in (
+                found.of_schedules, found.of_operators, found.of_functions, found.of_teardowns, found.of_tasks,
+                found.of_updates,
+            ):  # fmt: skip
+                part()
+        except AssertionError:
+            continue  # chance left something behind that the fixed order does not expect
         if everything_happens(found.driver):
             return found
     raise SystemExit("no history covers every input and event: give tests/histories.py a way to the new ones")

@@ -39,6 +39,12 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         ),
         CommandEntry("resume", "Resume a paused run.", "commands.run_actions:resume"),
         CommandEntry("retry", "Retry the failed nodes of a failed run.", "commands.run_actions:retry"),
+        CommandEntry("resolve", "Decide about each failed node of a failed run.", "commands.run_actions:resolve"),
+        CommandEntry(
+            "dead-letters",
+            "List failed runs that nobody has brought back or dropped.",
+            "commands.dead_letters:dead_letters",
+        ),
         CommandEntry("rerun", "Run an ended run again, as a new run.", "commands.run_actions:rerun"),
         CommandEntry(
             "inbox", "List what waits for a person: approvals, forms, paused and failed runs.", "commands.runs:inbox"
@@ -98,9 +104,19 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry(
             "page", "Print a link to the server's page for one browser; it works once.", "commands.status:page"
         ),
-        CommandEntry("workflows", "List the workflows that the server knows.", "commands.status:workflows"),
+        CommandEntry("workflows", "List the workflows that the server knows.", "commands.workflows:workflows"),
         CommandEntry("workers", "List the connected workers.", "commands.status:workers"),
         CommandEntry("queues", "List queues, with their waiting and running tasks.", "commands.queues:queues"),
+        CommandEntry(
+            "policies",
+            "List policies, with the workflows that name each.",
+            "commands.policies:policies",
+        ),
+        CommandEntry("tenants", "List tenants with their share, limits and work.", "commands.limits:tenants"),
+        CommandEntry("label-limits", "List the limits of labels.", "commands.limits:label_limits"),
+        CommandEntry("settings", "Show the settings that are in force.", "commands.machine_settings:settings"),
+        CommandEntry("alerts", "List the latest alerts, newest first.", "commands.status:alerts"),
+        CommandEntry("tick", "Show what one tick did.", "commands.status:tick"),
         CommandEntry("versions", "List the versions of an application, newest first.", "commands.versions:versions"),
         CommandEntry("db", "Manage the store: upgrade, check, backup, restore, copy.", "commands.db:db"),
         CommandEntry(

@@ -15,7 +15,26 @@ if TYPE_CHECKING:
 
 
 LISTS = frozenset(
-    ("backfills", "endpoints", "holidays", "queues", "runs", "schedules", "versions", "workers", "workflows", "zones")
+    (
+        "alerts",
+        "approvals",
+        "backfills",
+        "dead-letters",
+        "endpoints",
+        "holidays",
+        "label-limits",
+        "mailboxes",
+        "policies",
+        "queues",
+        "runs",
+        "schedules",
+        "settings",
+        "tenants",
+        "versions",
+        "workers",
+        "workflows",
+        "zones",
+    )
 )
 
 

@@ -176,6 +176,12 @@ class ClientOptions:
 
 
 TO = ClientOptions()
+UUID_CHARACTERS = 36
+
+
+def whole_id(client: "Client", run: str) -> str:
+    """The id of the run that a person means by it or by its beginning. Raises `Refused` where several begin so."""
+    return run if len(run) >= UUID_CHARACTERS else client.find_run(run)
 
 
 def settings(*flags: dict[str, object]) -> "Settings":

@@ -102,7 +102,10 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Engin
             ids=ids,
             processes=SystemProcesses(),
             owner=node,
-            settings=MachineSettings(clock=LogicalClock(clock.wall_ms(), settings.resolution_ms)),
+            settings=MachineSettings(
+                clock=LogicalClock(clock.wall_ms(), settings.resolution_ms), **settings.of_machine()
+            ),
+            configured=settings.of_machine(),
             own_process=True,
             zones=zones,
             catch_up=settings.catch_up,
@@ -275,7 +278,10 @@ class NodeProcesses:
 def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
     """Settings go as variables, so that no password is an argument. Those with their default go too: a process may
     find another value in a file here, which this one must not take."""
-    variables = {f"{PREFIX}{name.upper()}": str(value) for name, value in msgspec.structs.asdict(settings).items()}
+    variables = {
+        f"{PREFIX}{name.upper()}": "" if value is None else str(value)
+        for name, value in msgspec.structs.asdict(settings).items()
+    }
     left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
     return {**left, **variables, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 

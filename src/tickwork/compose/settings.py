@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.machine_settings import CHANGEABLE
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.runtime.maintenance.retention import RetentionPolicy, keep_of
 
@@ -90,6 +91,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lane_drain: int = 2_000  # a second, at most, when a broker comes back
     lane_untaken_s: float = 300.0  # what no worker took in this time is sent again under a new number
     resolution_ms: int = 1  # of the logical clock; counts when a store is created
+    # The machine's settings (`core/base/machine_settings`), put at each start. None: as they are in the store.
+    max_runs_per_tick: int | None = None
+    max_changes_per_tick: int | None = None
+    max_live_runs: int | None = None
+    ageing_ms: int | None = None
+    dedupe_window_ms: int | None = None
+    shed_lag_ms: int | None = None
+    shed_below: int | None = None
+    loss_allowance: int | None = None
+    retry_gap_ms: int | None = None
+    retry_burst: int | None = None
+    retry_earned_percent: int | None = None
 
     @property
     def address(self) -> str:
@@ -99,6 +112,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def folder(self) -> Path:
         return Path(self.data)
+
+    def of_machine(self) -> dict[str, int]:
+        """Settings of the machine that were given here, by name."""
+        given = {name: getattr(self, name) for name in CHANGEABLE}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class BadSettings(Refused):
@@ -126,6 +144,8 @@ def _converted(name: str, value: Any, source: str) -> Any:
     if name not in fields:
         known = ", ".join(sorted(fields))
         raise BadSettings("unknown_setting", f"there is no such setting, in {source}; known: {known}", path=name)
+    if name in CHANGEABLE and value == "":
+        return None  # as in the store
     try:
         converted = msgspec.convert(value, fields[name], strict=source not in (".env", "the environment"))
     except msgspec.ValidationError as error:
@@ -137,6 +157,9 @@ def _converted(name: str, value: Any, source: str) -> Any:
 
 def _unfit(name: str, value: Any) -> str | None:
     """Why a value of the right kind cannot be meant; None where it can."""
+    if name in CHANGEABLE and value is not None:
+        spec = CHANGEABLE[name]
+        return None if spec.low <= value <= spec.high else f"{value} is not between {spec.low:,} and {spec.high:,}"
     if name in BOUNDS:
         least, most = BOUNDS[name]
         return None if least <= value <= most else f"{value} is not between {least:,} and {most:,}"

@@ -70,10 +70,11 @@ class Machine:
         """Apply recorded events without deciding again."""
         state = self.state
         begin_tick(state, tick, requests)
+        changes_max = state.settings.max_changes_per_tick  # of this tick, also where it changes in it
         admitted = len(events) - (bool(events) and isinstance(events[-1], LoadShed))  # load is judged after admission
         for event in events[:admitted]:
             evolve(state, event)
-        end_admission(state, full=admitted >= state.settings.max_changes_per_tick)
+        end_admission(state, full=admitted >= changes_max)
         for event in events[admitted:]:
             evolve(state, event)
 

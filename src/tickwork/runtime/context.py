@@ -175,6 +175,10 @@ class EngineContext:
         if live.durable_seq < seq:
             raise Unavailable(f"this partition has stopped: {live.failed}; try again", retry_after_ms=1_000)
 
+    def is_home(self, tenant: str) -> bool:
+        """Whether this partition is the tenant's home. Deletions go there last, and are repeated in the others."""
+        return self.neighbours is None or self.neighbours.partitions_of(tenant)[0] == self.number
+
     def tenant(self, tenant: str) -> Tenant:
         owner = self.state.tenants.get(tenant)
         if owner is None:

@@ -6,6 +6,7 @@ durable, so a caller reads its own writes. A view waits until the tick that it s
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 import msgspec
 
@@ -36,11 +37,14 @@ from tickwork.runtime.partition.partition import DecidedTick, Partition
 from tickwork.runtime.partition.recovery import JournalFollower, RecoveredPartition, check_rules, read_ahead, recover
 from tickwork.runtime.partition.task_assignment import AssignmentBuilder
 from tickwork.runtime.services.admin import AdminService
+from tickwork.runtime.services.dead_letters import DeadLetterService
 from tickwork.runtime.services.endpoints import EndpointService
 from tickwork.runtime.services.inbox import InboxService
 from tickwork.runtime.services.logs import LogService
+from tickwork.runtime.services.machine_settings import SettingsService
 from tickwork.runtime.services.mailboxes import MailboxService
 from tickwork.runtime.services.overview import OverviewService
+from tickwork.runtime.services.policies import PolicyService
 from tickwork.runtime.services.queries import QueryService
 from tickwork.runtime.services.runs import RunService
 from tickwork.runtime.services.schedules import ScheduleService
@@ -66,6 +70,7 @@ class Engine:
         ids: Ids,
         owner: str,
         settings: Settings | None = None,
+        configured: Mapping[str, int] | None = None,  # settings of the machine that are put at each start
         own_process: bool = False,
         zones: Zones = UTC_ONLY,
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
@@ -82,6 +87,7 @@ class Engine:
         )
         self._owner = owner
         self._settings = settings
+        self._configured = configured or {}
         self._tuning = InterpreterTuning(own_process=own_process)
         self._choice = read_policy(catch_up, path="catch_up") if catch_up else None
         self._keep = keep
@@ -106,6 +112,9 @@ class Engine:
         self.runs: RunService = RunService(context, self.workflows, self.queries, self.mailboxes)
         self.updates = UpdateService(context, self.runs, self.queries)
         self.admin = AdminService(context)
+        self.policies = PolicyService(context, self.queries)
+        self.settings = SettingsService(context)
+        self.dead_letters = DeadLetterService(context, self.queries, self.runs)
         self.logs = LogService(context, self.workers, self.queries)
         self.maintenance = Maintenance(context)
         self.effects = EffectRunner(context, self.schedules)
@@ -160,6 +169,8 @@ class Engine:
             await context.command(inp.PutTenant("engine", TENANT))
         if "default" not in state.queues:
             await context.command(inp.PutQueue("engine", "default"))
+        if self._configured:
+            await self.settings.put(self._configured, by="settings")
 
     async def open_read_only(self) -> None:
         """Rebuild the machine as it is stored, for queries alone: nothing is owned, ticks or is accepted."""

@@ -29,7 +29,7 @@ def test_the_synchronous_client_is_current(source):
 
 
 def test_every_asynchronous_client_has_a_synchronous_one():
-    assert sorted(TOOL.FOLDER.glob("async_*.py")) == sorted(TOOL.SOURCES)
+    assert sorted(TOOL.FOLDER.rglob("async_*.py")) == sorted(TOOL.SOURCES)
 
 
 def test_nothing_asynchronous_is_left():

@@ -11,6 +11,7 @@ from tickwork.api.http.request import Request, decoded
 from tickwork.api.http.response import MSGPACK, Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.action_specs import DONE
+from tickwork.api.routes.limits import part_of_limit, part_of_tenant, tenant_request, whole_limits, whole_tenants
 from tickwork.api.routes.queues import part_of, whole
 from tickwork.cluster.placement import partitions_of
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
@@ -129,16 +130,26 @@ async def _spread(request: Request, router: "ClusterRouter", body: wire.SpreadRe
     queues = whole([await crew.queues(partition) for partition in old])
     limits = [queue for queue in queues if queue.limit is not None or queue.rate is not None or queue.paused]
     parts = {limit.name: [_part(limit, number, len(places)) for number in range(len(places))] for limit in limits}
+    tenant, labels = await crew.limits(old)
+    for number in range(len(places)):  # refused before anything is changed
+        part_of_tenant(tenant_request(tenant), number, len(places))
+        for limit in labels:
+            part_of_limit(wire.LabelLimitRequest(limit=limit.limit), number, len(places))
     published = request.engine.workflows.published()
+    for partition in places[1:]:
+        await crew.put_policies(partition)
     await crew.publish_all(places[1:], published)
     for number, partition in enumerate(places[len(old) :], len(old)):
         await crew.hold(partition, limits, parts, number)
+        await crew.put_limits(partition, tenant, labels, number, len(places))
+        await crew.put_settings(partition)
         for workflow in request.engine.queries.workflows():
             if workflow.paused:
                 await crew.pause(partition, "workflow", workflow.name)
     try:
         for number, partition in enumerate(old):
             await crew.hold(partition, limits, parts, number)
+            await crew.put_limits(partition, tenant, labels, number, len(places))
         await node.routes.put(route)
     except TickworkError as error:
         names = ", ".join(limit.name for limit in limits)
@@ -169,7 +180,7 @@ class _PartitionActions:
     """Actions on one partition, local or at a remote owner."""
 
     def __init__(self, request: Request, router: "ClusterRouter") -> None:
-        self._by, self._ways = request.by, router
+        self._by, self._ways, self._home = request.by, router, request.engine
 
     async def queues(self, partition: int) -> bytes:
         engine = self._ways.node.owned(partition)
@@ -208,6 +219,60 @@ class _PartitionActions:
             await engine.admin.put_queue(name, part, by=self._by)
         else:
             await self._ways.ask(partition, "PUT", f"/v1/queues/{quote(name, safe='')}", msgspec.to_builtins(part))
+
+    async def limits(self, partitions: Sequence[int]) -> tuple[wire.Tenant, list[wire.LabelLimit]]:
+        """The whole limits of the tenant and of labels, from the parts of these partitions."""
+        tenants = whole_tenants([await self._read(partition, "/v1/tenants") for partition in partitions])
+        labels = whole_limits([await self._read(partition, "/v1/label-limits") for partition in partitions])
+        return next(tenant for tenant in tenants if tenant.name == TENANT), labels
+
+    async def put_limits(
+        self, partition: int, tenant: wire.Tenant, labels: Sequence[wire.LabelLimit], number: int, count: int
+    ) -> None:
+        """Set the partition's parts of these limits."""
+        engine = self._ways.node.owned(partition)
+        part = part_of_tenant(tenant_request(tenant), number, count)
+        if engine is not None:
+            await engine.admin.put_tenant(TENANT, part, by=self._by)
+        else:
+            await self._ways.ask(partition, "PUT", f"/v1/tenants/{TENANT}", msgspec.to_builtins(part))
+        for limit in labels:
+            own = part_of_limit(wire.LabelLimitRequest(limit=limit.limit), number, count)
+            if engine is not None:
+                await engine.admin.put_label_limit(limit.label, limit.value, own.limit, by=self._by)
+            else:
+                path = f"/v1/label-limits/{quote(limit.label, safe='')}/{quote(limit.value, safe='')}"
+                await self._ways.ask(partition, "PUT", path, msgspec.to_builtins(own))
+
+    async def put_policies(self, partition: int) -> None:
+        """Give the partition the policies of the home: a workflow that names an unknown one is refused."""
+        engine = self._ways.node.owned(partition)
+        for policy in (await self._home.policies.policies()).policies:
+            request = wire.PolicyRequest(
+                allow=policy.allow, reason=policy.reason, action=policy.action, pause=policy.pause
+            )
+            if engine is not None:
+                await engine.policies.put(policy.name, request, by=self._by)
+            else:
+                path = f"/v1/policies/{quote(policy.name, safe='')}"
+                await self._ways.ask(partition, "PUT", path, msgspec.to_builtins(request))
+
+    async def put_settings(self, partition: int) -> None:
+        """Give the partition the settings of the home that may change."""
+        engine = self._ways.node.owned(partition)
+        listing = (await self._home.settings.settings()).settings
+        values = {setting.name: setting.value for setting in listing if setting.changeable}
+        if engine is not None:
+            await engine.settings.put(values, by=self._by)
+        else:
+            await self._ways.ask(partition, "PUT", "/v1/settings", {"settings": values})
+
+    async def _read(self, partition: int, path: str) -> bytes:
+        engine = self._ways.node.owned(partition)
+        if engine is None:
+            return await self._ways.ask(partition, "GET", path)
+        listing = await (engine.admin.tenants() if path == "/v1/tenants" else engine.admin.label_limits())
+        return msgspec.json.encode(listing)
 
     async def pause(self, partition: int, scope: str, name: str) -> None:
         engine = self._ways.node.owned(partition)

@@ -18,6 +18,11 @@ async def head(request: Request) -> Response:
     return as_json(await request.engine.overview.head())
 
 
+async def tick(request: Request) -> Response:
+    _must_be_ours(request)
+    return as_json(await request.engine.overview.tick(request.number("tick")))
+
+
 async def journal(request: Request) -> StreamingResponse:
     _must_be_ours(request)
     return await export(request)
@@ -44,6 +49,16 @@ ROUTES = (
         summary="Show a partition: the last row of its journal, its owner's epoch, and whether it is paused.",
         tag="partitions",
         responses={200: ResponseSpec(wire.PartitionHead)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/partitions/{partition}/ticks/{tick}",
+        routed_to="partition",
+        handler=tick,
+        summary="Show what a tick did: its inputs, its events, and the runs that it processed, in order.",
+        tag="partitions",
+        responses={200: ResponseSpec(wire.TickTrace)},
         refusals=(404,),
     ),
     Route(

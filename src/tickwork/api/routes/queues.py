@@ -45,10 +45,10 @@ def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
             name=name,
             ready=sum(part.ready for part in some),
             running=sum(part.running for part in some),
-            limit=_sum(part.limit for part in some),
-            rate=_sum(part.rate for part in some),
+            limit=sum_of(part.limit for part in some),
+            rate=sum_of(part.rate for part in some),
             per=next((part.per for part in some if part.per), ""),
-            burst=_sum(part.burst for part in some),
+            burst=sum_of(part.burst for part in some),
             paused=any(part.paused for part in some),
             window=next((part.window for part in some if part.window), ""),
         )
@@ -56,9 +56,14 @@ def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
     ]
 
 
-def _sum(parts: Iterable[int | None]) -> int | None:
+def sum_of(parts: Iterable[int | None]) -> int | None:
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
+
+
+async def remove(request: Request) -> Response:
+    await request.engine.admin.remove_queue(request.name("queue"), by=request.by)
+    return nothing()
 
 
 async def put(request: Request) -> Response:
@@ -77,18 +82,16 @@ def _dealt(body: bytes, number: int, count: int) -> bytes:
 
 
 def part_of(request: wire.QueueRequest, number: int, count: int) -> wire.QueueRequest:
-    def part(whole: int | None, path: str) -> int | None:
-        if whole is not None and 0 < whole < count:
-            message = f"{whole} cannot be dealt out to the {count} partitions that this tenant is spread over"
-            raise Refused("limit_too_small", message, path=path)
-        return None if whole is None else whole // count + (number < whole % count)
+    parts = {name: share(getattr(request, name), number, count, path=name) for name in ("limit", "rate", "burst")}
+    return msgspec.structs.replace(request, **parts)
 
-    return msgspec.structs.replace(
-        request,
-        limit=part(request.limit, "limit"),
-        rate=part(request.rate, "rate"),
-        burst=part(request.burst, "burst"),
-    )
+
+def share(limit: int | None, number: int, count: int, *, path: str) -> int | None:
+    """One partition's part of a limit. Raises `Refused` where a part would be 0 and the whole is not."""
+    if limit is not None and 0 < limit < count:
+        message = f"{limit} cannot be dealt out to the {count} partitions that this tenant is spread over"
+        raise Refused("limit_too_small", message, path=path)
+    return None if limit is None else limit // count + (number < limit % count)
 
 
 ROUTES = (
@@ -112,6 +115,16 @@ ROUTES = (
         tag="queues",
         body=BodySpec(wire.QueueRequest, optional=True, bytes_max=64 * 1024),
         responses=DONE,
+    ),
+    Route(
+        method="DELETE",
+        path=_PATH,
+        routed_to="all",
+        handler=remove,
+        summary="Delete a queue that no workflow or schedule names and that has no tasks.",
+        tag="queues",
+        responses=DONE,
+        refusals=(404, 409),
     ),
     *pausing("queue", pause="Pause a queue: start none of its tasks.", resume="Resume a paused queue."),
 )

@@ -19,8 +19,12 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from tickwork.api.forwarding import ClusterRouter
     from tickwork.api.http.route import LocalHandler
+
+    Gather = Callable[[ClusterRouter, LocalHandler, Request], Awaitable[Response | StreamingResponse | None]]
 
 PAGE_MAX = 500
 UPDATE_KEY = ("Idempotency-Key", "The same key is the same update. The body may name it instead.")
@@ -48,10 +52,20 @@ def _inputs_of(parts: tuple[str, ...]) -> dict[str, str]:
     return {unquote(name): unquote(value) for name, _, value in pairs}
 
 
-async def spread_list(
-    router: "ClusterRouter", handler: "LocalHandler", request: Request
-) -> Response | StreamingResponse | None:
+def merged_pages(model: type[wire.Page]) -> "Gather":
     """Merge the pages of all partitions, newest first. The cursor holds the position in each partition."""
+
+    async def spread_list(
+        router: "ClusterRouter", handler: "LocalHandler", request: Request
+    ) -> Response | StreamingResponse | None:
+        return await _merged(router, handler, request, model)
+
+    return spread_list
+
+
+async def _merged(
+    router: "ClusterRouter", handler: "LocalHandler", request: Request, model: type[wire.Page]
+) -> Response | StreamingResponse | None:
     partitions = router.node.routes.partitions_of(TENANT)
     if len(partitions) == 1:  # the cursor is the owner's, on every node
         return await router.at(partitions[0], handler, request.route, request.scope, b"")
@@ -65,7 +79,7 @@ async def spread_list(
         answer = await router.at(partition, handler, request.route, scope, b"")
         if not isinstance(answer, Response) or answer.status != 200:
             return answer
-        pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
+        pages[partition] = msgspec.json.decode(answer.body, type=model)
     # Each page keeps its own order, by number: the cursor points after the last run taken from it.
     entries = list(
         merge(
@@ -84,7 +98,7 @@ async def spread_list(
         elif page.next:  # it may be further on than its last run, where few runs fit
             left[partition] = page.next.rpartition("~")[0]
     behind = "s" + "-".join(f"{partition}.{at}" for partition, at in left.items()) if left else ""
-    return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following(request, behind)))
+    return as_json(model(runs=tuple(run for run, _ in taken), next=following(request, behind)))
 
 
 def _places(behind: str) -> dict[int, str]:
@@ -92,6 +106,22 @@ def _places(behind: str) -> dict[int, str]:
     if behind[0] != "s" or not all(number.isascii() and number.isdigit() and len(number) < 4 for number, _, _ in parts):
         raise bad_cursor()
     return {int(number): at for number, _, at in parts}
+
+
+async def ids(request: Request) -> Response:
+    return as_json(await request.engine.queries.ids_with_prefix(request.query["prefix"]))
+
+
+async def spread_ids(
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
+) -> Response | StreamingResponse | None:
+    answers = await router.collect(handler, request, router.node.routes.partitions_of(TENANT))
+    if not isinstance(answers, list):
+        return answers
+    parts = [msgspec.json.decode(answer, type=wire.RunIds) for answer in answers]
+    found = tuple(run for part in parts for run in part.ids)
+    whole = request.query["prefix"]
+    return as_json(wire.RunIds(ids=(whole,) if whole in found else found, more=any(part.more for part in parts)))
 
 
 async def show(request: Request) -> Response:
@@ -221,7 +251,7 @@ ROUTES = (
         method="GET",
         path="/v1/runs",
         routed_to="runs",
-        gather=spread_list,
+        gather=merged_pages(wire.Page),
         handler=list_runs,
         summary="List runs, newest first, one page per request.",
         tag="runs",
@@ -254,6 +284,17 @@ ROUTES = (
             QueryParam("limit", "Maximum number of runs.", int, 50, 1, PAGE_MAX),
         ),
         responses={200: ResponseSpec(wire.Page)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/run-ids",
+        routed_to="runs",
+        gather=spread_ids,
+        handler=ids,
+        summary="List the ids that begin with a prefix: of unfinished runs and of the latest 10,000.",
+        tag="runs",
+        query=(QueryParam("prefix", "The beginning of an id.", required=True),),
+        responses={200: ResponseSpec(wire.RunIds)},
     ),
     Route(
         method="GET",

@@ -14,6 +14,7 @@ from tickwork.core.base.errors import TickworkError
 from tickwork.core.base.names import TENANT
 from tickwork.ports.store import HasHorizon
 from tickwork.protocol import http_models as wire
+from tickwork.runtime.views.alerts import alert_views
 
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
@@ -63,6 +64,31 @@ async def spread_status(
     )
 
 
+async def alerts(request: Request) -> Response:
+    of_node = alert_views(request.node.alarms) if request.node is not None else []
+    return as_json(wire.Alerts(alerts=tuple(_newest_first([*of_node, *request.engine.overview.alerts()]))))
+
+
+async def spread_alerts(
+    router: "ClusterRouter", handler: "LocalHandler", request: Request
+) -> Response | StreamingResponse | None:
+    """The alerts of the partitions, and of the nodes that own them."""
+    answers = await router.collect(handler, request, router.node.routes.partitions_of(TENANT))
+    if not isinstance(answers, list):
+        return answers
+    found = [alert for answer in answers for alert in msgspec.json.decode(answer, type=wire.Alerts).alerts]
+    return as_json(wire.Alerts(alerts=tuple(_newest_first([*alert_views(router.node.alarms), *found]))))
+
+
+def _newest_first(found: list[wire.Alert]) -> list[wire.Alert]:
+    """Each once: several partitions may tell the same of their node."""
+    every = dict.fromkeys((alert.at, alert.kind, alert.text, alert.count, alert.partition) for alert in found)
+    return [
+        wire.Alert(at=at, kind=kind, text=text, count=count, partition=partition)
+        for at, kind, text, count, partition in sorted(every, reverse=True)
+    ]
+
+
 async def alive(request: Request) -> Response:  # noqa: ARG001 - responding is all that a liveness probe needs
     return as_json(wire.Health(status="alive"))
 
@@ -107,6 +133,16 @@ ROUTES = (
         summary="Show the status of the engine.",
         tag="server",
         responses={200: ResponseSpec(wire.Status)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/alerts",
+        routed_to="runs",
+        gather=spread_alerts,
+        handler=alerts,
+        summary="List the latest alerts, newest first. They are kept while their server runs, and counted in metrics.",
+        tag="server",
+        responses={200: ResponseSpec(wire.Alerts)},
     ),
     Route(
         method="POST",

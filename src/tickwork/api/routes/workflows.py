@@ -29,6 +29,11 @@ async def show(request: Request) -> Response:
     return as_json(request.engine.queries.workflow(request.name("workflow")))
 
 
+async def remove(request: Request) -> Response:
+    await request.engine.workflows.remove(request.name("workflow"), by=request.by)
+    return nothing()
+
+
 async def pause(request: Request) -> Response:
     reason = checked_text((await request.body(wire.Reason)).reason)
     await request.engine.admin.pause("workflow", request.name("workflow"), by=request.by, reason=reason)
@@ -84,6 +89,16 @@ ROUTES = (
         tag="workflows",
         responses={200: ResponseSpec(wire.WorkflowDetail)},
         refusals=(404,),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/workflows/{workflow}",
+        routed_to="all",
+        handler=remove,
+        summary="Delete a workflow that no schedule and no other workflow starts. Unfinished runs go on.",
+        tag="workflows",
+        responses=DONE,
+        refusals=(404, 409),
     ),
     Route(
         method="POST",

@@ -6,7 +6,7 @@ import msgspec
 from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import CommandExit, Exit
-from tickwork.cli.options import TO, ClientOptions, File
+from tickwork.cli.options import TO, ClientOptions, File, whole_id
 
 if TYPE_CHECKING:
     from tickwork.protocol.http_models import RunDetail
@@ -66,7 +66,7 @@ def check(
 def _runs(client: "Client", chosen: tuple[str, ...], names: tuple[str, ...]) -> "list[RunDetail]":
     if not chosen:
         return [client.get(run) for name in names for run in client.list(name, state=LIVE)]
-    runs = [client.get(run) for run in chosen]
+    runs = [client.get(whole_id(client, run)) for run in chosen]
     for run in runs:
         if run.workflow not in names:
             known = ", ".join(names)

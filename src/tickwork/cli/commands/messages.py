@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import CommandExit, Exit
-from tickwork.cli.options import TO, ClientOptions
+from tickwork.cli.options import TO, ClientOptions, whole_id
 
 
 def ask(
@@ -50,6 +50,7 @@ def ask(
     payload = read_payload(None, payload_json) if payload_json is not None else read_inputs(input, None, None) or None
     seconds = duration_ms(timeout, path="timeout") / 1_000
     with to.client() as client:
+        run = run if start else whole_id(client, run)  # a run that is started has no other id than this
         print_json(client.ask(run, name, payload, timeout=seconds, key=key, start=start or None))
     return Exit.OK
 
@@ -67,6 +68,7 @@ def read(run: str, name: str = "", /, *, to: ClientOptions = TO) -> int:
     from tickwork.cli.output import print_json
 
     with to.client() as client:
+        run = whole_id(client, run)
         print_json(client.read(run, name) if name else client.get(run).published)
     return Exit.OK
 

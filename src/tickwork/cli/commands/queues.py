@@ -1,5 +1,6 @@
 """`tickwork queues`: what nodes, schedules and endpoints name and workers serve, with limits."""
 
+from pathlib import Path
 from typing import Literal
 
 from cyclopts import App
@@ -62,6 +63,46 @@ def put(
     with to.client() as client:
         client.put_queue(name, limit=limit, rate=rate, per=per, burst=burst, window=window)
     return _print_result(name, "declared", to)
+
+
+@queues.command
+def apply(file: Path, /, *, to: ClientOptions = TO) -> int:
+    """Declare the queues in a file, or replace their limits; others are not affected.
+
+    Parameters
+    ----------
+    file
+        YAML, JSON or TOML: a mapping from names to limit, rate, per, burst and window.
+    """
+    import msgspec
+
+    from tickwork.cli.commands.resource_file import read_resources
+    from tickwork.cli.output import console, print_json, safe
+    from tickwork.protocol import http_models as wire
+
+    requests = read_resources(file, "queues", wire.QueueRequest)
+    with to.client() as client:
+        for name, request in requests.items():
+            client.put_queue(name, **msgspec.structs.asdict(request))
+    if to.json:
+        print_json({"queues": sorted(requests)})
+    else:
+        console().print(f"queues declared: {safe(', '.join(requests))}", soft_wrap=True)
+    return Exit.OK
+
+
+@queues.command
+def delete(name: str, /, *, to: ClientOptions = TO) -> int:
+    """Delete a queue that no workflow or schedule names and that has no tasks.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.delete_queue(name)
+    return _print_result(name, "deleted", to)
 
 
 @queues.command

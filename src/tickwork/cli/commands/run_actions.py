@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import CommandExit, Exit
-from tickwork.cli.options import TO, ClientOptions
+from tickwork.cli.options import TO, ClientOptions, whole_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tickwork.sdk.client.client import Client
+
+
+Names = Annotated[tuple[str, ...], Parameter(negative="")]
 
 
 def cancel(run: str, /, *, node: str = "", reason: str = "", to: ClientOptions = TO) -> int:
@@ -20,13 +23,13 @@ def cancel(run: str, /, *, node: str = "", reason: str = "", to: ClientOptions =
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     node
         Cancel only this node: it fails, and the run goes on by its rules.
     reason
         The reason; it is recorded.
     """
-    with to.client() as client, _in_words(client, run, "" if node else "cancelled"):
+    with to.client() as client, _in_words(client, run, "" if node else "cancelled") as run:
         client.cancel(run, node=node, reason=reason)
         return _print_result(client, run, f"{node} is cancelled" if node else "cancelled", to)
 
@@ -37,13 +40,13 @@ def pause(run: str, /, *, reason: str = "", until: str | None = None, to: Client
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     reason
         The reason; it is recorded.
     until
         Resume automatically at this time (RFC 3339).
     """
-    with to.client() as client, _in_words(client, run, "paused"):
+    with to.client() as client, _in_words(client, run, "paused") as run:
         client.pause(run, reason=reason, until=until)
         return _print_result(client, run, "paused", to)
 
@@ -54,11 +57,11 @@ def resume(run: str, /, *, reason: str = "", to: ClientOptions = TO) -> int:
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     reason
         The reason; it is recorded.
     """
-    with to.client() as client, _in_words(client, run, "resumed"):
+    with to.client() as client, _in_words(client, run, "resumed") as run:
         client.resume(run, reason=reason)
         return _print_result(client, run, "resumed", to)
 
@@ -69,18 +72,71 @@ def retry(run: str, /, *, node: str = "", reason: str = "", to: ClientOptions = 
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     node
         Retry only this node, and leave the others failed; in a run that goes on, start its waiting retry now.
     reason
         The reason; it is recorded.
     """
-    with to.client() as client, _in_words(client, run, "" if node else "tried again; only a failed run can"):
+    with to.client() as client, _in_words(client, run, "" if node else "tried again; only a failed run can") as run:
         client.retry(run, node=node, reason=reason)
         return _print_result(client, run, f"{node} is tried again" if node else "tried again", to)
 
 
-def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: ClientOptions = TO) -> int:
+def resolve(
+    run: str,
+    /,
+    *,
+    retry: Names = (),
+    accept: Names = (),
+    skip: Names = (),
+    reason: str = "",
+    to: ClientOptions = TO,
+) -> int:
+    """Decide about each failed node of a failed run: retry it, accept it with a value, or skip it.
+
+    Parameters
+    ----------
+    run
+        Its id, or the beginning of it.
+    retry
+        Run this node again; repeat for each node.
+    accept
+        Take this node as succeeded: NODE, or NODE=VALUE with a value that is JSON, or text if it is not valid JSON.
+    skip
+        Take this node as skipped; repeat for each node.
+    reason
+        The reason; it is recorded.
+    """
+    from tickwork.cli.input_values import read_value
+
+    decisions, values = {}, {}
+    for text, decision in [*((name, "retry") for name in retry), *((name, "accept") for name in accept),
+                           *((name, "skip") for name in skip)]:  # fmt: skip
+        node, mark, value = text.partition("=") if decision == "accept" else (text, "", "")
+        if node in decisions:
+            raise CommandExit(Exit.USAGE, f"{node} has two decisions; give one")
+        decisions[node] = decision
+        if mark:
+            values[node] = read_value(value)
+    if not decisions:
+        raise CommandExit(Exit.USAGE, "decide about each failed node with --retry, --accept or --skip")
+    with to.client() as client, _in_words(client, run, "resolved; only a failed run can") as run:
+        client.resolve(run, decisions, values=values, reason=reason)
+        return _print_result(client, run, "resolved", to)
+
+
+def rerun(
+    run: str,
+    /,
+    *,
+    from_node: str = "",
+    from_start: bool = False,
+    definition: str = "",
+    input: Names = (),  # noqa: A002 - the flag's name
+    inputs_json: str | None = None,
+    to: ClientOptions = TO,
+) -> int:
     """Run an ended run again, as a new run.
 
     For a completed run, everything runs again. For any other run, only what did not succeed runs, and the other results
@@ -89,14 +145,23 @@ def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: Cli
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     from_node
         Run this node and what comes after it, and keep all other results.
     from_start
         Keep no results.
+    definition
+        Use the version of the workflow with this hash.
+    input
+        Another input as name=value, instead of all inputs of the run; repeat for each input.
+    inputs_json
+        All other inputs as a JSON object, @file, or - for standard input.
     """
-    with to.client() as client, _in_words(client, run, "repeated; only an ended run can"):
-        again = client.rerun(run, from_node=from_node, from_start=from_start)
+    from tickwork.cli.input_values import read_inputs
+
+    inputs = read_inputs(input, inputs_json, None) if input or inputs_json is not None else None
+    with to.client() as client, _in_words(client, run, "repeated; only an ended run can") as run:
+        again = client.rerun(run, from_node=from_node, from_start=from_start, definition=definition, inputs=inputs)
         return _print_result(client, again.id, f"runs {run} again", to)
 
 
@@ -114,7 +179,7 @@ def approve(
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     node
         The approval node, or the form.
     set
@@ -124,7 +189,7 @@ def approve(
     """
     from tickwork.cli.input_values import read_fields
 
-    with to.client() as client, _in_words(client, run, "approved"):
+    with to.client() as client, _in_words(client, run, "approved") as run:
         if not set:
             client.approve(run, node, comment=comment)
             return _print_result(client, run, f"{node} approved", to)
@@ -146,13 +211,13 @@ def reject(run: str, node: str, /, *, comment: str = "", to: ClientOptions = TO)
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     node
         The approval node.
     comment
         A comment to record.
     """
-    with to.client() as client, _in_words(client, run, "rejected"):
+    with to.client() as client, _in_words(client, run, "rejected") as run:
         client.reject(run, node, comment=comment)
         return _print_result(client, run, f"{node} rejected", to)
 
@@ -192,6 +257,7 @@ def signal(
     from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
+        run = whole_id(client, run) if run else ""
         heard = client.send_event(event, read_payload(payload, payload_json), key=key, run=run or None, id=id)
     waiting = heard.waiting
     if to.json:
@@ -221,12 +287,14 @@ def signal(
 
 
 @contextmanager
-def _in_words(client: "Client", run: str, participle: str) -> "Iterator[None]":
-    """A refusal that has to do with how the run stands says how it stands. "": the refusal is about one node."""
+def _in_words(client: "Client", run: str, participle: str) -> "Iterator[str]":
+    """Give the whole id. A refusal that has to do with how the run stands says how it stands. "": the refusal is about
+    one node."""
     from tickwork.core.base.errors import Conflict, Refused
 
+    run = whole_id(client, run)
     try:
-        yield
+        yield run
     except (Conflict, Refused) as refused:
         if refused.code not in ("illegal_move", "not_waiting") or not participle:
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, ClientOptions, Count
+from tickwork.cli.options import TO, ClientOptions, Count, whole_id
 from tickwork.cli.search_options import SEARCH, SearchOptions
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def show(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     data
         A data folder that no server uses, instead of a server. If no server answers, .tickwork is read.
     """
     from tickwork.cli.output import console, print_json
 
     with to.reader(to.folder(data)) as client:
-        detail = client.get(run)
+        detail = client.get(whole_id(client, run))
     if to.json:
         print_json(detail)
     else:
@@ -139,7 +139,7 @@ def stream(run: str, /, *, node: str = "", to: ClientOptions = TO) -> int:
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     node
         Only what this node streams.
     """
@@ -149,7 +149,7 @@ def stream(run: str, /, *, node: str = "", to: ClientOptions = TO) -> int:
 
     screen, before = console(), ("", 0)
     with to.client() as client:
-        for piece in client.stream(run, node=node):
+        for piece in client.stream(whole_id(client, run), node=node):
             if to.json:
                 print(msgspec.json.encode(piece).decode(), flush=True)
                 continue
@@ -182,7 +182,7 @@ def logs(
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     follow
         Keep printing new lines until the run has ended.
     node
@@ -199,7 +199,7 @@ def logs(
     lines: list[wire.LogLine] = []
     folder = to.folder(data)
     live = follow and folder is None  # nothing is to come where no server runs
-    with to.reader(folder) as client, closing(_lines(client.logs(run, follow=live), node)) as output:
+    with to.reader(folder) as client, closing(_lines(client.logs(whole_id(client, run), follow=live), node)) as output:
         for line in output:
             if not to.json:
                 colour = "red" if line.stream == "stderr" else "default"
@@ -220,14 +220,14 @@ def why(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
     Parameters
     ----------
     run
-        Its id.
+        Its id, or the beginning of it.
     data
         A data folder that no server uses, instead of a server. If no server answers, .tickwork is read.
     """
     from tickwork.cli.output import console, in_words, print_json, safe, tinted, when
 
     with to.reader(to.folder(data)) as client:
-        story = client.why(run)
+        story = client.why(whole_id(client, run))
     if to.json:
         print_json(story)
         return Exit.OK

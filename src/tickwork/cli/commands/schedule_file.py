@@ -5,6 +5,7 @@ optionally, `owner` and `holidays`. Dates and times remain text. Duplicate names
 """
 
 import json
+import tomllib
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def read_schedules(path: Path) -> ScheduleFile:
 
 
 def read_document(path: Path) -> Any:
-    """The plain values of a YAML or JSON file."""
+    """The plain values of a YAML, JSON or TOML file."""
     try:
         text = path.read_bytes()[:BYTES_MAX].decode("utf-8")
     except OSError as error:
@@ -72,6 +73,8 @@ def read_document(path: Path) -> Any:
     try:
         if path.suffix == ".json":
             return json.loads(text, object_pairs_hook=_once)
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
         loader = _Loader(text)
         try:
             return loader.get_single_data()

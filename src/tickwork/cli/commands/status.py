@@ -1,9 +1,9 @@
-"""What a server has: workflows, workers, and how it is."""
+"""What a server has: workers, alerts, ticks, and how it is."""
 
 from typing import TYPE_CHECKING
 
 from tickwork.cli.exit_codes import Exit
-from tickwork.cli.options import TO, ClientOptions
+from tickwork.cli.options import TO, ClientOptions, Count
 
 if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
@@ -31,25 +31,6 @@ def page(*, to: ClientOptions = TO) -> int:
         print_json({"url": link})
     else:
         print(link)
-    return Exit.OK
-
-
-def workflows(*, to: ClientOptions = TO) -> int:
-    """List the workflows that the server knows."""
-    from tickwork.cli.output import console, print_json, safe, table
-    from tickwork.protocol import http_models as wire
-
-    with to.client() as client:
-        listing = tuple(client.workflows())
-    if to.json:
-        print_json(wire.Workflows(workflows=listing))
-        return Exit.OK
-    rows = [
-        (safe(flow.name), str(flow.versions), f"{safe(flow.definition[:19])}…", safe(", ".join(flow.schedules)),
-         "[yellow]paused[/]" if flow.paused else "", safe(flow.description))
-        for flow in listing
-    ]  # fmt: skip
-    console().print(table(("workflow", ">versions", "definition", "schedules", "", ""), rows))
     return Exit.OK
 
 
@@ -117,4 +98,61 @@ def status(*, to: ClientOptions = TO) -> int:
         screen.print(f"alerts   {len(report.alerts)}, the last {ALERTS_SHOWN} of them (--json has all)")
     for alert in report.alerts[-ALERTS_SHOWN:]:
         screen.print(f"[yellow]alert[/]    {safe(alert)}", soft_wrap=True)
+    return Exit.OK
+
+
+def alerts(*, limit: Count = 20, to: ClientOptions = TO) -> int:
+    """List the latest alerts, newest first. They are kept while their server runs.
+
+    Parameters
+    ----------
+    limit
+        Maximum number.
+    """
+    from tickwork.cli.output import console, print_json, safe, table, when
+    from tickwork.protocol import http_models as wire
+
+    with to.client() as client:
+        listing = tuple(client.alerts())
+    if to.json:
+        print_json(wire.Alerts(alerts=listing[:limit]))
+        return Exit.OK
+    if not listing:
+        console(stderr=True).print("no alerts")
+        return Exit.OK
+    rows = [
+        (when(alert.at), safe(alert.kind), f"{alert.count:,}" if alert.count > 1 else "", safe(alert.text))
+        for alert in listing[:limit]
+    ]
+    console().print(table(("at", "alert", ">times", ""), rows), soft_wrap=True)
+    if len(listing) > limit:
+        console(stderr=True).print(f"… {len(listing) - limit} more (--limit)")
+    return Exit.OK
+
+
+def tick(number: int, /, *, partition: int = 0, to: ClientOptions = TO) -> int:
+    """Show what one tick did: its inputs, its events, and the runs that it processed, in order.
+
+    Parameters
+    ----------
+    number
+        The tick; status, why and the journal name ticks.
+    partition
+        The partition, in a cluster.
+    """
+    from tickwork.cli.output import console, print_json, safe
+
+    with to.client() as client:
+        trace = client.tick(number, partition=partition)
+    if to.json:
+        print_json(trace)
+        return Exit.OK
+    screen = console()
+    screen.print(f"tick {trace.tick} of partition {trace.partition}, {trace.at}, seq {trace.seq}", soft_wrap=True)
+    for name, kinds in (("inputs", trace.inputs), ("events", trace.events)):
+        words = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
+        screen.print(f"{name}  {safe(words)}", soft_wrap=True)
+    screen.print(f"processed {len(trace.visited)} runs")
+    for run in trace.visited:
+        screen.print(f"  {safe(run.id or f'number {run.number}, no longer known')}", soft_wrap=True)
     return Exit.OK

@@ -234,6 +234,8 @@ def shed_load(turn: TickContext) -> None:
     state = turn.state
     limit_ms = state.settings.shed_lag_ms
     if not limit_ms:
+        if state.shed.on:  # the limit was taken away meanwhile
+            turn.emit(LoadShed(False, 0))
         return
     lag_ms = _lag_ms(turn)
     if not state.shed.on and lag_ms > limit_ms:

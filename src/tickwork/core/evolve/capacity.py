@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.indexes import (
     await_token,
@@ -16,8 +18,20 @@ from tickwork.core.evolve.indexes import (
 from tickwork.core.evolve.schedules import pause_group, resume_group
 from tickwork.core.evolve.worker_pools import forget_code, join_stations, leave_stations, note_code, stir
 from tickwork.core.state import events as ev
-from tickwork.core.state.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutTenant, Resume
-from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Limiter, WorkerPool
+from tickwork.core.state.inputs import (
+    Offer,
+    Pause,
+    PutLabelLimit,
+    PutPolicy,
+    PutQueue,
+    PutSettings,
+    PutTenant,
+    RemovePolicy,
+    RemoveQueue,
+    RemoveWorkflow,
+    Resume,
+)
+from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Limiter, ReadyQueue, WorkerPool
 from tickwork.core.state.state import Policy, Queue, State, Tenant, Worker
 
 
@@ -54,7 +68,17 @@ def _on_queue(state: State, event: ev.QueuePut) -> None:
     queue = state.queues.get(request.queue)
     if queue is None:
         queue = state.queues[request.queue] = Queue(request.queue, new_rated_gauge(state, "queue", request.queue))
+    queue.removed = False
     _set_limits(state, queue.gauge, request)
+
+
+def _on_queue_removed(state: State, event: ev.QueueRemoved) -> None:
+    request = state.inputs[event.input]
+    assert isinstance(request, RemoveQueue)
+    queue = state.queues[request.queue]
+    queue.removed = True
+    queue.gauge.paused, queue.gauge.pause_reason = False, ""
+    _set_limits(state, queue.gauge, PutQueue(request.by, request.queue))
 
 
 def _on_label_limit(state: State, event: ev.LabelLimitPut) -> None:
@@ -87,13 +111,49 @@ def _on_policy(state: State, event: ev.PolicyPut) -> None:
     )
 
 
+def _on_policy_removed(state: State, event: ev.PolicyRemoved) -> None:
+    request = state.inputs[event.input]
+    assert isinstance(request, RemovePolicy)
+    del state.policies[request.policy]
+
+
+def _on_workflow_removed(state: State, event: ev.WorkflowRemoved) -> None:
+    request = state.inputs[event.input]
+    assert isinstance(request, RemoveWorkflow)
+    del state.tenants[request.tenant].plans[request.workflow]
+
+
+def _on_settings(state: State, event: ev.SettingsPut) -> None:
+    """Ready queues have their lead and their protection as fields, and what is parked is ordered by the lead."""
+    request = state.inputs[event.input]
+    assert isinstance(request, PutSettings)
+    before = state.settings
+    settings = state.settings = msgspec.structs.replace(before, **request.values)
+    if state.created_with is None:
+        state.created_with = before
+    if (settings.ageing_ms, settings.shed_below) == (before.ageing_ms, before.shed_below):
+        return
+    state.protected = 0
+    for _, lane in sorted(state.lane_numbers.items(), key=_number):
+        lane.lead_ms = lane.priority * settings.ageing_ms
+        lane.protected = lane.priority >= settings.shed_below
+        state.protected += lane.live if lane.protected else 0
+        if lane.held and lane.live:
+            held_at(state, lane).park(lane, state.now_ms)
+    stir(state, state.shed)
+
+
+def _number(pair: tuple[int, ReadyQueue]) -> int:
+    return pair[0]
+
+
 def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Limiter | None:
     """What a pause of a partition, queue, workflow or tenant acts on; None where there is no such thing."""
     if scope == "partition":
         return state.gauge
     if scope == "queue":
         queue = state.queues.get(name)
-        return queue.gauge if queue else None
+        return queue.gauge if queue and not queue.removed else None
     owner = state.tenants.get(tenant)
     if owner is None:
         return None
@@ -216,6 +276,10 @@ SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.QueuePut: _on_queue,
     ev.LabelLimitPut: _on_label_limit,
     ev.PolicyPut: _on_policy,
+    ev.PolicyRemoved: _on_policy_removed,
+    ev.QueueRemoved: _on_queue_removed,
+    ev.WorkflowRemoved: _on_workflow_removed,
+    ev.SettingsPut: _on_settings,
     ev.ScopePaused: _on_paused,
     ev.ScopeResumed: _on_resumed,
     ev.WorkerOffered: _on_offered,

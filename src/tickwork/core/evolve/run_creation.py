@@ -24,6 +24,7 @@ from tickwork.core.state import events as ev
 from tickwork.core.state.history import history_of_record, record_of_history
 from tickwork.core.state.inputs import (
     Delivered,
+    DropDeadLetters,
     Input,
     Redrive,
     Rerun,
@@ -295,7 +296,7 @@ def _on_follow_up(state: State, event: ev.FollowUpStarted) -> None:
 
 def _on_restored(state: State, event: ev.RunRestored) -> None:
     request = state.inputs[event.input]
-    assert isinstance(request, Resolve | Redrive)
+    assert isinstance(request, Resolve | Redrive | DropDeadLetters)
     record = request.record if isinstance(request, Resolve) else request.records[event.record]
     assert record is not None
     tenant = state.tenants[request.tenant]

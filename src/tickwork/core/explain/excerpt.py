@@ -7,6 +7,7 @@ its concurrency key (see `history_index`).
 """
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -22,7 +23,7 @@ from tickwork.core.state.inputs import RunTerms
 from tickwork.core.state.lifecycle import RunState, RunTrigger
 from tickwork.core.state.mailboxes import Mailbox, MailboxMessage
 from tickwork.core.state.ready_queues import HANDLER_LABEL, Limiter
-from tickwork.core.state.state import Queue, State, Task, Tenant, Timer, Worker
+from tickwork.core.state.state import Queue, Run, State, Task, Tenant, Timer, Worker
 
 ENDS = frozenset((RunTrigger.COMPLETE, RunTrigger.FAIL, RunTrigger.TIME_OUT, RunTrigger.CANCEL))
 ENDLESS = 1 << 30
@@ -80,6 +81,7 @@ class Excerpt:
         self._builder = HistoryBuilder(state, facts.tenant, facts.id)
         self._builder.lane_of = self._lane_of
         self._builder.scheduled_words = self._scheduled_words
+        self.before: Callable[[State, Run, ev.Event], None] | None = None  # sees each event of the run first
 
     # ---- what a row needs
 
@@ -138,6 +140,8 @@ class Excerpt:
         for event in row.events:
             own = self._own(event)
             if own is not None:
+                if self.before is not None and builder.live and builder.run is not None:
+                    self.before(self._state, builder.run, own)
                 builder.add_event(own, self._apply)
         builder.look_at_tasks()
         standing = {stay.lane.number for stay in builder.stays.values()}

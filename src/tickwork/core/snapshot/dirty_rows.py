@@ -323,7 +323,8 @@ ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskSkipped, ev.TaskAns
 # All that these change is in the header, or in a document.
 HEADER_ONLY = frozenset(
     {
-        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesChanged, ev.CatchUpChosen,
+        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.PolicyRemoved,
+        ev.QueueRemoved, ev.WorkflowRemoved, ev.SettingsPut, ev.ZonesChanged, ev.CatchUpChosen,
         ev.VersionPut, ev.VersionAbsent, ev.TimersHeld, ev.RateKeysSwept,
         ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.ClockGapRecorded, ev.PolicyDecided, ev.WorkerOffered,
         ev.WorkerGone,

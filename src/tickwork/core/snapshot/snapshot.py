@@ -143,11 +143,12 @@ def encode_header(state: State) -> bytes:
             | ({"gauge": _row(state.gauge, _GAUGE)} if state.gauge.paused or state.gauge.stirred else {})
             | ({} if state.choice is None else {"choice": state.choice})
             | ({"timers_held": True} if state.timers_held else {})
+            | ({} if state.created_with is None else {"created_with": state.created_with})
             | {name: _sorted(getattr(state, name)) for name in _OUTBOX if getattr(state, name)}
             | ({"rate_keys_due": state.rate_keys_due} if state.rate_keys_due else {})
             | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
-            queues=[_gauge_row(queue.gauge) for _, queue in _sorted(state.queues)],
+            queues=[_queue_row(queue) for _, queue in _sorted(state.queues)],
             labels=[{"label": label, **_row(gauge, _GAUGE)} for label, gauge in _sorted(state.label_gauges)],
             policies=[policy for _, policy in _sorted(state.policies)],
             workers=[_worker_row(worker) for _, worker in _sorted(state.workers)],
@@ -156,6 +157,10 @@ def encode_header(state: State) -> bytes:
             stations=[(*key, station.cursor, station.stirred) for key, station in _sorted(state.stations)],
         )
     )
+
+
+def _queue_row(queue: Queue) -> Row:
+    return _gauge_row(queue.gauge) | ({"removed": True} if queue.removed else {})
 
 
 def _gauge_row(gauge: Limiter) -> Row:
@@ -326,11 +331,12 @@ def _restore_partition(state: State, header: Header, documents: Iterable[tuple[s
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]
     _set(state.gauge, header.partition.get("gauge", {}), header.partition.get("gauge", {}))
     state.choice = msgspec.convert(header.partition.get("choice"), CatchUpChoice | None)
+    state.created_with = msgspec.convert(header.partition.get("created_with"), Settings | None)
     for name, document in documents:
         state.documents[name] = document
         state.plans[name] = plan_of(document)
     for row in header.queues:
-        state.queues[row["name"]] = Queue(row["name"], _rated(state, row))
+        state.queues[row["name"]] = Queue(row["name"], _rated(state, row), row.get("removed", False))
     for row in header.labels:
         label, value = row["label"]
         _set(label_gauge(state, label, value), row, _GAUGE)

@@ -358,6 +358,7 @@ class MissingHandlers(msgspec.Struct):
 class Queue(msgspec.Struct, eq=False):
     name: str
     gauge: Limiter
+    removed: bool = False  # nothing new may name it; tasks of earlier versions still find it, without limits
 
 
 class Policy(msgspec.Struct, eq=False):
@@ -550,6 +551,7 @@ class State:
     received: dict[int, int] = field(default_factory=dict)  # number of the last command of each partition
     rate_keys_due: int = 0  # tick at which full buckets of rates are looked for; 0: there are none
     zones_version: str = ""  # of the zone data by which next times were last computed; "": never
+    created_with: Settings | None = None  # where settings have changed since: those of the first tick
     # ---- found again from the fields above
     wheel: Wheel = field(default_factory=Wheel)
     worker_bits: int = 0  # worker numbers in use; they are given again
@@ -584,6 +586,16 @@ class State:
 
     def __post_init__(self) -> None:
         self.gauge.name = str(self.settings.partition)
+
+    @property
+    def first_settings(self) -> Settings:
+        """Those that a replay from the first row begins with."""
+        return self.created_with or self.settings
+
+    def has_queue(self, name: str) -> bool:
+        """Whether something new may name this queue."""
+        queue = self.queues.get(name)
+        return queue is not None and not queue.removed
 
     def at(self, tick: int) -> str:
         """The instant of a tick, for people."""

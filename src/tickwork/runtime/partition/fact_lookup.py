@@ -15,9 +15,11 @@ from tickwork.core.state.inputs import (
     Cancel,
     Decide,
     Delivered,
+    DropDeadLetters,
     Input,
     KnownRun,
     Pause,
+    Redrive,
     Resolve,
     Resume,
     RunRecord,
@@ -125,6 +127,9 @@ def _requests(item: Input) -> list[tuple[int, Input]]:
     if isinstance(item, Succeeded | StepsRecorded):
         commands = enumerate(command.request for command in item.commands)
         return [(index, request) for index, request in commands if isinstance(request, Submit) and request.terms]
+    if isinstance(item, Redrive | DropDeadLetters):  # each record as it stands in the tick that decides
+        records = enumerate(item.records)
+        return [(index, Resolve(item.by, item.tenant, record.run_id, item.reason)) for index, record in records]
     return [(-1, item.request if isinstance(item, Delivered) else item)]
 
 
@@ -134,6 +139,10 @@ def _with_fact_in(item: Input, command: int, record: RunRecord) -> Input:
         request = _with_fact(commands[command].request, record)
         commands[command] = msgspec.structs.replace(commands[command], request=request)
         return msgspec.structs.replace(item, commands=tuple(commands))
+    if isinstance(item, Redrive | DropDeadLetters):
+        records = list(item.records)
+        records[command] = record
+        return msgspec.structs.replace(item, records=records)
     if isinstance(item, Delivered):
         return msgspec.structs.replace(item, request=_with_fact(item.request, record))
     return _with_fact(item, record)

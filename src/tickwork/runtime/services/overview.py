@@ -11,7 +11,9 @@ from tickwork.runtime.context import EngineContext
 from tickwork.runtime.partition.clock_monitor import describe_clock
 from tickwork.runtime.partition.recovery import settings_of
 from tickwork.runtime.views import runs as reads
+from tickwork.runtime.views.alerts import alert_views
 from tickwork.runtime.views.text import instant, instant_or_none
+from tickwork.runtime.views.ticks import tick_trace
 from tickwork.runtime.views.versions import latest_name, stranded_words
 from tickwork.runtime.workers.sessions import WorkerSessions
 from tickwork.version import VERSION
@@ -25,6 +27,13 @@ class OverviewService:
 
     async def journal(self, *, after: int, limit: int) -> list[SealedRow]:
         return await self._context.archives.journal(self._context.number, after=after, limit=limit)
+
+    async def tick(self, tick: int) -> wire.TickTrace:
+        return await tick_trace(self._context, tick)
+
+    def alerts(self) -> list[wire.Alert]:
+        """The latest alarms of this partition, newest first."""
+        return alert_views(self._context.alarms, self._context.number)
 
     async def head(self) -> wire.PartitionHead:
         """Read the head from the store, because callers want to know what is durable."""
@@ -40,7 +49,8 @@ class OverviewService:
         )
 
     async def settings(self) -> Settings:
-        return settings_of(msgspec.msgpack.encode(self._context.state.settings))
+        """Those that a replay from the first row begins with."""
+        return settings_of(msgspec.msgpack.encode(self._context.state.first_settings))
 
     async def status(self, *, tenant: str = TENANT) -> wire.Status:
         state, live = self._context.state, self._context.live

@@ -7,7 +7,7 @@ caller sees anything that a crash could undo.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,9 @@ from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.names import TENANT
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Value, pack
-from tickwork.core.explain.excerpt import RunFacts
+from tickwork.core.definition.cel import Condition
+from tickwork.core.explain.excerpt import Excerpt, RunFacts
+from tickwork.core.explain.policy_test import PolicyTrial
 from tickwork.core.explain.run_history import HistoryBuilder, RunHistory
 from tickwork.core.explain.why_not import WhyNot, why_not
 from tickwork.core.state.evaluation_context import follow
@@ -40,7 +42,19 @@ if TYPE_CHECKING:
     from tickwork.runtime.partition.partition import DecidedTick
 
 ROWS_PER_READ = 256
+PREFIX_PAGE, PREFIX_PAGES_MAX = 500, 20  # runs among which an id is looked for by its beginning
+CANDIDATES_MAX = 20
 ATTEMPT_BYTES_AT_ONCE = 64 * 1024  # of stored attempts: about a millisecond
+
+
+class _RecordedRun(NamedTuple):
+    """How the journal rows about a run are found."""
+
+    reader: HistoryReader
+    facts: RunFacts | None  # None: its definition is no longer known
+    inputs: Value
+    ticks: set[int]
+    tasks: list[int]
 
 
 class QueryService:
@@ -259,6 +273,33 @@ class QueryService:
 
     async def why(self, run_id: str, *, tenant: str = TENANT) -> RunHistory | None:
         """The chain of decisions about a run, from the journal rows that concern it. None: there is no such run."""
+        recorded = await self._recorded(run_id, tenant)
+        if recorded is None:
+            return None
+        if recorded.facts is not None:
+            history = await recorded.reader.read(recorded.facts, recorded.ticks, recorded.tasks)
+            if history is not None:
+                return history
+        return await self._folded_history(tenant, run_id)
+
+    async def hold_policy(
+        self, run_id: str, name: str, condition: Condition, reason: str, *, tenant: str = TENANT
+    ) -> PolicyTrial | None:
+        """Hold a policy against the recorded steps of a run. None: its rows are not indexed, or it is not known."""
+        recorded = await self._recorded(run_id, tenant)
+        if recorded is None or recorded.facts is None:
+            return None
+        trials: list[PolicyTrial] = []
+
+        def begin(excerpt: Excerpt) -> None:
+            trials.append(PolicyTrial(name, condition, reason, recorded.inputs))
+            excerpt.before = trials[-1].before
+
+        history = await recorded.reader.read(recorded.facts, recorded.ticks, recorded.tasks, begin=begin)
+        return trials[-1] if history is not None else None
+
+    async def _recorded(self, run_id: str, tenant: str) -> "_RecordedRun | None":
+        """Where to look for what the journal says of a run."""
         context = self._context
         owner = context.tenant(tenant)
         await context.until_durable()
@@ -277,8 +318,9 @@ class QueryService:
         of_run: tuple[int, ...]
         if live is not None:
             facts: RunFacts | None = facts_of_live(live)
-            number, of_run, attempts = (
+            number, inputs, of_run, attempts = (
                 live.number,
+                live.inputs,
                 (live.submitted, live.started),
                 write_behind.attempts_of(live.number),
             )
@@ -286,22 +328,19 @@ class QueryService:
             assert row is not None
             rest = rest_of(row)
             facts = facts_of_ended(row, context.state)
-            number, of_run = row.number, (rest.submitted, rest.started, clock.tick_at(row.ended_ms))
+            number, inputs = row.number, rest.inputs
+            of_run = (rest.submitted, rest.started, clock.tick_at(row.ended_ms))
             attempts = attempts_decoder.decode(row.attempts) if row.attempts else []
         attempts += await self._stored_attempts(number)
         if (archived := await context.archives.earlier(tenant, run_id)) is not None:
             attempts += [attempt for data in archived.attempts for attempt in attempts_decoder.decode(data)]
-        if facts is not None:
-            ticks = ticks_of(clock, run=of_run, attempts=attempts)
-            history = await reader.read(facts, ticks, [attempt.task for attempt in attempts])
-            if history is not None:
-                return history
-        return await self._folded_history(tenant, run_id)
+        ticks = ticks_of(clock, run=of_run, attempts=attempts)
+        return _RecordedRun(reader, facts, inputs, ticks, [attempt.task for attempt in attempts])
 
     async def _folded_history(self, tenant: str, run_id: str) -> RunHistory | None:
         """Of a run with rows from before there was an index: the whole journal is folded, in small portions so that
         ticks go on."""
-        state = first_state(self._context.state.settings, self._context.zones)
+        state = first_state(self._context.state.first_settings, self._context.zones)
         builder = HistoryBuilder(state, tenant, run_id)
         head, seq, last = GENESIS, 0, self._context.live.durable_seq
         while seq < last:
@@ -311,6 +350,20 @@ class QueryService:
                 head, seq = sealed.hash, sealed.seq
                 await asyncio.sleep(0)
         return builder.story()
+
+    async def ids_with_prefix(self, prefix: str, *, tenant: str = TENANT) -> wire.RunIds:
+        """Ids of unfinished runs and of the latest ended ones that begin so, newest first."""
+        owner = self._context.tenant(tenant)
+        if owner.runs.get(prefix) is not None or await self._context.ended_row(tenant, prefix) is not None:
+            return wire.RunIds(ids=(prefix,))
+        ids: list[str] = []
+        before = 0
+        for _ in range(PREFIX_PAGES_MAX):
+            page, before = await self.runs(self.filter(before=before, limit=PREFIX_PAGE, tenant=tenant))
+            ids += [run.id for run in page if run.id.startswith(prefix)]
+            if not before or len(ids) > CANDIDATES_MAX:
+                break
+        return wire.RunIds(ids=tuple(ids[:CANDIDATES_MAX]), more=len(ids) > CANDIDATES_MAX)
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:
         return reads.workflows(self._context.state, tenant)

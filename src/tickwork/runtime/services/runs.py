@@ -273,7 +273,7 @@ class RunService:
             )
         row = await self._context.ended_row(tenant, run_id)
         if row is not None:
-            await self._bring_back(row)
+            await self.bring_back(row)
         payloads: list[Payload] = []
         given = {
             node: await self.stored_value(value, f"values.{node}", payloads) for node, value in (values or {}).items()
@@ -306,7 +306,7 @@ class RunService:
             raise Corrupt("a value of this run is no longer stored")
         return value
 
-    async def _bring_back(self, row: RunRow) -> None:
+    async def bring_back(self, row: RunRow) -> None:
         """A run that goes on: the values that it names are needed again, and what its children gave is in the store
         again."""
         archived = self._context.archives.opened(row.number)

@@ -43,7 +43,10 @@ class WorkflowService:
             raise Refused("name_reserved", message, path="name")
         self._check_policies(plans)
         owner = self._context.tenant(tenant)
-        queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self._context.state.queues))
+        queues = sorted(
+            {queue for plan in plans for queue in _queues(plan)}
+            - {name for name, queue in self._context.state.queues.items() if not queue.removed}
+        )
         requests: list[inp.Input] = [inp.PutQueue(by, queue) for queue in queues]
         requests += self._mailboxes.puts(publication.mailboxes, by=by, tenant=tenant)
         versioned = bool(publication.application and publication.version)
@@ -73,8 +76,22 @@ class WorkflowService:
             named = {name for step in plan.steps for name in step.policies}
             missing = sorted(named - self._context.state.policies.keys())
             if missing:
-                message = f"{plan.name}: the policy {missing[0]} does not exist, so every run would fail; remove it"
-                raise Refused("policy_missing", f"{message} (policies cannot be put yet)", path="policy")
+                message = f"{plan.name}: the policy {missing[0]} does not exist, so every run would fail; put it first"
+                raise Refused("policy_missing", f"{message}: tickwork policies put {missing[0]}", path="policy")
+
+    async def remove(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+        """Nothing new runs under this name. Refused while a schedule starts it, or if it belongs to an endpoint."""
+        if name.startswith(PREFIX):
+            message = "it belongs to an endpoint; archive that endpoint instead"
+            raise Refused("name_reserved", message, path="workflow")
+        if name not in self._context.tenant(tenant).plans and not self._context.is_home(tenant):
+            return  # deleted before
+        for shard in self._context.tenant(tenant).schedules.shards:
+            users = sorted(schedule.name for schedule in shard.values() if schedule.workflow == name)
+            if users:
+                message = f"the schedule {users[0]} starts it: delete that, or give it another workflow first"
+                raise Refused("in_use", message, path="workflow")
+        await self._context.command(inp.RemoveWorkflow(by, tenant, name))
 
     def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
         """What another partition needs to decide as this one does, in this order: the latest version of each workflow,

@@ -6,7 +6,7 @@ row to row until it has had it. Neither the length of the journal nor how long t
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from tickwork.core.explain.excerpt import Excerpt, RunFacts
@@ -85,8 +85,16 @@ class HistoryReader:
         self._last: SealedRow | None = None
         self._ahead: dict[int, SealedRow] = {}
 
-    async def read(self, facts: RunFacts, ticks: Iterable[int], tasks: Iterable[int]) -> RunHistory | None:
-        """The history of a run; None where not all of its rows are indexed. `tasks` are those of its attempts."""
+    async def read(
+        self,
+        facts: RunFacts,
+        ticks: Iterable[int],
+        tasks: Iterable[int],
+        *,
+        begin: Callable[[Excerpt], None] = lambda _: None,
+    ) -> RunHistory | None:
+        """The history of a run; None where not all of its rows are indexed. `tasks` are those of its attempts. `begin`
+        gets the excerpt before its first row, and another one where it has to be read again."""
         own = await self._archives.seqs_at(self._partition, [tick for tick in ticks if tick <= self._tick])
         known = set(tasks)
         while True:
@@ -95,6 +103,7 @@ class HistoryReader:
             if not seqs or not await self._is_covered(seqs[0], seqs[-1]):
                 return None
             excerpt = Excerpt(self._state, facts)
+            begin(excerpt)
             await self._follow(excerpt, seqs, notes)
             unheard = excerpt.children - known
             if not await self._reports(unheard):

@@ -391,6 +391,7 @@ def queues(state: State) -> list[wire.Queue]:
             window="" if not queue.gauge.rate_ms else "sliding" if queue.gauge.sliding else "bucket",
         )
         for name, queue in sorted(state.queues.items())
+        if not queue.removed or ready.get(name) or queue.gauge.running
     ]
 
 

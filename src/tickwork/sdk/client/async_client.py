@@ -43,13 +43,16 @@ from tickwork.sdk.client.connection import (
     stream_headers,
     unreachable,
 )
+from tickwork.sdk.client.operators.async_operator_client import AsyncOperatorsClient
 from tickwork.sdk.client.submission_options import Options
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncOperationsClient, AsyncSelectionsClient, AsyncSchedulesClient, AsyncEndpointsClient):
+class AsyncClient(
+    AsyncOperationsClient, AsyncOperatorsClient, AsyncSelectionsClient, AsyncSchedulesClient, AsyncEndpointsClient
+):
     """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(

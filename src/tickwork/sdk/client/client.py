@@ -42,6 +42,7 @@ from tickwork.sdk.client.connection import (
 )
 from tickwork.sdk.client.endpoint_client import EndpointsClient
 from tickwork.sdk.client.operations_client import OperationsClient
+from tickwork.sdk.client.operators.operator_client import OperatorsClient
 from tickwork.sdk.client.schedule_client import SchedulesClient
 from tickwork.sdk.client.selection_client import SelectionsClient
 from tickwork.sdk.client.submission_options import Options
@@ -50,7 +51,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client(OperationsClient, SelectionsClient, SchedulesClient, EndpointsClient):
+class Client(OperationsClient, OperatorsClient, SelectionsClient, SchedulesClient, EndpointsClient):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Dead letters: failed runs that are brought back, one by `Resolve` or many by `Redrive`.
+"""Dead letters: failed runs that are brought back, one by `Resolve` or many by `Redrive`, or dropped.
 
 A dead letter is a task that has used up its attempts; its run has failed. `runs.run_end.alert_dead_letter` reports it.
 To resolve a run is to decide for each failed node whether it is tried again, accepted or skipped.
@@ -49,19 +49,35 @@ def _redrive(turn: TickContext, position: int, redrive: inputs.Redrive) -> None:
     tenant = tenant_of(state, redrive.tenant)
     if not 1 <= redrive.per_second <= 1_000:
         raise Refused("bad_rate", "a redrive starts 1 to 1,000 runs a second", path="per_second")
-    if len(redrive.records) > state.settings.max_changes_per_tick:
-        raise Refused("too_many", f"at most {state.settings.max_changes_per_tick} at once", path="records")
-    seen: dict[str, None] = {}
-    for record in redrive.records:
-        _plan_of_record(state, tenant, record)
-        if record.run_id in seen:
-            raise Refused("twice", f"run {record.run_id} is in the list twice", path="records")
-        seen[record.run_id] = None
+    _check_records(state, tenant, redrive.records)
     check_room(state, tenant, len(redrive.records))
     clock, gap_ms = state.settings.clock, -(-1_000 // redrive.per_second)
     for number, record in enumerate(redrive.records):
         start_at = max(state.tick + 1, clock.tick_at(max(tenant.redrive_ms + gap_ms, state.now_ms)))
         turn.emit(RunRestored(record.number, position, number, start_at))
+
+
+def _check_records(state: State, tenant: Tenant, records: list[inputs.RunRecord]) -> None:
+    if len(records) > state.settings.max_changes_per_tick:
+        raise Refused("too_many", f"at most {state.settings.max_changes_per_tick} at once", path="records")
+    seen: dict[str, None] = {}
+    for record in records:
+        _plan_of_record(state, tenant, record)
+        if record.run_id in seen:
+            raise Refused("twice", f"run {record.run_id} is in the list twice", path="records")
+        seen[record.run_id] = None
+
+
+def _drop(turn: TickContext, position: int, drop: inputs.DropDeadLetters) -> None:
+    """A decision about a failed run, as `resolve` is: it takes the run back and ends it in the same tick."""
+    tenant = tenant_of(turn.state, drop.tenant)
+    if not drop.reason:
+        raise Refused("reason_missing", "say why these are dropped: the reason is recorded", path="reason")
+    _check_records(turn.state, tenant, drop.records)
+    for number, record in enumerate(drop.records):
+        turn.emit(RunRestored(record.number, position, number))
+        turn.emit(RunMoved(record.number, RunTrigger.RESOLVE, f"dropped by {drop.by}: {drop.reason}", position))
+        turn.emit(RunMoved(record.number, RunTrigger.CANCEL, f"dropped: {drop.reason}", position))
 
 
 def resolve_redriven(turn: TickContext, run: Run) -> None:
@@ -198,4 +214,5 @@ def _add_decided_again(
 DEAD_LETTER_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Resolve: _resolve,
     inputs.Redrive: _redrive,
+    inputs.DropDeadLetters: _drop,
 }

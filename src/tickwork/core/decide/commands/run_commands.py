@@ -102,7 +102,7 @@ def _resume(turn: TickContext, position: int, resume: inputs.Resume) -> None:
 def _check_scope(state: State, request: inputs.Pause | inputs.Resume) -> None:
     known = {
         "partition": lambda: request.name == str(state.settings.partition),
-        "queue": lambda: request.name in state.queues,
+        "queue": lambda: state.has_queue(request.name),
         "tenant": lambda: tenant_of(state, request.tenant) is not None,
         "workflow": lambda: request.name in tenant_of(state, request.tenant).plans,
     }.get(request.scope)

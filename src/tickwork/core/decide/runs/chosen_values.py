@@ -63,7 +63,7 @@ def chosen_queue(state: State, run: Run, step: Step) -> tuple[str, Labels]:
 
 def is_served(state: State, queue: str) -> bool:
     """Only these: a queue lives for ever, and values must not make one for each customer."""
-    return queue in state.queues or any(queue in worker.queues for worker in state.workers.values())
+    return state.has_queue(queue) or any(queue in worker.queues for worker in state.workers.values())
 
 
 def _name(value: Any, step: Step, field: str, source: str) -> str:

@@ -140,7 +140,7 @@ def check_put(
     if len(request.description) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
     queue = request.terms.queue
-    if queue and queue not in state.queues and queue not in queues:
+    if queue and not state.has_queue(queue) and queue not in queues:
         message = (
             f"there is no queue {shortened(queue, 128)!r}; declare it first: `tickwork queues put`, or PUT /v1/queues"
         )

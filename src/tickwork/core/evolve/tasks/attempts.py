@@ -106,6 +106,8 @@ def know_queue(state: State, name: str) -> None:
     """A worker serves it, and no definition names it."""
     if name and name not in state.queues:
         state.queues[name] = Queue(name, new_rated_gauge(state, "queue", name))
+    elif name:
+        state.queues[name].removed = False
 
 
 def _on_checking(state: State, event: ev.TaskChecking) -> None:

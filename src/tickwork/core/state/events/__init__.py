@@ -20,6 +20,10 @@ Event = (
     | QueuePut
     | LabelLimitPut
     | PolicyPut
+    | PolicyRemoved
+    | QueueRemoved
+    | WorkflowRemoved
+    | SettingsPut
     | SchedulePut
     | ScheduleRemoved
     | SchedulePaused

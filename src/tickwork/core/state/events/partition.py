@@ -24,6 +24,22 @@ class PolicyPut(EventStruct, frozen=True, tag=5):
     input: int
 
 
+class PolicyRemoved(EventStruct, frozen=True, tag=320):
+    input: int
+
+
+class QueueRemoved(EventStruct, frozen=True, tag=321):
+    input: int
+
+
+class WorkflowRemoved(EventStruct, frozen=True, tag=322):
+    input: int
+
+
+class SettingsPut(EventStruct, frozen=True, tag=323):
+    input: int
+
+
 class ScopePaused(EventStruct, frozen=True, tag=8):
     input: int
 

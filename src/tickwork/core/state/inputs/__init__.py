@@ -21,6 +21,10 @@ Input = (
     | PutQueue
     | PutLabelLimit
     | PutPolicy
+    | RemovePolicy
+    | RemoveQueue
+    | RemoveWorkflow
+    | PutSettings
     | PutSchedule
     | RemoveSchedule
     | ApplySchedules
@@ -45,6 +49,7 @@ Input = (
     | CancelTask
     | RetryTask
     | Redrive
+    | DropDeadLetters
     | Rerun
     | Decide
     | Ingest

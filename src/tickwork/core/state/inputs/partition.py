@@ -50,6 +50,35 @@ class PutPolicy(InputStruct, frozen=True, tag=5):
     pause_ms: int = 0  # a pause that ends by itself; 0: it waits for a person
 
 
+class RemovePolicy(InputStruct, frozen=True, tag=320):
+    """Delete a policy. Refused while the latest version of a workflow names it: a missing policy denies."""
+
+    by: str
+    policy: str
+
+
+class RemoveQueue(InputStruct, frozen=True, tag=321):
+    """Delete a queue. Refused while the latest version of a workflow names it, or a task of it waits or runs."""
+
+    by: str
+    queue: str
+
+
+class RemoveWorkflow(InputStruct, frozen=True, tag=322):
+    """Start nothing more under this name. Unfinished runs go on, and ended ones keep their version."""
+
+    by: str
+    tenant: str
+    workflow: str
+
+
+class PutSettings(InputStruct, frozen=True, tag=323):
+    """Change settings of the partition (`machine_settings.CHANGEABLE`); all others stay."""
+
+    by: str
+    values: dict[str, int]
+
+
 class Pause(InputStruct, frozen=True, tag=8):
     """Pause a run, queue, workflow, tenant, schedule, group (of schedules) or partition, as `scope` says.
 

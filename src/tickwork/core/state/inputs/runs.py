@@ -120,6 +120,15 @@ class Redrive(InputStruct, frozen=True, tag=13):
     records: list[RunRecord] = []
 
 
+class DropDeadLetters(InputStruct, frozen=True, tag=324):
+    """End failed runs as cancelled, for this reason: nobody will bring them back."""
+
+    by: str
+    tenant: str
+    reason: str
+    records: list[RunRecord] = []
+
+
 class Rerun(InputStruct, frozen=True, tag=14):
     """Start a new run that keeps the results of an old one, except from one node on."""
 
