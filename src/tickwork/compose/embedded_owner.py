@@ -59,7 +59,7 @@ class EmbeddedLink(LocalLink):
 
 
 class SwitchedLink:
-    """The way to whoever owns the store at the moment."""
+    """The connection to the current owner of the store."""
 
     def __init__(self) -> None:
         self.target: Link | None = None
@@ -181,7 +181,7 @@ class FolderAccess:
     # ---- through the owner
 
     async def _use(self, used: StoreInUse) -> None:
-        """Until nobody owns the store any more."""
+        """Wait until the store has no owner."""
         clock = asyncio.get_running_loop()
         since, known = clock.time(), None
         while not self._stopping.is_set() and _is_owned(self._settings.folder):

@@ -59,7 +59,7 @@ class RunFilter(msgspec.Struct, frozen=True):
         return number > self.after and not (self.before and number >= self.before)
 
     def wants(self, tenant: str, workflow: str, state: int, schedule: str) -> bool:
-        """Whether a run like this is wanted, whatever its number."""
+        """Whether a run matches, whatever its number."""
         return (
             self.tenant == tenant
             and (not self.workflow or self.workflow == workflow)
@@ -69,7 +69,7 @@ class RunFilter(msgspec.Struct, frozen=True):
 
     @property
     def narrow(self) -> bool:
-        """Whether more is asked for than what `wants` compares."""
+        """Whether the filter has more than what `wants` compares."""
         return bool(
             self.tags
             or self.fields
@@ -84,7 +84,7 @@ class RunFilter(msgspec.Struct, frozen=True):
         return self.submitted.holds(submitted_ms) and self.started.holds(started_ms) and self.ended.holds(ended_ms)
 
     def labelled(self, tags: tuple[str, ...], version: str) -> bool:
-        """Whether a run with these tags, pinned to this version, is wanted."""
+        """Whether a run with these tags, pinned to this version, matches."""
         return (not self.tags or all(tag in tags for tag in self.tags)) and (
             not self.version or self.version in versions_of(version)
         )

@@ -148,7 +148,7 @@ class StepsRecorded(_Message, frozen=True, tag=8):
     versions: tuple[tuple[str, int], ...] = ()
     replies: tuple[UpdateReply, ...] = ()
     published: tuple[PublishedValue, ...] = ()
-    commands: bytes | Ref | None = None  # what these steps asked for, as in `task_commands`
+    commands: bytes | Ref | None = None  # the commands of these steps, as in `task_commands`
 
 
 class Suspended(_Message, frozen=True, tag=9):

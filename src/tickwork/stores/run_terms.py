@@ -57,7 +57,7 @@ def groups_of(criteria: RunFilter) -> list[list[int]]:
 
 
 def is_past(criteria: RunFilter, rows: Sequence[RunRow]) -> bool:
-    """Whether everything below these runs, by number, was submitted before the time that is asked for."""
+    """Whether everything below these runs, by number, was submitted before the time of the query."""
     return bool(rows) and rows[0].submitted_ms < criteria.submitted.from_ms
 
 

@@ -1,4 +1,4 @@
-"""What the code of tasks reads of the API in a world: the real application, asked in this process."""
+"""The API that the code of tasks reads in a world: the real application, called in this process."""
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote

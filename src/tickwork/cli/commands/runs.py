@@ -40,8 +40,8 @@ def runs(
     from tickwork.protocol import http_models as wire
 
     with to.reader(to.folder(data)) as client:
-        found = client.list(search.workflow, page_size=min(limit, 500), **search.filters())
-        page = tuple(islice(found, limit))
+        matches = client.list(search.workflow, page_size=min(limit, 500), **search.filters())
+        page = tuple(islice(matches, limit))
     if to.json:
         print_json(wire.Page(runs=page))
         return Exit.OK

@@ -135,7 +135,7 @@ class Once(Recurrence):
 class Never(Recurrence):
     """No due times: something else than the clock fires."""
 
-    def next_ms(self, after_ms: int) -> int | None:  # noqa: ARG002 - as all rhythms are asked
+    def next_ms(self, after_ms: int) -> int | None:  # noqa: ARG002 - the signature of all recurrences
         return None
 
     def prev_ms(self, before_ms: int) -> int | None:  # noqa: ARG002

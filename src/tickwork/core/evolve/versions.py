@@ -98,7 +98,7 @@ def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
 def version_of_run(tenant: Tenant, schedule: Schedule) -> str:
     """The `application@version` that a run of this schedule carries; "": its workflow is of no version.
 
-    It is the version to which the schedule is pinned, or the latest one, unless the workflow was put anew since.
+    It is the version to which the schedule is pinned, or the latest one, unless the workflow was put again since.
     """
     if schedule.terms.version:
         return schedule.terms.version

@@ -140,7 +140,7 @@ class Ledger:
     def _account(self, number: int) -> Account | None:
         account = self._touched[number] = self._accounts.get(number)
         if account is None:
-            self._differ(number, "something happened to a schedule that nobody put")
+            self._differ(number, "something happened to an unknown schedule")
         return account
 
     def _differ(self, number: int, words: str) -> None:
@@ -168,7 +168,7 @@ class Ledger:
     def _on_moved(self, event: ev.ScheduleMoved, _: list[Input]) -> None:
         account = self._account(event.schedule)
         if account is not None:
-            self._announce_anew(event.schedule, account, event.next_ms, "told its times anew")
+            self._announce_anew(event.schedule, account, event.next_ms, "computed its times again")
 
     def _announce_anew(self, number: int, account: Account, next_ms: int, action: str) -> None:
         """A new time may only replace one that is not due yet; otherwise the old occurrence is lost."""

@@ -431,7 +431,7 @@ def source_of(state: State, run: Run) -> RunOrigin:
         detail = f"schedule {run.schedule} of {run.by}, due at {instant_text(run.scheduled_ms)}"
     elif kind == "backfill":
         when = instant_text(run.scheduled_ms)
-        detail = f"backfill {run.backfill} of schedule {run.schedule}, for {when}, asked for by {run.by}"
+        detail = f"backfill {run.backfill} of schedule {run.schedule}, for {when}, requested by {run.by}"
     elif kind in ("trigger", "test"):
         detail = f"schedule {run.schedule}, begun by hand ({kind}) by {run.by}"
     elif kind == "child":
@@ -444,7 +444,7 @@ def source_of(state: State, run: Run) -> RunOrigin:
     elif kind == FOLLOW_UP:
         detail = f"follows the end of run {of}"
     elif kind == "rerun":
-        detail = f"repeats run {of}, asked for by {run.by}"
+        detail = f"repeats run {of}, requested by {run.by}"
     elif kind.startswith("task "):
         node, detail, kind = kind.removeprefix("task "), f"started by {run.source}", "task"
     return RunOrigin(

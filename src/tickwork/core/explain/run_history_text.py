@@ -162,7 +162,7 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
             by = f"submitted by {run.by}" if run.source == SUBMITTED else f"started by {run.source}"
             return "submitted", f"{by}{later}{_tags(run)}"
         case ev.RunScheduled() if event.way in ("trigger", "test"):
-            return "triggered", f"schedule {run.schedule}, asked for by {run.by}" + (
+            return "triggered", f"schedule {run.schedule}, requested by {run.by}" + (
                 ": a test, which leaves the schedule alone" if event.way == "test" else ""
             )
         case ev.RunScheduled() if event.way == "backfill":
@@ -174,7 +174,7 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
             version = f", with version {event.version}" if event.version else ""
             return "scheduled", f"schedule {run.schedule} was due at {instant_text(event.due_ms)}{version}{_tags(run)}"
         case ev.RunRerun():
-            return "rerun", f"{run.source}, asked for by {run.by}"
+            return "rerun", f"{run.source}, requested by {run.by}"
         case ev.RunDebounced():
             return "debounced", f"submitted again: it starts at {state.at(event.start_at)}, with the new inputs"
         case ev.RunDue():

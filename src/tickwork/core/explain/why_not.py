@@ -90,7 +90,7 @@ def _of_run(state: State, run: Run) -> list[BlockReason]:
 
 
 def _paused_run(state: State, run: Run) -> BlockReason:
-    end = f", until {state.at(run.resume_at)}" if run.resume_at else ", until somebody resumes it"
+    end = f", until {state.at(run.resume_at)}" if run.resume_at else ", until it is resumed"
     return obstacle(
         state, BlockKind.PAUSED, f"run:{run.id}", f"the run is paused ({run.pause_reason}){end}",
         f"Resume run {run.id}.", Remedy("resume", f"run:{run.id}", run.resume_at), until=run.resume_at,
@@ -259,7 +259,7 @@ def _running(state: State, task: Task) -> BlockReason:
         return obstacle(
             state, BlockKind.RUNNING, worker.id, f"attempt {task.attempt} is on lane {lane}, "
             "and no worker has taken it",
-            f"Start a worker that receives from lane {lane}; what nobody takes is sent again.",
+            f"Start a worker that receives from lane {lane}; messages that no worker takes are sent again.",
             Remedy("worker", worker.id), since=task.dispatched, heard=task.heard,
         )  # fmt: skip
     ends = [tick for tick in (task.due, task.silent_at) if tick]
@@ -344,7 +344,7 @@ def _event(state: State, task: Task, node: EventNode) -> BlockReason:
 
 def _approval(state: State, task: Task, node: ApprovalNode) -> BlockReason:
     who = " or ".join(node.approvers) or "anybody who may approve"
-    but = f", but not {task.run.by}, who asked for the run" if node.four_eyes else ""
+    but = f", but not {task.run.by}, who submitted the run" if node.four_eyes else ""
     run = task.run
     message = message_of(node.message, run.plan, run.inputs, run.results or {})
     asks = f": {message}" if message else ""

@@ -49,7 +49,7 @@ class ScheduleUpdates(msgspec.Struct, gc=False, eq=False):
         return len(self.heard) + sum(len(firing.updates) for firing in self.waiting)
 
 
-# ---- what a run is told of its causes
+# ---- what a run learns of its causes
 
 EVENT_INPUT, BECAUSE_INPUT = "event", "because"  # an input of this name gets the payload, or the list of updates
 CAUSED_INPUTS = (EVENT_INPUT, BECAUSE_INPUT)

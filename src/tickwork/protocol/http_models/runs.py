@@ -275,7 +275,7 @@ class InboxEntry(Model, frozen=True, kw_only=True):
     by: str  # who submitted the run
     submitted_at: str
     node: str = ""  # of an approval or a form
-    message: str = ""  # what is asked; why the run is paused; its error
+    message: str = ""  # the question; why the run is paused; its error
     approvers: tuple[str, ...] = ()  # none: anybody
     not_by: str = ""  # with four eyes: not by this one
     fields: dict[str, Any] = {}  # of a form, as its document declares them: type, enum, default …

@@ -18,14 +18,14 @@ class PublishedPart(NamedTuple):
 
 def published_by(draft: RunDraft) -> dict[str, PublishedPart | None]:
     """By name. None: it will be published, and is not there yet."""
-    found: dict[str, PublishedPart | None] = {}
+    newest: dict[str, PublishedPart | None] = {}
     if draft.plan is not None:
         results = {view["node"]: value for view, value in draft.tasks if _has_result(view)}
         for name, sources in draft.plan.definition.publish.items():
             parts = (_part(draft, draft.plan, source, results) for source in reversed(sources))
-            found[name] = next((part for part in parts if part is not None), None)
+            newest[name] = next((part for part in parts if part is not None), None)
     published = draft.messages.published if draft.messages is not None else {}
-    return found | {name: PublishedPart(published[name].value) for name in sorted(published)}
+    return newest | {name: PublishedPart(published[name].value) for name in sorted(published)}
 
 
 def _has_result(view: dict[str, object]) -> bool:

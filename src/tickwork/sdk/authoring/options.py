@@ -48,7 +48,7 @@ class Options:
     dependency: str | None = None
     version: str = ""
     on_worker_loss: str | None = None
-    approval: RequiredApproval | None = None  # asked before it runs
+    approval: RequiredApproval | None = None  # approval that is required before it runs
 
     def replaced(self, other: "Options") -> "Options":
         """The same, with everything that `other` says."""

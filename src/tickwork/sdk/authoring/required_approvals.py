@@ -26,7 +26,7 @@ OPTIONS = ("requires_approval", "approvers", "four_eyes", "approval_timeout")
 
 @dataclass(frozen=True, slots=True)
 class RequiredApproval:
-    """What is asked before a task runs, of whom, and for how long."""
+    """The approval that a task requires: its question, its approvers, and its time limit."""
 
     message: str = ""  # with the names of parameters in braces; "": the task with its arguments
     approvers: tuple[str, ...] = ()
@@ -36,21 +36,21 @@ class RequiredApproval:
 
 def required_approval(given: Mapping[str, Any], where: str, timeout_ms: int | None) -> RequiredApproval | None:
     """From the options of a task. Raises `Refused`."""
-    asked = given.get("requires_approval")
+    question = given.get("requires_approval")
     for name in OPTIONS:
         refuse_future(f"{where}: {name}", given.get(name))
-    if not asked:
+    if not question:
         for name in OPTIONS[1:]:
             if given.get(name):
                 message = f"{where}: {name} is for a task with requires_approval, which is a message or True"
                 raise Refused("bad_option", message)
         return None
-    if asked is not True and not isinstance(asked, str):
-        raise Refused("bad_option", f"{where}: requires_approval is a message or True, not {asked!r}")
+    if question is not True and not isinstance(question, str):
+        raise Refused("bad_option", f"{where}: requires_approval is a message or True, not {question!r}")
     approvers = given.get("approvers") or ()
     if isinstance(approvers, str) or not isinstance(approvers, Sequence):
         raise Refused("bad_option", f"{where}: approvers is a list: approvers=[{approvers!r}]")
-    message = "" if asked is True else asked
+    message = "" if question is True else question
     return RequiredApproval(message, tuple(approvers), bool(given.get("four_eyes")), timeout_ms)
 
 

@@ -361,7 +361,7 @@ def task(function: Any = None, /, *, name: str = "", executor: Executor = "proce
     on_worker_loss  "retry" unless said: a task whose worker is lost runs again, whatever `retries` is. "fail": it may
                     have run, so it fails and waits for a person; its code runs at most once for each retry
     requires_approval  a person approves before it runs, wherever it is called: True, or a message with parameters,
-                    "Pay {amount} to {account}?". `approvers`: who may; `four_eyes`: not whoever submitted the run;
+                    "Pay {amount} to {account}?". `approvers`: who may; `four_eyes`: not the submitter of the run;
                     `approval_timeout`: without an answer until then, the run fails
     executor        "process", or "thread" for code that mostly waits
     name            for workers, instead of module and function name

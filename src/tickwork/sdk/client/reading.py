@@ -10,7 +10,7 @@ from tickwork.protocol.worker_messages import Reading, ReadRequest
 from tickwork.sdk.client.async_client import AsyncClient
 from tickwork.sdk.client.client import Client
 
-URL = "http://tickwork"  # nobody looks this name up
+URL = "http://tickwork"  # this name is never resolved
 DEADLINE_S = 30.0
 
 

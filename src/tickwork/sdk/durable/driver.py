@@ -481,7 +481,7 @@ class Driver:
             self._check_awaited()
 
     def _check_awaited(self) -> None:
-        """A step or a call that nobody awaits would be given up without a word."""
+        """A step or a call that is not awaited would be abandoned silently."""
         for operation in self._operations.values():
             if operation.kind in ("step", "call") and not operation.listeners:
                 message = f"the function ends and has not awaited {operation}; write `await` before the call"

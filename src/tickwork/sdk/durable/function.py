@@ -284,7 +284,7 @@ class Durable:
         )
 
     def stream(self, piece: str) -> None:
-        """Sends a piece of text to whoever reads along (`client.stream(run)`). A replay does not send it again. In a
+        """Send a piece of text to the readers of `client.stream(run)`. A replay does not send it again. In a
         step, use `tw.context().stream(piece)`."""
         self._driver.check_open()
         if not self._driver.replaying:

@@ -262,16 +262,16 @@ class FunctionAttempt:
                 break
 
     async def _commands_of(self, recorded: list[StepEntry]) -> bytes | Ref | None:
-        """What these steps asked of the engine. A step that failed starts nothing."""
+        """Return the commands of these steps. A step that failed starts nothing."""
         if not self._commands:
             return None
         taken = [(entry, self._commands.pop(entry.position, [])) for entry in recorded]
-        commands = [command for entry, asked in taken if not entry.error for command in asked]
+        commands = [command for entry, sent in taken if not entry.error for command in sent]
         return await self._sent(encode_commands(commands)) if commands else None
 
     async def _perform(self, step: LocalStep) -> StepEntry:
         operation, host = step.operation, self._host
-        asked = enter_step(self._context, operation.position)
+        entered = enter_step(self._context, operation.position)
         detail: StepCall = operation.detail
         started_ms = host.wall_ms()
         value, error, message, retry, cost = b"", "", "", None, 0
@@ -291,8 +291,8 @@ class FunctionAttempt:
             log.warning("step %s failed, try %d", operation.name, step.tries, exc_info=failure)
             if detail.retry is not None and step.tries <= detail.retry[0] and not is_permanent(failure):
                 retry = detail.retry
-        if asked.commands:
-            self._commands[operation.position] = asked.commands
+        if entered.commands:
+            self._commands[operation.position] = entered.commands
         ended_ms = host.wall_ms()
         took_ms = max(0, ended_ms - started_ms)
         return StepEntry(

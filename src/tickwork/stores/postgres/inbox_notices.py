@@ -40,7 +40,7 @@ async def _listen(connection: "asyncpg.Connection[Any]", schema: str, wake: Call
     connection.add_termination_listener(lambda _: lost.set())
     try:
         await connection.add_listener(CHANNEL, heard)
-        wake()  # what came while nobody listened
+        wake()  # what came while no connection listened
         await lost.wait()
     finally:
         connection.terminate()

@@ -69,10 +69,10 @@ async def _listed_by_clues(fetch: Fetch, criteria: RunFilter, groups: list[list[
     numbers = [index for index, group in enumerate(groups) for _ in group]
     clues = [clue for group in groups for clue in group]
     kinds = (criteria.workflow, criteria.schedule, list(criteria.states))
-    found = await fetch(
+    rows = await fetch(
         "list_stretches_by_clues", criteria.tenant, numbers, clues, low, high, len(groups), *kinds, SCAN_MAX + 1
     )
-    stretches = [number for (number,) in found]
+    stretches = [number for (number,) in rows]
     matches: list[RunRow] = []
     at, count = 0, STRETCHES
     candidates = stretches[:SCAN_MAX]

@@ -112,11 +112,11 @@ def _is_tearing_down(run: Run) -> bool:
 
 def _kept_for_children(state: State, run: Run, steps: list[Step]) -> list[Task]:
     """The nodes among these that wait until child runs of theirs have torn down."""
-    wanted = {step.index for step in steps}
+    indexes = {step.index for step in steps}
     return [
         task
         for _, task in sorted((run.fanning or {}).items(), key=lambda pair: pair[0])
-        if task.step.index in wanted and not task.step.durable and not _abandons(task)
+        if task.step.index in indexes and not task.step.durable and not _abandons(task)
         and any(_is_tearing_down(child) or _must_tear_down(state, child) for child in child_runs(state, task))
     ]  # fmt: skip
 

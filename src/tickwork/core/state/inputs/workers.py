@@ -79,7 +79,7 @@ class StepsRecorded(InputStruct, frozen=True, tag=110):
     sender: str = ""  # as in `Succeeded`
     replies: tuple[UpdateReply, ...] = ()
     published: tuple[PublishedValue, ...] = ()
-    commands: tuple[TaskCommand, ...] = ()  # that the code of these steps asked for
+    commands: tuple[TaskCommand, ...] = ()  # of the code of these steps
     refused: tuple[str, str] | None = None  # code and message, if the commands can never be carried out
 
 
