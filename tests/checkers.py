@@ -244,9 +244,10 @@ _OF_TASKS = (
 _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.RunSubmitted: (inp.Submit,),
     ev.RunDebounced: (inp.Submit,),
-    ev.Duplicate: (inp.Submit, inp.SendUpdate, inp.Ingest),
+    ev.Duplicate: (inp.Submit, inp.SendUpdate, inp.Ingest, inp.UpdateAsset),
     ev.UpdateHeard: (inp.Ingest,),
-    ev.EventIdKept: (inp.Ingest,),
+    ev.EventIdKept: (inp.Ingest, inp.UpdateAsset),
+    ev.AssetUpdated: (inp.UpdateAsset,),
     ev.RunRerun: (inp.Rerun,),
     ev.RunRestored: (inp.Resolve, inp.Redrive, inp.DropDeadLetters),
     ev.StepAccepted: (inp.Resolve,),

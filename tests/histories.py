@@ -996,6 +996,10 @@ class History:
         driver.send(inp.Ingest(BY, tenant, "order", payload=pack({"n": 9})))
         driver.send(inp.Cancel(BY, tenant, "wide-2", "enough"))
         driver.quiet()
+        data = TriggerSpec(sources=(UpdateSource(asset="data"),), groups=((0,),), coalesce=True)
+        driver.send(inp.PutSchedule(BY, tenant, "data", "one", ScheduleSpec(on=data)))
+        for number in range(2):
+            driver.send(inp.UpdateAsset(BY, tenant, "data", f"part-{number}", pack({"rows": 7}), f"data-{number}"))
         driver.send(inp.PutSchedule(BY, tenant, "both", "one", ScheduleSpec(on=ends), waiting))
         driver.send(inp.RemoveSchedule(BY, tenant, "ends"))
         driver.finish_all()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tickwork.sdk.client.enqueue import enqueue, enqueue_async
     from tickwork.sdk.client.submission_options import Options
     from tickwork.sdk.surface import (
+        Asset,
         CallFailed,
         Cancelled,
         Conflict,
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
         TickworkError,
         Unavailable,
         Unsendable,
+        Update,
         Workflow,
         approval,
+        asset,
         at,
         branch,
         cel,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
         item,
         iteration,
         mailbox,
+        materialized,
         node,
         on,
         previous,
@@ -79,6 +83,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Asset",
     "AsyncClient",
     "BatchRefused",
     "CallFailed",
@@ -115,9 +120,11 @@ __all__ = [
     "TickworkError",
     "Unavailable",
     "Unsendable",
+    "Update",
     "UpdateRefused",
     "Workflow",
     "approval",
+    "asset",
     "at",
     "branch",
     "cel",
@@ -141,6 +148,7 @@ __all__ = [
     "item",
     "iteration",
     "mailbox",
+    "materialized",
     "node",
     "on",
     "previous",

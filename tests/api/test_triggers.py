@@ -102,6 +102,7 @@ async def test_the_end_of_a_run_starts_one_and_what_is_missing_is_said(http, eng
         ({"listen_to": [{"event": "order", "where": "event.("}]}, "bad_condition", "listen_to[0].where"),
         ({"listen_to": [{"event": "order", "where": "results.x"}]}, "bad_condition", "listen_to[0].where"),
         ({"listen_to": [{}]}, "bad_trigger", "listen_to[0]"),
+        ({"listen_to": [{"asset": "a", "where": "true"}]}, "bad_trigger", "listen_to[0]"),
         ({"listen_to": [{"event": "a b"}]}, "name_characters", "listen_to[0].event"),
         ({"listen_to": [{"ended": "greet"}]}, "bad_trigger", "listen_to[0].ended"),
         (
@@ -118,3 +119,40 @@ async def test_a_trigger_that_cannot_work_is_refused_with_its_field(http, fields
     answer = await http.put("/v1/schedules/s", json={"workflow": "greet", **fields})
 
     assert refusal(answer) == (422, code, path)
+
+
+@pytest.mark.usefixtures("greet")
+async def test_an_asset_is_listed_with_its_lineage_and_marked_as_updated_by_hand(http):
+    await publish(http, flow("load", {"kind": "task", "id": "make", "handler": "work", "produces": ["orders"]}))
+    await put(http, "report", listen_to=[{"asset": "orders"}])
+
+    async def mark(**body):
+        answer = await http.put("/v1/assets/orders", json=body, headers={"idempotency-key": "k-1"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert await mark(partition="01", details={"rows": 7}) == {"schedules": 1}
+    assert await mark(partition="01", details={"rows": 7}) == {"duplicate": True}
+
+    (listed,) = (await get(http, "/v1/assets"))["assets"]
+    assert listed["produced_by"] == [{"workflow": "load", "node": "make"}]
+    assert listed["consumed_by"] == [{"schedule": "report", "workflow": "greet"}]
+    shown = await get(http, "/v1/assets/orders")
+    assert [(update["partition"], update["details"]) for update in shown["updates"]] == [("01", {"rows": 7})]
+    assert (await put(http, "report", listen_to=[{"asset": "orders"}]))["says"] == "on asset orders"
+
+    async def begun():
+        return await runs(http)
+
+    (run,) = await until(begun)
+    assert (await get(http, f"/v1/runs/{run['id']}"))["inputs"]["because"][0]["partition"] == "01"
+
+
+async def test_what_is_no_asset_is_refused(http):
+    assert refusal(await http.get("/v1/assets/nothing")) == (404, "unknown_asset", "asset")
+    large = await http.put("/v1/assets/orders", json={"details": {"text": "x" * 2_000}})
+    assert refusal(large) == (422, "value_too_large", "details")
+    named = await http.put(
+        "/v1/workflows", json={"documents": [flow("w", {**flow()["nodes"][0], "produces": ["a b"]})]}
+    )
+    assert named.status_code == 422

@@ -148,3 +148,10 @@ async def test_events_that_were_accepted_before_a_kill_start_one_run_each(server
     assert "1 schedule heard it" in server.run("signal", "paid", "--payload", '{"n": 7}', "--id", "p-1")
     assert "came before" in server.run("signal", "paid", "--payload", '{"n": 7}', "--id", "p-1")
     assert "updates 1, 0 waiting" in server.run("schedules", "show", "paid")
+    server.run("schedules", "put", "data", "--workflow", "after", "--asset", "orders", "--asset", "rates", "--together")
+    assert "1 schedules heard it" in server.run("assets", "update", "orders", "--partition", "01")
+    assert "01" in server.run("assets", "show", "orders") and "consumed by data" in server.run(
+        "assets", "show", "orders"
+    )
+    assert "rates" in server.run("assets")
+    assert "missing asset rates" in server.run("schedules", "show", "data")

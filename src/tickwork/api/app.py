@@ -19,6 +19,7 @@ from tickwork.api.http.route import ResponseSpec, Route
 from tickwork.api.openapi import document
 from tickwork.api.routes import (
     artifacts,
+    assets,
     backfills,
     cluster,
     dead_letters,
@@ -94,6 +95,7 @@ TABLE: tuple[Route, ...] = (
     *tasks.ROUTES,
     *events.ROUTES,
     *mailboxes.ROUTES,
+    *assets.ROUTES,
     *journal.ROUTES,
     *partitions.ROUTES,
     *server.ROUTES,

@@ -16,6 +16,7 @@ _PARTS = re.compile(r"{([a-z]+)}")
 _NAME = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"}
 _NUMBER = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "asset": ("The name of the asset.", _NAME),
     "attempt": ("The number of the attempt.", _NUMBER),
     "backfill": ("The number of the backfill.", _NUMBER),
     "digest": ("BLAKE2b of the bytes, 32 bytes in hex.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),

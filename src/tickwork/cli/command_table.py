@@ -53,6 +53,11 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
         CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.run_actions:signal"),
         CommandEntry(
+            "assets",
+            "List assets: what tasks make and schedules listen to, with the last update of each.",
+            "commands.assets:assets",
+        ),
+        CommandEntry(
             "mailboxes",
             "List the mailboxes, or the messages of one: kept, taken, expired and refused.",
             "commands.messages:mailboxes",

@@ -128,13 +128,28 @@ def _trigger_of(request: wire.ScheduleRequest, path: str) -> TriggerSpec | None:
     for item in request.listen_to:
         group = [_source_of(source) for source in ((item,) if isinstance(item, wire.TriggerSource) else item)]
         groups.append(tuple(sorted({sources.setdefault(source, len(sources)) for source in group})))
-    return TriggerSpec(
-        sources=tuple(sources), groups=tuple(dict.fromkeys(groups)), coalesce=request.updates == "coalesce"
+    return TriggerSpec(sources=tuple(sources), groups=tuple(dict.fromkeys(groups)), coalesce=_coalesces(request))
+
+
+def _coalesces(request: wire.ScheduleRequest) -> bool:
+    """New data that waits is one reason to run; each event, and each end of a run, is one of its own."""
+    if request.updates != "auto":
+        return request.updates == "coalesce"
+    return any(
+        source.asset
+        for item in request.listen_to
+        for source in ((item,) if isinstance(item, wire.TriggerSource) else item)
     )
 
 
 def _source_of(source: wire.TriggerSource) -> UpdateSource:
     return UpdateSource(**{name: getattr(source, name) for name in source.__struct_fields__})
+
+
+def _updates_of(on: TriggerSpec | None) -> str:
+    if on is None or on.coalesce == any(source.asset for source in on.sources):
+        return "auto"
+    return "coalesce" if on.coalesce else "each"
 
 
 def _on_of(on: TriggerSpec | None) -> tuple[wire.TriggerSource | tuple[wire.TriggerSource, ...], ...]:
@@ -158,7 +173,7 @@ def fields_of(when: ScheduleSpec, terms: SchedulePolicy) -> dict[str, Any]:
     fields = {field.name: _written(field, getattr(when, field.core)) for field in SPEC_FIELDS}
     fields |= {
         "listen_to": _on_of(when.on),
-        "updates": "coalesce" if when.on is not None and when.on.coalesce else "auto",
+        "updates": _updates_of(when.on),
     }
     return fields | {field.name: _written(field, getattr(terms, field.core)) for field in POLICY_FIELDS}
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.stable_hash import stable_digest
-from tickwork.protocol.http_models import Signal, Submission
+from tickwork.protocol.http_models import AssetUpdateRequest, Signal, Submission
 
 COMMANDS_BYTES_MAX = 16 * 1024 * 1024  # of one task, together: a server reads them whole
 
@@ -22,7 +22,14 @@ class GiveEvent(msgspec.Struct, frozen=True, array_like=True, tag=2):
     signal: Signal
 
 
-Command = StartRun | GiveEvent
+class MarkUpdated(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A task has made new data of an asset."""
+
+    asset: str
+    update: AssetUpdateRequest
+
+
+Command = StartRun | GiveEvent | MarkUpdated
 
 
 _encode = msgspec.msgpack.Encoder().encode

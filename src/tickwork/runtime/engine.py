@@ -37,6 +37,7 @@ from tickwork.runtime.partition.partition import DecidedTick, Partition
 from tickwork.runtime.partition.recovery import JournalFollower, RecoveredPartition, check_rules, read_ahead, recover
 from tickwork.runtime.partition.task_assignment import AssignmentBuilder
 from tickwork.runtime.services.admin import AdminService
+from tickwork.runtime.services.assets import AssetService
 from tickwork.runtime.services.dead_letters import DeadLetterService
 from tickwork.runtime.services.endpoints import EndpointService
 from tickwork.runtime.services.inbox import InboxService
@@ -107,6 +108,7 @@ class Engine:
         self.inbox = InboxService(context, self.queries)
         self.schedules = ScheduleService(context)
         self.endpoints = EndpointService(context, self.schedules, self.queries)
+        self.assets = AssetService(context)
         self.mailboxes = MailboxService(context, self.queries)
         self.workflows = WorkflowService(context, self.schedules, self.mailboxes)
         self.runs: RunService = RunService(context, self.workflows, self.queries, self.mailboxes)

@@ -17,9 +17,9 @@ import msgspec
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.values import TASK_COMMANDS_MAX
 from tickwork.core.calendar.durations import duration_ms
-from tickwork.protocol.http_models import Signal, Submission
+from tickwork.protocol.http_models import AssetUpdateRequest, Signal, Submission
 from tickwork.protocol.log_lines import sendable
-from tickwork.protocol.task_commands import Command, GiveEvent, StartRun, encode_commands, started_run_id
+from tickwork.protocol.task_commands import Command, GiveEvent, MarkUpdated, StartRun, encode_commands, started_run_id
 from tickwork.sdk.values.encode import encode, plain, sized
 
 if TYPE_CHECKING:
@@ -315,6 +315,13 @@ class Context:
         """Send an event to all runs that wait for its name and key, when the result of this task is accepted."""
         with self._lock:
             self._ask(GiveEvent(Signal(event=event, key=key, payload=plain(payload, what="payload"))))
+
+    def _update_asset(self, asset: str, partition: str, details: dict[str, Any]) -> None:
+        """Say that an asset has new data, when the result of this task is accepted."""
+        with self._lock:
+            self._ask(
+                MarkUpdated(asset, AssetUpdateRequest(partition=partition, details=plain(details, what="details")))
+            )
 
     def _ask(self, command: Command) -> None:
         step = _step.get()

@@ -1,6 +1,7 @@
 """The names of the SDK in one place, for `tickwork.__getattr__`."""
 
 from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, TickworkError, Unavailable
+from tickwork.sdk.assets import Asset, Update, asset, materialized
 from tickwork.sdk.authoring.declared import instance
 from tickwork.sdk.authoring.durable import DurableFunction, durable
 from tickwork.sdk.authoring.follow_ups import FailedNode, Failure, Success
@@ -33,6 +34,7 @@ from tickwork.sdk.durable.outcomes import CallFailed, Cancelled, Decision, First
 from tickwork.sdk.values.encode import Unsendable
 
 __all__ = [
+    "Asset",
     "CallFailed",
     "Cancelled",
     "Conflict",
@@ -60,8 +62,10 @@ __all__ = [
     "TickworkError",
     "Unavailable",
     "Unsendable",
+    "Update",
     "Workflow",
     "approval",
+    "asset",
     "at",
     "branch",
     "cel",
@@ -82,6 +86,7 @@ __all__ = [
     "item",
     "iteration",
     "mailbox",
+    "materialized",
     "node",
     "on",
     "previous",

@@ -17,6 +17,7 @@ from tickwork.core.base.names import TENANT
 from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.definition.model import WorkNode
 from tickwork.core.evolve.follow_ups import SOURCE as FOLLOW_UP
+from tickwork.core.evolve.schedules import updates_ready
 from tickwork.core.explain.blockers import BlockKind
 from tickwork.core.explain.run_history_text import entry_text
 from tickwork.core.state.lifecycle import Phase
@@ -25,6 +26,7 @@ from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import WorkerProfile
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import LocalLink
+from tickwork.sdk.assets import Asset, Partition, partition_text
 from tickwork.sdk.authoring.app_loader import app_with
 from tickwork.sdk.authoring.mailboxes import declared_in
 from tickwork.sdk.authoring.options import duration, resource
@@ -171,6 +173,7 @@ class World:
         engine = self._engine
         state = engine.context.state
         due = any(run.wanted and run.number in state.runs for run in state.fresh)  # for a visit in the next tick
+        due = due or any(updates_ready(schedule) for schedule in state.schedules.values())
         if not engine.context.idle or due or any(task.phase in BUSY for task in state.tasks.values()):
             if (live := engine.context.partition) is not None and live.failed is not None:
                 raise live.failed
@@ -431,6 +434,23 @@ class World:
         for other in self.runs():
             if not other.ended:
                 self._go(other.id)
+
+    def update_asset(
+        self,
+        asset: Asset | str,
+        *,
+        partition: Partition | None = None,
+        details: Mapping[str, Any] | None = None,
+        id: str = "",  # noqa: A002 - the field's name
+    ) -> None:
+        """Say that an asset has new data."""
+        sent = plain(dict(details or {}), what="details")
+        request = wire.AssetUpdateRequest(partition=partition_text(partition), details=sent, id=id)
+        self._do(self._engine.assets.update(str(asset), request, by=BY))
+
+    def asset(self, asset: Asset | str) -> wire.Asset:
+        """What is known of an asset: its latest updates, what makes it and what listens to it."""
+        return self._do(self._engine.assets.asset(str(asset)))
 
     def mailbox_messages(self, mailbox: str, *, key: str = "", fate: str = "") -> list[wire.MailboxMessage]:
         """The messages of a mailbox: kept ones first, then those that were taken, expired or refused."""

@@ -341,11 +341,14 @@ def test_times_and_updates_start_runs_of_one_schedule():
 def test_every_update_of_a_random_history_has_one_fate(seed):
     rng, made = random.Random(seed), Observed()
     sources = [ORDER, PAID, UpdateSource(event="order", where="event.n > 2"), UpdateSource(ended="other", state="any")]
+    sources += [UpdateSource(asset="orders"), UpdateSource(asset="rates")]
     for step in range(150):
         requests: list[inp.Input] = []
         for _ in range(rng.randrange(4)):
             name, n = rng.choice(["order", "order", "paid"]), rng.randrange(5)
             requests.append(event(name, {"n": n}, id=rng.choice(["", f"id-{rng.randrange(200)}"])))
+            if rng.random() < 0.5:
+                requests.append(updated(rng.choice(["orders", "rates"]), rng.choice(["", "01", "02"])))
         chance = rng.random()
         if chance < 0.06:
             chosen = rng.sample(sources, rng.randint(1, 3))
@@ -379,3 +382,93 @@ def test_every_update_of_a_random_history_has_one_fate(seed):
     assert made.ledger.take_found() == [] and made.ledger.totals().even
     assert digest(folded.state) == digest(made.state) == digest(stored)
     assert all_found(made.settings, made.rows) == []
+
+
+# ---- assets
+
+ORDERS, RATES = UpdateSource(asset="orders"), UpdateSource(asset="rates")
+
+
+def updated(asset: str, partition: str = "", id: str = "", **details: Any) -> inp.UpdateAsset:
+    return inp.UpdateAsset(BY, T, asset, partition, pack(details) if details else None, id)
+
+
+def test_both_assets_must_be_new_in_the_same_partition():
+    made = driver()
+    schedule = listen(made, ORDERS, RATES, together=True)
+
+    made.send(updated("orders", "01"), updated("orders", "02", rows=2), updated("rates", "03"))
+    assert not started(made)
+    made.send(updated("rates", "02"))
+
+    (run,) = made.state.runs.values()
+    because = inputs_of(run)["because"]
+    assert [(cause["name"], cause["partition"]) for cause in because] == [("orders", "02"), ("rates", "02")]
+    assert because[0]["payload"] == {"rows": 2}
+    assert schedule.updates is not None and [update.key for update in schedule.updates.heard] == ["01", "03"]
+    made.send(updated("rates"))  # of all partitions: it completes what has waited longest
+    assert [cause["partition"] for cause in inputs_of(list(made.state.runs.values())[1])["because"][:1]] == ["01"]
+
+
+def test_twenty_updates_of_one_asset_while_a_run_goes_on_are_joined_by_partition():
+    made = driver()
+    schedule = listen(made, ORDERS, coalesce=True, overlap="buffer_all")
+    made.send(updated("orders", "01"))
+    made.quiet()
+
+    made.send(*(updated("orders", "01") for _ in range(19)), updated("orders", "02"))
+    made.quiet()
+    made.finish_all()
+
+    assert fates(schedule) == {"ran": 3, "coalesced": 18}
+
+
+def test_the_result_of_a_task_updates_an_asset_in_its_tick_or_not_at_all():
+    made = driver()
+    listen(made, ORDERS)
+    made.send(inp.Submit(BY, T, "r1", "other"))
+    made.quiet()
+    (attempt,) = made.running.values()
+    commands = (inp.TaskCommand(updated("orders", "01")),)
+
+    made.send(inp.Succeeded(attempt.task, attempt.attempt + 1, None, "", commands))
+    assert "orders" not in made.state.tenants[T].assets, "a stale result makes nothing"
+    made.send(inp.Succeeded(attempt.task, attempt.attempt, None, "", commands))
+
+    asset = made.state.tenants[T].assets["orders"]
+    assert [(update.source, update.partition) for update in asset.latest] == [("task b of r1", "01")]
+    (run,) = (run for run in made.state.runs.values() if run.schedule)
+    assert run.submitted == made.tick
+
+
+def test_an_update_that_a_task_of_another_partition_made_is_counted_once():
+    made = driver()
+    listen(made, ORDERS)
+    delivered = inp.Delivered(3, 1, updated("orders", "01"), "task load of far-away")
+
+    made.send(delivered)
+    made.send(delivered)
+
+    assert len(started(made)) == 1
+    (update,) = made.state.tenants[T].assets["orders"].latest
+    assert update.source == "task load of far-away"
+
+
+def test_an_update_of_an_asset_with_a_known_id_counts_once_and_a_bad_one_not_at_all():
+    made = driver()
+
+    made.send(updated("orders", id="u-1"), updated("orders", id="u-1"))
+    made.send(updated("a b"), updated("orders", big="x" * 2_000), updated("orders", "p" * 300))
+
+    assert made.state.tenants[T].assets["orders"].count == 1
+    assert [answer.code for answer in made.answers[-3:]] == ["name_characters", "value_too_large", "key_too_long"]
+
+
+def test_what_is_known_of_an_asset_has_an_end():
+    made = driver()
+
+    made.send(*(updated("orders", f"{number:04}") for number in range(500)))
+
+    asset = made.state.tenants[T].assets["orders"]
+    assert (asset.count, len(asset.latest), len(asset.partitions)) == (500, 20, 400)
+    assert asset.partitions[-1][0] == "0499"

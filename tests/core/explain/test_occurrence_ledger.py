@@ -41,7 +41,7 @@ def listen(driver):
         inp.PutSchedule(BY, T, "both", "flow", ScheduleSpec(on=both)),
         inp.PutSchedule(BY, T, "end", "flow", ScheduleSpec(on=TriggerSpec(sources=(end,), groups=((0,),)))),
     )
-    driver.expect(inp.Ingest(BY, T, "order"))
+    driver.expect(inp.Ingest(BY, T, "order"), inp.UpdateAsset(BY, T, "data"))
     driver.finish(driver.submit("other"), "a")
 
 

@@ -35,8 +35,10 @@ class ScheduleOptions:
     "With --event: only events for which this CEL condition over event and key holds."
     ended: Annotated[tuple[str, ...], Parameter(negative="")] = ()
     "Start a run at each end of a run of this workflow; WORKFLOW:failed, :cancelled or :any for another end."
+    asset: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "Start a run when this asset has new data; repeat for other assets."
     together: Annotated[bool, Parameter(negative="")] = False
-    "Start a run only when all of these events and ends have come, not at each of them."
+    "Start a run only when all of these have come, not at each of them."
     updates: Literal["auto", "each", "coalesce"] | None = None
     "Updates that wait start a run each, or one together (coalesce)."
     anchor: str | None = None
@@ -133,7 +135,7 @@ class ScheduleOptions:
             fields["listen_to"] = (tuple(sources),) if self.together else tuple(sources)
         rhythms = [name for name in ("cron", "every", "at", "rrule") if name in fields]
         if len(rhythms) != 1 and (rhythms or not sources):
-            message = "say when, with one of --cron, --every, --at and --rrule, or with --event or --ended"
+            message = "say when, with one of --cron, --every, --at and --rrule, or with --event, --ended or --asset"
             raise CommandExit(Exit.USAGE, message)
         return fields
 
@@ -145,6 +147,7 @@ class ScheduleOptions:
         if (self.event_key or self.where) and not self.event:
             raise CommandExit(Exit.USAGE, "--event-key and --where are about events: name them with --event")
         sources = [TriggerSource(event=event, key=self.event_key or "", where=self.where or "") for event in self.event]
+        sources += [TriggerSource(asset=asset) for asset in self.asset]
         for text in self.ended:
             workflow, _, state = text.partition(":")
             try:
@@ -157,7 +160,7 @@ class ScheduleOptions:
         return sources
 
 
-_TRIGGER = ("event", "event_key", "where", "ended", "together")
+_TRIGGER = ("event", "event_key", "where", "ended", "asset", "together")
 TERMS = ScheduleOptions()
 
 

@@ -1,6 +1,6 @@
 """What else than a time makes a schedule fire: updates, alone or together.
 
-An update is an event from outside, the end of a run, or new data in an asset. A `TriggerSpec` lists the updates that a
+An update is an event from outside, the end of a run, or new data of an asset. A `TriggerSpec` lists the updates that a
 schedule listens to, and the groups that fire it: any group does, as soon as each source of it has had an update.
 """
 
@@ -18,21 +18,26 @@ WHERE_CHARACTERS_MAX = 4_096
 
 
 class UpdateSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One of event and ended is given."""
+    """One of event, ended and asset is given."""
 
     event: str = ""  # its name
     ended: str = ""  # the workflow whose run ends
     key: str = ""  # of an event; "": any
     where: str = ""  # CEL over the event; "": all
     state: str = "completed"  # of the run that ends
+    asset: str = ""
 
     @property
     def subject(self) -> tuple[str, str]:
         """The kind of its updates, and their name."""
+        if self.asset:
+            return "asset", self.asset
         return ("event", self.event) if self.event else ("run", self.ended)
 
     @property
     def words(self) -> str:
+        if self.asset:
+            return f"asset {self.asset}"
         if self.ended:
             return f"a run of {self.ended} {'ends' if self.state == 'any' else f'is {self.state}'}"
         key = f" with the key {self.key!r}" if self.key else ""
@@ -61,9 +66,9 @@ def check_trigger(on: TriggerSpec, path: str) -> None:
     if any(not group for group in on.groups) or named != set(range(len(on.sources))):
         raise Refused("bad_trigger", "each group names sources, and each source is in a group", path=path)
     for source, at in _at(on, path):
-        given = [name for name in ("event", "ended") if getattr(source, name)]
+        given = [name for name in ("event", "ended", "asset") if getattr(source, name)]
         if len(given) != 1:
-            raise Refused("bad_trigger", "a source has one of event and ended", path=at)
+            raise Refused("bad_trigger", "a source has one of event, ended and asset", path=at)
         check_name(source.subject[1], path=f"{at}.{given[0]}", kind="workflow" if source.ended else given[0])
         _check_rest(source, at)
 
@@ -71,9 +76,9 @@ def check_trigger(on: TriggerSpec, path: str) -> None:
 def _check_rest(source: UpdateSource, at: str) -> None:
     if source.state not in STATES:
         raise Refused("bad_trigger", f"state is one of {', '.join(STATES)}", path=f"{at}.state")
-    if source.ended and (source.key or source.where):
+    if not source.event and (source.key or source.where):
         raise Refused("bad_trigger", "only an event has a key and a filter", path=at)
-    if source.event and source.state != "completed":
+    if not source.ended and source.state != "completed":
         raise Refused("bad_trigger", "only the end of a run has a state", path=f"{at}.state")
     if len(source.key) > KEY_CHARACTERS_MAX:
         raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=f"{at}.key")

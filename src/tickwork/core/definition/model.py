@@ -211,6 +211,7 @@ class WorkNode(Node, frozen=True, kw_only=True):
     on_worker_loss: str = "retry"  # or "fail": an attempt that may have begun is never followed by another by itself
     queue_from: str | None = None  # a reference; instead of `queue`
     labels_from: dict[str, str] = {}  # references, beside `labels`
+    produces: tuple[str, ...] = ()  # assets of which its code makes new data; for people, it says so with its result
 
 
 class TaskNode(WorkNode, frozen=True, kw_only=True, tag="task"):

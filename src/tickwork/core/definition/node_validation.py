@@ -109,6 +109,7 @@ POLICIES_MAX = 64
 CONDITION_CHARACTERS_MAX = 4_096
 TEXT_CHARACTERS_MAX = 10_000
 ARGUMENTS_MAX = 1_000
+PRODUCES_MAX = 100
 COST_MAX = 10**15  # of one step, and of a budget
 QUANTITY_MAX = 2**31 - 1  # of slots, memory and the like: fits every store
 
@@ -199,6 +200,9 @@ def _check_work(node: WorkNode, path: str, rules: NodeValidator) -> None:
     rules.name(f"{path}.dependency", node.dependency, "dependency")
     rules.problems.between(f"{path}.priority", node.priority, low=PRIORITY_MIN, high=PRIORITY_MAX)
     rules.problems.one_of(f"{path}.on_worker_loss", node.on_worker_loss, ("fail", "retry"))
+    if rules.problems.count(f"{path}.produces", len(node.produces), high=PRODUCES_MAX, what="assets"):
+        for index, asset in enumerate(node.produces):
+            rules.problems.attempt(check_name, asset, path=f"{path}.produces[{index}]", kind="asset")
     if node.cache is not None:
         rules.problems.duration(f"{path}.cache.ttl_ms", node.cache.ttl_ms)
 

@@ -9,13 +9,23 @@ from typing import Any
 
 from tickwork.core.base.values import Value
 from tickwork.core.calendar.trigger_spec import TriggerSpec
+from tickwork.core.evolve.run_creation import source_of_request
 from tickwork.core.evolve.schedules import arm, record
 from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import request_in
 from tickwork.core.state.lifecycle import RunState
-from tickwork.core.state.run_ids import occurrence_id
+from tickwork.core.state.run_ids import SUBMITTED, occurrence_id
 from tickwork.core.state.state import EventId, Schedule, State
-from tickwork.core.state.updates import JOINED_BYTES_MAX, JOINED_MAX, Firing, Update
+from tickwork.core.state.updates import (
+    JOINED_BYTES_MAX,
+    JOINED_MAX,
+    LATEST_MAX,
+    PARTITIONS_MAX,
+    Asset,
+    AssetUpdate,
+    Firing,
+    Update,
+)
 
 EVENT_IDS_MAX = 100_000  # of one tenant
 
@@ -50,6 +60,37 @@ def _on_end_heard(state: State, event: ev.RunEndHeard) -> None:
         _hear(state, schedule, update)
 
 
+def _on_asset_updated(state: State, event: ev.AssetUpdated) -> None:
+    item = state.inputs[event.input]
+    request: Any = request_in(item, event.command)
+    tenant, source = state.tenants[request.tenant], _source_task(state, item)
+    asset = tenant.assets.get(request.asset)
+    if asset is None:
+        asset = Asset(event.asset, tenant.id, request.asset)
+        tenant.assets[asset.name] = asset
+        state.assets.add(asset.number, asset)
+        state.next_number = max(state.next_number, event.asset + 1)
+    update = AssetUpdate(state.now_ms, request.by, source, request.partition, request.details, request.id)
+    asset.count += 1
+    asset.latest = (*asset.latest, update)[-LATEST_MAX:]
+    if request.partition:
+        others = tuple(pair for pair in asset.partitions if pair[0] != request.partition)
+        asset.partitions = (*others, (request.partition, state.now_ms))[-PARTITIONS_MAX:]
+    for number, index in event.heard:
+        schedule = state.schedules[number]
+        heard = Update(
+            index, _free_ms(state, schedule), "asset", asset.name, request.partition, request.id, request.by, "",
+            request.details, None, source,
+        )  # fmt: skip
+        _hear(state, schedule, heard)
+
+
+def _source_task(state: State, item: Any) -> str:
+    """The task that made the data, here or in another partition; "": a person or program said so."""
+    source = source_of_request(state, item)
+    return source if source != SUBMITTED else ""
+
+
 def _free_ms(state: State, schedule: Schedule) -> int:
     """The time of an update of this schedule. Several in one millisecond are one apart, so that each time, and the id
     of its run, stands for one of them."""
@@ -66,12 +107,12 @@ def _hear(state: State, schedule: Schedule, update: Update) -> None:
     assert updates is not None and on is not None
     updates.last_ms = update.at_ms
     updates.count += 1
-    group = _complete(on, updates.heard, update)
-    if group is None:
+    others = _complete(on, updates.heard, update)
+    if others is None:
         updates.heard = (*updates.heard, update)
         return
-    firing = Firing(update.at_ms, (*(other for other in updates.heard if other.source in group), update))
-    updates.heard = tuple(other for other in updates.heard if other.source not in group)
+    firing = Firing(update.at_ms, (*others, update))
+    updates.heard = tuple(other for other in updates.heard if other not in others)
     last = updates.waiting[-1] if updates.waiting else None
     if on.coalesce and last is not None and _fit(last.updates, firing.updates):
         firing = Firing(firing.due_ms, (*last.updates, *firing.updates))
@@ -81,15 +122,30 @@ def _hear(state: State, schedule: Schedule, update: Update) -> None:
     arm(state, schedule)
 
 
-def _complete(on: TriggerSpec, heard: tuple[Update, ...], update: Update) -> tuple[int, ...] | None:
-    """The first group that this update completes."""
-    sources = {update.source, *(other.source for other in heard)}
-    return next((group for group in on.groups if update.source in group and sources.issuperset(group)), None)
+def _of_partition(heard: tuple[Update, ...], group: tuple[int, ...], update: Update) -> tuple[Update, ...] | None:
+    """The updates by which this one completes the group: all of one partition, or of none. None: one is missing."""
+    found = [other for other in heard if other.source in group]
+    partition = update.partition or next((other.partition for other in found if other.partition), "")
+    fitting = tuple(other for other in found if other.partition in ("", partition))
+    sources = {update.source, *(other.source for other in fitting)}
+    return fitting if sources.issuperset(group) else None
+
+
+def _complete(on: TriggerSpec, heard: tuple[Update, ...], update: Update) -> tuple[Update, ...] | None:
+    """What fires with this update: the other updates of the first group that it completes."""
+    for group in on.groups:
+        if update.source in group:
+            fitting = _of_partition(heard, group, update)
+            if fitting is not None:
+                return fitting
+    return None
 
 
 def _fit(first: tuple[Update, ...], more: tuple[Update, ...]) -> bool:
     """Whether both may be in one run. Payloads that are not inline cannot be joined."""
     joined = (*first, *more)
+    if len({update.partition for update in joined if update.partition}) > 1:
+        return False  # a run is of one partition
     if len(joined) > JOINED_MAX or any(update.inputs is not None for update in joined):
         return False
     return sum(_size(update.payload) for update in joined) <= JOINED_BYTES_MAX
@@ -145,6 +201,7 @@ def _forget(state: State, gone: Iterable[EventId]) -> None:
 UPDATE_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.UpdateHeard: _on_heard,
     ev.RunEndHeard: _on_end_heard,
+    ev.AssetUpdated: _on_asset_updated,
     ev.UpdatesSettled: _on_settled,
     ev.EventIdKept: _on_id_kept,
 }

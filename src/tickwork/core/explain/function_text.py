@@ -128,7 +128,9 @@ def commands_words(report: Any) -> str:
     return "".join(f"; {text}" for text in words) + more
 
 
-def _command_words(request: inp.Submit | inp.Ingest) -> str:
+def _command_words(request: inp.Submit | inp.Ingest | inp.UpdateAsset) -> str:
+    if isinstance(request, inp.UpdateAsset):
+        return f"asset {request.asset} has new data" + (f" in {request.partition}" if request.partition else "")
     if isinstance(request, inp.Ingest):
         return f"event {request.event} is given" + (f" to key {request.key!r}" if request.key else "")
     key = request.terms.key if request.terms is not None else ""

@@ -242,7 +242,7 @@ class Ledger:
             self._unbuffer(event.schedule, account, event.dues_ms)
             self._count(account, CANCELLED, len(event.dues_ms))
 
-    def _on_heard(self, event: ev.UpdateHeard | ev.RunEndHeard, _: list[Input]) -> None:
+    def _on_heard(self, event: ev.UpdateHeard | ev.RunEndHeard | ev.AssetUpdated, _: list[Input]) -> None:
         for number, _source in event.heard:
             account = self._account(number)
             if account is not None:
@@ -455,5 +455,6 @@ _HANDLERS: dict[type[Any], Callable[[Ledger, Any, list[Input]], None]] = {
     ev.RunScheduled: Ledger._on_run,
     ev.UpdateHeard: Ledger._on_heard,
     ev.RunEndHeard: Ledger._on_heard,
+    ev.AssetUpdated: Ledger._on_heard,
     ev.UpdatesSettled: Ledger._on_updates_settled,
 }

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tickwork.core.evolve import live_tasks
-from tickwork.core.snapshot.mailbox_rows import encode_event_id, encode_message
+from tickwork.core.snapshot.mailbox_rows import encode_asset, encode_event_id, encode_message
 from tickwork.core.snapshot.run_rows import encode_run, encode_task
 from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.state import events as ev
@@ -99,6 +99,7 @@ class DirtyRows:
         schedules = [schedule for number in numbers if (schedule := state.schedules.get(number)) is not None]
         spans += [schedule.span for schedule in schedules if schedule.span is not None]
         spans += [backfill.span for backfill in state.backfills.values() if backfill.span is not None]
+        rows = [(number, _tenant_row(state, number)) for number in numbers]
         live_runs = [run for number in runs if (run := state.runs.get(number)) is not None]
         live_tasks = [task for number in tasks if (task := state.tasks.get(number)) is not None]
         live_runs += _since(state.runs, new)
@@ -108,22 +109,22 @@ class DirtyRows:
             [number for number in runs if number not in state.runs],
             [(task.number, encode_task(task)) for task in live_tasks],
             [number for number in tasks if number not in state.tasks],
-            [
-                *((schedule.number, encode_schedule(schedule)) for schedule in schedules),
-                *((number, encode_message(state.messages[number])) for number in numbers if number in state.messages),
-                *(
-                    (number, encode_event_id(state.event_ids[number]))
-                    for number in numbers
-                    if number in state.event_ids
-                ),
-            ],
-            [
-                number
-                for number in numbers
-                if number not in state.schedules and number not in state.messages and number not in state.event_ids
-            ],
+            [(number, row) for number, row in rows if row is not None],
+            [number for number, row in rows if row is None],
             spans,
         )
+
+
+def _tenant_row(state: State, number: int) -> bytes | None:
+    """A schedule, a message of a mailbox, an asset or the id of an event: their rows lie in one table."""
+    if (schedule := state.schedules.get(number)) is not None:
+        return encode_schedule(schedule)
+    if (message := state.messages.get(number)) is not None:
+        return encode_message(message)
+    if (asset := state.assets.get(number)) is not None:
+        return encode_asset(asset)
+    kept = state.event_ids.get(number)
+    return None if kept is None else encode_event_id(kept)
 
 
 def _since(table: NumberTable[T], number: int) -> list[T]:
@@ -176,6 +177,11 @@ def _message(touched: DirtyRows, _state: State, event: ev.MessageKept | ev.Messa
 
 
 def _heard(touched: DirtyRows, _state: State, event: ev.UpdateHeard | ev.RunEndHeard) -> None:
+    touched.schedules.update(schedule for schedule, _ in event.heard)
+
+
+def _asset(touched: DirtyRows, _state: State, event: ev.AssetUpdated) -> None:
+    touched.schedules.add(event.asset)
     touched.schedules.update(schedule for schedule, _ in event.heard)
 
 
@@ -267,6 +273,7 @@ RULES: dict[type[Any], Callable[[DirtyRows, State, Any], None]] = {
     ev.RunEndHeard: _heard,
     ev.UpdatesSettled: _schedule,
     ev.EventIdKept: _event_id,
+    ev.AssetUpdated: _asset,
     ev.ScopePaused: _scope,
     ev.ScopeResumed: _scope,
     ev.RunRerun: _run,

@@ -334,9 +334,10 @@ def updates(state: State) -> Iterator[str]:
             times = [update.at_ms for update in listed]
             if times != sorted(set(times)) or any(at_ms > known.last_ms for at_ms in times):
                 yield f"{name}: updates at {times[:9]} are not in order, or later than the last one"
-        sources = {update.source for update in known.heard}
-        if any(sources.issuperset(group) for group in on.groups):
-            yield f"{name}: all of a group has come, and it has not fired"
+        for partition in sorted({update.partition for update in known.heard}):
+            sources = {update.source for update in known.heard if update.partition in ("", partition)}
+            if any(sources.issuperset(group) for group in on.groups):
+                yield f"{name}: all of a group has come, and it has not fired"
         if any(not firing.updates or firing.updates[-1].at_ms != firing.due_ms for firing in known.waiting):
             yield f"{name}: a firing has another time than its last update"
         for index, source in enumerate(on.sources):

@@ -1,4 +1,4 @@
-"""A message of a mailbox as one row, and back; likewise the id of an event.
+"""A message of a mailbox as one row, and back; likewise an asset, and the id of an event.
 
 Such rows lie beside those of schedules, in one table: both are what a tenant has beside its runs. The first field tells
 them apart.
@@ -15,6 +15,7 @@ from tickwork.core.evolve.mailboxes import read_fields
 from tickwork.core.state.mailboxes import KEPT, Mailbox, MailboxMessage
 from tickwork.core.state.state import EventId, State, Tenant, Timer
 from tickwork.core.state.timing_wheel import mark_of
+from tickwork.core.state.updates import Asset, AssetUpdate
 
 
 class LiveMessage(msgspec.Struct, array_like=True, gc=False, tag="message"):
@@ -39,8 +40,18 @@ class LiveEventId(msgspec.Struct, array_like=True, gc=False, tag="event_id"):
     came: int
 
 
+class LiveAsset(msgspec.Struct, array_like=True, gc=False, tag="asset"):
+    number: int
+    tenant: str
+    name: str
+    count: int
+    latest: tuple[AssetUpdate, ...]
+    partitions: tuple[tuple[str, int], ...]
+
+
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(LiveMessage).decode
+_decode_asset = msgspec.msgpack.Decoder(LiveAsset).decode
 _decode_id = msgspec.msgpack.Decoder(LiveEventId).decode
 
 
@@ -48,7 +59,11 @@ def _head(of: type[msgspec.Struct], tag: str) -> bytes:
     return bytes([0x90 + 1 + len(of.__struct_fields__)]) + msgspec.msgpack.encode(tag)
 
 
-_HEAD, _ID_HEAD = _head(LiveMessage, "message"), _head(LiveEventId, "event_id")
+_HEAD, _ID_HEAD, _ASSET_HEAD = (
+    _head(LiveMessage, "message"),
+    _head(LiveEventId, "event_id"),
+    _head(LiveAsset, "asset"),
+)
 
 
 def is_message(row: bytes) -> bool:
@@ -57,6 +72,22 @@ def is_message(row: bytes) -> bool:
 
 def is_event_id(row: bytes) -> bool:
     return row.startswith(_ID_HEAD)
+
+
+def is_asset(row: bytes) -> bool:
+    return row.startswith(_ASSET_HEAD)
+
+
+def encode_asset(asset: Asset) -> bytes:
+    return _encode(LiveAsset(*(getattr(asset, name) for name in LiveAsset.__struct_fields__)))
+
+
+def add_assets(state: State, rows: Iterable[bytes]) -> None:
+    for data in rows:
+        row = _decode_asset(data)
+        asset = Asset(*(getattr(row, name) for name in LiveAsset.__struct_fields__))
+        state.assets.add(asset.number, asset)
+        state.tenants[asset.tenant].assets[asset.name] = asset
 
 
 def encode_event_id(kept: EventId) -> bytes:

@@ -8,7 +8,7 @@ and timers are found again from it. `digest` is the one number by which two stat
 
 from collections.abc import Generator, Iterable, Iterator
 from hashlib import blake2b
-from itertools import islice
+from itertools import filterfalse, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -21,11 +21,14 @@ from tickwork.core.evolve.indexes import held_at, label_gauge, make_lane, set_ti
 from tickwork.core.evolve.versions import know_newest
 from tickwork.core.evolve.worker_pools import code_of, join_stations, station_of
 from tickwork.core.snapshot.mailbox_rows import (
+    add_assets,
     add_event_ids,
     add_mailboxes,
     add_messages,
+    encode_asset,
     encode_event_id,
     encode_message,
+    is_asset,
     is_event_id,
     is_message,
     mailbox_rows,
@@ -102,7 +105,7 @@ class Snapshot(NamedTuple):
     documents: Iterable[tuple[str, bytes]]  # by hash
     runs: Iterable[bytes]  # by number
     tasks: Iterable[bytes]  # by number
-    schedules: Iterable[bytes] = ()  # messages of mailboxes and ids of events, by number
+    schedules: Iterable[bytes] = ()  # messages of mailboxes, ids of events and assets, by number
 
 
 _decode_header = msgspec.msgpack.Decoder(Header).decode
@@ -126,10 +129,11 @@ def capture(state: State) -> Snapshot:
 
 
 def _tenant_rows(state: State) -> list[bytes]:
-    """Schedules, messages of mailboxes and ids of events, by number."""
+    """Schedules, messages of mailboxes, ids of events and assets, by number."""
     rows = [(schedule.number, encode_schedule(schedule)) for schedule in state.schedules.values()]
     rows += [(message.number, encode_message(message)) for message in state.messages.values()]
     rows += [(kept.number, encode_event_id(kept)) for kept in state.event_ids.values()]
+    rows += [(asset.number, encode_asset(asset)) for asset in state.assets.values()]
     return [row for _, row in sorted(rows)]
 
 
@@ -285,9 +289,10 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, 
     for worker in header.workers:
         _restore_worker(state, worker)
     for rows in _portions(pieces.schedules):
-        add_schedules(state, [row for row in rows if not (is_message(row) or is_event_id(row))], links.timers)
+        add_schedules(state, filterfalse(_is_of_another_kind, rows), links.timers)
         add_messages(state, filter(is_message, rows), links.timers)
         add_event_ids(state, filter(is_event_id, rows))
+        add_assets(state, filter(is_asset, rows))
         yield
     order_fates(state)
     for backfill in header.backfills:
@@ -309,6 +314,10 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, 
         join_stations(state, known)
     _stir_again(state, header)
     return state
+
+
+def _is_of_another_kind(row: bytes) -> bool:
+    return is_message(row) or is_event_id(row) or is_asset(row)
 
 
 def _portions(rows: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -22,7 +22,7 @@ from tickwork.core.definition.model import Retry
 from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.governor import Decision, GovernorState
 from tickwork.core.state.history import History
-from tickwork.core.state.inputs import Ingest, Input, RunTerms, Submit
+from tickwork.core.state.inputs import Ingest, Input, RunTerms, Submit, UpdateAsset
 from tickwork.core.state.mailboxes import Mailbox, MailboxMessage
 from tickwork.core.state.messages import ReceivedEvent, RunMessages
 from tickwork.core.state.ready_queues import (
@@ -41,7 +41,7 @@ from tickwork.core.state.schedule import CatchUpChoice, CatchUpPlan, FateRange, 
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
 from tickwork.core.state.tables import NameTable, NumberTable
 from tickwork.core.state.timing_wheel import Wheel
-from tickwork.core.state.updates import ScheduleUpdates
+from tickwork.core.state.updates import Asset, ScheduleUpdates
 
 NUMBER_BITS = 44  # of a number within its partition
 NOTHING = (0, 0, 0)
@@ -144,6 +144,7 @@ class Tenant:
     applications: "dict[str, dict[str, AppVersion]]" = field(default_factory=dict)
     holidays: dict[str, frozenset[str]] = field(default_factory=dict)
     mailboxes: dict[str, Mailbox] = field(default_factory=dict)
+    assets: dict[str, Asset] = field(default_factory=dict)
     event_ids: "dict[str, EventId]" = field(default_factory=dict)  # of late, in the order in which they came
     # Schedules that listen, with the sources of each, by kind and name of the update: found again from the schedules.
     listeners: dict[tuple[str, str], dict[int, tuple[int, ...]]] = field(default_factory=dict)
@@ -190,7 +191,7 @@ class QueuedCommand(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A command of a task on its way to another partition."""
 
     number: int
-    request: Submit | Ingest
+    request: Submit | Ingest | UpdateAsset
     origin: str  # which task of which run
 
 
@@ -537,6 +538,7 @@ class State:
     schedules: NumberTable[Schedule] = field(default_factory=NumberTable)
     backfills: dict[int, Backfill] = field(default_factory=dict)
     messages: NumberTable[MailboxMessage] = field(default_factory=NumberTable)  # of mailboxes
+    assets: NumberTable[Asset] = field(default_factory=NumberTable)
     event_ids: NumberTable[EventId] = field(default_factory=NumberTable)
     runs: NumberTable[Run] = field(default_factory=NumberTable)
     tasks: NumberTable[Task] = field(default_factory=NumberTable)

@@ -6,6 +6,16 @@ except the worker's exchange, which is MessagePack (`protocol/worker_messages.py
 resource; class names are the schema names of the OpenAPI document, so they are unique among all modules.
 """
 
+from tickwork.protocol.http_models.assets import (
+    Asset,
+    AssetHeard,
+    AssetPartition,
+    Assets,
+    AssetUpdate,
+    AssetUpdateRequest,
+    Consumer,
+    Producer,
+)
 from tickwork.protocol.http_models.base import PauseRequest, Reason
 from tickwork.protocol.http_models.cluster import (
     Cluster,
@@ -148,6 +158,12 @@ __all__ = [
     "Alerts",
     "AppVersion",
     "AppVersions",
+    "Asset",
+    "AssetHeard",
+    "AssetPartition",
+    "AssetUpdate",
+    "AssetUpdateRequest",
+    "Assets",
     "Attempt",
     "Backfill",
     "BackfillRequest",
@@ -161,6 +177,7 @@ __all__ = [
     "ClusterNode",
     "ClusterPartition",
     "ClusterRoute",
+    "Consumer",
     "DeadLetter",
     "DeadLetterProblem",
     "DeadLetterRequest",
@@ -217,6 +234,7 @@ __all__ = [
     "PolicyVerdict",
     "PreviewRequest",
     "Problem",
+    "Producer",
     "Publication",
     "Publications",
     "Queue",

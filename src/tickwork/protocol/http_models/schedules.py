@@ -204,13 +204,14 @@ class GovernorRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class TriggerSource(RequestModel, frozen=True, kw_only=True):
-    """What a schedule listens to: events of a name, or the ends of runs of a workflow."""
+    """What a schedule listens to: events of a name, the ends of runs of a workflow, or new data of an asset."""
 
     event: str = ""
     ended: str = ""  # a workflow
     key: str = ""  # only events with this key
     where: str = ""  # only events for which this CEL condition over `event` and `key` holds
     state: Literal["completed", "failed", "cancelled", "any"] = "completed"  # of the run that ended
+    asset: str = ""
 
 
 class ScheduleRequest(RequestModel, frozen=True, kw_only=True):

@@ -29,9 +29,10 @@ from tickwork.core.state.state import NUMBER_BITS, Run, Task
 from tickwork.ports.store import Payload, RunRow
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.partition_messages import CommandBatch, CommandOutcome
-from tickwork.protocol.task_commands import StartRun, decode_commands, started_run_id
+from tickwork.protocol.task_commands import MarkUpdated, StartRun, decode_commands, started_run_id
 from tickwork.runtime.context import EngineContext, refusal_of
 from tickwork.runtime.maintenance.value_gc import named_in
+from tickwork.runtime.services.assets import update_of
 from tickwork.runtime.services.large_events import starts_of
 from tickwork.runtime.services.mailboxes import MailboxService
 from tickwork.runtime.services.workflows import WorkflowService
@@ -174,6 +175,8 @@ class RunService:
                 if isinstance(command, StartRun):
                     run_id = started_run_id(run.id, node, task.child, attempt, command.place or str(index))
                     commands.append(await self._start_of(command.submission, run, run_id, payloads))
+                elif isinstance(command, MarkUpdated):
+                    commands.append(self._update_of(command, run))
                 else:
                     commands.append(await self._event_of(command.signal, run, payloads))
             except Refused as refused:
@@ -191,6 +194,12 @@ class RunService:
         home = self._partitions_of(tenant)[0]
         elsewhere = bool(submission.key) and home != self._context.number
         return inp.TaskCommand(submit, (home,) if elsewhere else ())
+
+    def _update_of(self, command: MarkUpdated, run: Run) -> inp.TaskCommand:
+        """Assets live at home, with the schedules that listen to them."""
+        home = self._partitions_of(run.tenant.id)[0]
+        update = update_of(command.asset, command.update, by=run.by, tenant=run.tenant.id)
+        return inp.TaskCommand(update, (home,) if home != self._context.number else ())
 
     async def _event_of(self, signal: wire.Signal, run: Run, payloads: list[Payload]) -> inp.TaskCommand:
         """Send an event to the waiting runs, which may be in any partition of the tenant."""

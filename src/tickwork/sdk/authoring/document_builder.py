@@ -121,6 +121,7 @@ def _work(record: NodeRecord) -> dict[str, Any]:
         "cache": options.cache,
         "dependency": options.dependency,
         "on_worker_loss": options.on_worker_loss or "retry",
+        "produces": options.produces,
     }
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_ms
 from tickwork.core.definition.model import (
     Cache,
@@ -31,7 +32,7 @@ START_OPTIONS = ("concurrency", "over", "rate", "second", "singleton")  # of a w
 _RULES = ("fail_on", "retry_on")
 _TIMEOUT = {"timeout": "running_ms", "queued_timeout": "queued_ms", "silent_timeout": "silent_ms"}
 _RESOURCES = {"slots": "slots", "cpu": "cpu_milli", "memory": "memory_mb", "gpu": "gpu"}
-_PLAIN = ("queue", "labels", "priority", "dependency", "version", "on_worker_loss")
+_PLAIN = ("queue", "labels", "priority", "dependency", "version", "on_worker_loss", "produces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Options:
     version: str = ""
     on_worker_loss: str | None = None
     approval: RequiredApproval | None = None  # approval that is required before it runs
+    produces: tuple[str, ...] = ()
 
     def replaced(self, other: "Options") -> "Options":
         """The same, with everything that `other` says."""
@@ -89,6 +91,9 @@ def task_options(given: dict[str, Any], *, where: str) -> Options:
     plain = {name: given[name] for name in _PLAIN if name in given}
     if plain.get("on_worker_loss", "retry") not in ("fail", "retry"):
         raise Refused("bad_option", f"{where}: on_worker_loss is 'fail' or 'retry', not {plain['on_worker_loss']!r}")
+    if "produces" in plain:
+        listed = plain["produces"]
+        plain["produces"] = names_of(listed if isinstance(listed, list | tuple) else (listed,), where=where)
     if "labels" in plain:
         plain["labels"] = _labels(plain["labels"], where)
     asked_for = given.get("approval_timeout")
@@ -101,6 +106,17 @@ def task_options(given: dict[str, Any], *, where: str) -> Options:
         approval=required_approval(given, where, approval_ms),
         **plain,
     )
+
+
+def names_of(assets: Iterable[Any], *, where: str) -> tuple[str, ...]:
+    """Of assets, or of their names."""
+    names = []
+    for asset in assets:
+        name = asset if isinstance(asset, str) else getattr(asset, "name", None)
+        if name is None:
+            raise Refused("bad_option", f"{where}: produces names assets, made by tw.asset, not {asset!r}")
+        names.append(check_name(name, path="produces", kind="asset"))
+    return tuple(dict.fromkeys(names))
 
 
 def duration(value: Any, *, path: str, minimum_ms: int = 0) -> int:

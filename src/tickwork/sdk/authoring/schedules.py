@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args, get
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_text, interval_ms
+from tickwork.sdk.assets import Asset, as_trigger
 from tickwork.sdk.authoring.options import duration
 from tickwork.sdk.authoring.source_location import SourceLocation, at_place, here, placed
 from tickwork.sdk.values.encode import plain
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Duration = str | timedelta
 Instant = str | datetime
 Day = str | date
+# Any of these sources, each as a mapping of its fields (event, ended or asset); of a list in it, all.
+ListenTo = Sequence[Mapping[str, str] | Sequence[Mapping[str, str]]]
 
 
 class Policies(TypedDict, total=False):
@@ -120,17 +123,19 @@ def rrule(
 
 
 class Trigger:
-    """Updates to listen to: made by `tw.incoming` or `tw.ended`, and combined by `&` and `|`."""
+    """Updates to listen to: assets, `tw.incoming` or `tw.ended`, combined by `&` and `|`."""
 
     def __init__(self, groups: "tuple[tuple[TriggerSource, ...], ...]") -> None:
         self.groups = groups  # any of these, and of each all sources
 
-    def __and__(self, other: "Trigger") -> "Trigger":
+    def __and__(self, other: "Trigger | Asset") -> "Trigger":
+        other = as_trigger(other)
         if not isinstance(other, Trigger):
             return NotImplemented
         return Trigger(tuple((*mine, *more) for mine in self.groups for more in other.groups))
 
-    def __or__(self, other: "Trigger") -> "Trigger":
+    def __or__(self, other: "Trigger | Asset") -> "Trigger":
+        other = as_trigger(other)
         if not isinstance(other, Trigger):
             return NotImplemented
         return Trigger((*self.groups, *other.groups))
@@ -166,24 +171,24 @@ def ended(
 
 
 def on(
-    trigger: Trigger,
+    trigger: "Trigger | Asset",
     /,
     *,
     updates: Literal["auto", "each", "coalesce"] = "auto",
     name: str = "",
     **policies: Unpack[Policies],
 ) -> Schedule:
-    """When updates come: `tw.on(tw.incoming("order.created"))`, `tw.on(tw.ended(load) & tw.incoming("approved"))`.
+    """When updates come: `tw.on(orders & rates)`, `tw.on(tw.incoming("order.created"))`, `tw.on(tw.ended(load))`.
 
-    With `updates="coalesce"`, updates that wait start one run together, otherwise each its own. An input of the
-    workflow named `event` gets the payload of the event, one named `because` all updates. Combine it with times by `|`:
-    `tw.on(...) | tw.cron("0 6 * * *")`.
+    With `updates="coalesce"`, as with assets, updates that wait start one run together; otherwise each its own. An
+    input of the workflow named `event` gets the payload of the event, one named `because` all updates, one named
+    `partition` which part of an asset is new. Combine it with times by `|`: `tw.on(...) | tw.cron("0 6 * * *")`.
     """
-    given: object = trigger
+    given: object = as_trigger(trigger)
     if not isinstance(given, Trigger):
-        made = "tw.on takes tw.incoming(...) or tw.ended(...), combined by & and |"
+        made = "tw.on takes assets, tw.incoming(...) or tw.ended(...), combined by & and |"
         raise placed("bad_schedule", f"{made}, not {trigger!r}")
-    groups = tuple(group[0] if len(group) == 1 else group for group in trigger.groups)
+    groups = tuple(group[0] if len(group) == 1 else group for group in given.groups)
     return _declared(name, "UTC", policies, listen_to=groups, updates=updates)
 
 
@@ -334,7 +339,7 @@ def _check_values(request: "ScheduleRequest", codec: "Codec") -> None:
         codec.check_constant(name, value)
     filled = {request.time_input, *request.inputs, *([] if request.context is None else [request.context_input])}
     if request.listen_to and not (request.cron or request.every or request.at or request.rrule):
-        filled |= {"event", "because"}
+        filled |= {"event", "because", "partition"}
     missing = [
         parameter.name for parameter in codec.parameters.values() if parameter.required and parameter.name not in filled
     ]

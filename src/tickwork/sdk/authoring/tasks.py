@@ -12,6 +12,7 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from tickwork.core.base.errors import Refused
+from tickwork.sdk.assets import Asset, producing
 from tickwork.sdk.authoring.declared import declare, instance_name
 from tickwork.sdk.authoring.maps import Entries, parameters_for, plain_loop
 from tickwork.sdk.authoring.options import Options, task_options
@@ -73,7 +74,7 @@ class Task(Generic[P, R]):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             message = f"{function.__qualname__} yields, and a task gives one result at its end"
             raise Refused("bad_task", f"{message}; return a list ({place_of(function)})")
-        self.function: Callable[..., Any] = function
+        self.function: Callable[..., Any] = producing(function, options.produces) if options.produces else function
         self.location = place_of(function)
         self.options = options
         self.extras = CallOptions()
@@ -346,6 +347,7 @@ def task(
     approvers: Sequence[str] = ...,
     four_eyes: bool = ...,
     approval_timeout: Duration = ...,
+    produces: "Asset | str | Sequence[Asset | str]" = ...,
 ) -> "_Decorator": ...
 def task(function: Any = None, /, *, name: str = "", executor: Executor = "process", **options: Any) -> Any:
     """Makes a function a task: `@task`, or `@task(retries=3, timeout="5m")`.
@@ -363,6 +365,8 @@ def task(function: Any = None, /, *, name: str = "", executor: Executor = "proce
     requires_approval  a person approves before it runs, wherever it is called: True, or a message with parameters,
                     "Pay {amount} to {account}?". `approvers`: who may; `four_eyes`: not the submitter of the run;
                     `approval_timeout`: without an answer until then, the run fails
+    produces        assets, made by tw.asset, that have new data when the task has succeeded; it may return
+                    tw.materialized(...) to say more about it
     executor        "process", or "thread" for code that mostly waits
     name            for workers, instead of module and function name
     """

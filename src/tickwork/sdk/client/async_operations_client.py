@@ -1,11 +1,13 @@
-"""The part of `AsyncClient` for operators: versions, workers, queues, partitions and the cluster."""
+"""The part of `AsyncClient` for operators: versions, workers, queues, partitions, the cluster, and assets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tickwork.protocol import http_models as wire
+from tickwork.sdk.assets import Asset, Partition, partition_text
 from tickwork.sdk.client import calls
+from tickwork.sdk.client import schedule_requests as requests
 from tickwork.sdk.client.calls import ApiCall
 
 T = TypeVar("T")
@@ -93,3 +95,24 @@ class AsyncOperationsClient:
     async def remove_from_inbox(self, run_id: str) -> None:
         """Remove a refused run from the inbox for good."""
         await self._send(calls.remove_from_inbox(run_id))
+
+    async def assets(self) -> Sequence[wire.Asset]:
+        """List the assets: what tasks make and schedules listen to, with the last update of each."""
+        return await self._send(requests.assets())
+
+    async def asset(self, name: Asset | str) -> wire.Asset:
+        """Show an asset: what makes it, what listens to it, and its latest updates."""
+        return await self._send(requests.asset(str(name)))
+
+    async def update_asset(
+        self,
+        name: Asset | str,
+        *,
+        partition: Partition | None = None,
+        details: Mapping[str, Any] | None = None,
+        id: str = "",  # noqa: A002 - the field's name
+    ) -> wire.AssetHeard:
+        """Say that an asset has new data. With an `id`, a repeated update does nothing for a day."""
+        return await self._send(
+            requests.update_asset(str(name), partition=partition_text(partition), details=details, id=id)
+        )

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from tickwork.protocol import http_models as wire
-from tickwork.sdk.authoring.schedules import Day, Duration, Instant, Policies
+from tickwork.sdk.authoring.schedules import Day, Duration, Instant, ListenTo, Policies
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import schedule_requests as requests
 from tickwork.sdk.client.calls import ApiCall
@@ -45,10 +45,13 @@ class AsyncSchedulesClient:
         rrule: str = "",
         anchor: Instant = "",
         timezone: str = "UTC",
+        listen_to: ListenTo = (),
+        updates: Literal["auto", "each", "coalesce"] = "auto",
         **policies: Unpack[Policies],
     ) -> wire.SchedulePreview:
         """Create or replace a schedule. The response describes what it will do."""
-        when = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor, "timezone": timezone}
+        when: dict[str, Any] = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor}
+        when |= {"timezone": timezone, "listen_to": listen_to, "updates": updates}
         return await self._send(requests.put(name, requests.request(workflow, {**when, **policies})))
 
     async def create_schedule(
@@ -62,10 +65,13 @@ class AsyncSchedulesClient:
         rrule: str = "",
         anchor: Instant = "",
         timezone: str = "UTC",
+        listen_to: ListenTo = (),
+        updates: Literal["auto", "each", "coalesce"] = "auto",
         **policies: Unpack[Policies],
     ) -> wire.SchedulePreview:
         """Create a schedule. Raises `Conflict` if a schedule of this name exists."""
-        when = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor, "timezone": timezone}
+        when: dict[str, Any] = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor}
+        when |= {"timezone": timezone, "listen_to": listen_to, "updates": updates}
         return await self._send(requests.put(name, requests.request(workflow, {**when, **policies}), new=True))
 
     async def preview_schedule(
@@ -79,10 +85,13 @@ class AsyncSchedulesClient:
         rrule: str = "",
         anchor: Instant = "",
         timezone: str = "UTC",
+        listen_to: ListenTo = (),
+        updates: Literal["auto", "each", "coalesce"] = "auto",
         **policies: Unpack[Policies],
     ) -> wire.SchedulePreview:
         """Return what a schedule would do, without storing it."""
-        when = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor, "timezone": timezone}
+        when: dict[str, Any] = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor}
+        when |= {"timezone": timezone, "listen_to": listen_to, "updates": updates}
         return await self._send(requests.preview(name, requests.request(workflow, {**when, **policies})))
 
     async def apply_schedules(

@@ -4,10 +4,10 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from tickwork.protocol import http_models as wire
-from tickwork.sdk.authoring.schedules import Day, Duration, Instant, Policies
+from tickwork.sdk.authoring.schedules import Day, Duration, Instant, ListenTo, Policies
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import schedule_requests as requests
 from tickwork.sdk.client.calls import ApiCall
@@ -46,10 +46,13 @@ class SchedulesClient:
         rrule: str = "",
         anchor: Instant = "",
         timezone: str = "UTC",
+        listen_to: ListenTo = (),
+        updates: Literal["auto", "each", "coalesce"] = "auto",
         **policies: Unpack[Policies],
     ) -> wire.SchedulePreview:
         """Create or replace a schedule. The response describes what it will do."""
-        when = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor, "timezone": timezone}
+        when: dict[str, Any] = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor}
+        when |= {"timezone": timezone, "listen_to": listen_to, "updates": updates}
         return self._send(requests.put(name, requests.request(workflow, {**when, **policies})))
 
     def create_schedule(
@@ -63,10 +66,13 @@ class SchedulesClient:
         rrule: str = "",
         anchor: Instant = "",
         timezone: str = "UTC",
+        listen_to: ListenTo = (),
+        updates: Literal["auto", "each", "coalesce"] = "auto",
         **policies: Unpack[Policies],
     ) -> wire.SchedulePreview:
         """Create a schedule. Raises `Conflict` if a schedule of this name exists."""
-        when = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor, "timezone": timezone}
+        when: dict[str, Any] = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor}
+        when |= {"timezone": timezone, "listen_to": listen_to, "updates": updates}
         return self._send(requests.put(name, requests.request(workflow, {**when, **policies}), new=True))
 
     def preview_schedule(
@@ -80,10 +86,13 @@ class SchedulesClient:
         rrule: str = "",
         anchor: Instant = "",
         timezone: str = "UTC",
+        listen_to: ListenTo = (),
+        updates: Literal["auto", "each", "coalesce"] = "auto",
         **policies: Unpack[Policies],
     ) -> wire.SchedulePreview:
         """Return what a schedule would do, without storing it."""
-        when = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor, "timezone": timezone}
+        when: dict[str, Any] = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor}
+        when |= {"timezone": timezone, "listen_to": listen_to, "updates": updates}
         return self._send(requests.preview(name, requests.request(workflow, {**when, **policies})))
 
     def apply_schedules(

@@ -222,3 +222,26 @@ def _reading(value: Instant | date, path: str) -> str:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return str(plain(value, what=path))
     return value if isinstance(value, str) else value.isoformat()
+
+
+# ---- assets, to which schedules listen
+
+
+def assets() -> ApiCall[list[wire.Asset]]:
+    return ApiCall("GET", "/v1/assets", ("assets", wire.Asset))
+
+
+def asset(name: str) -> ApiCall[wire.Asset]:
+    return ApiCall("GET", f"/v1/assets/{quote(name, safe='')}", wire.Asset)
+
+
+def update_asset(
+    name: str,
+    *,
+    partition: str,
+    details: Mapping[str, Any] | None,
+    id: str,  # noqa: A002 - the field's name
+) -> ApiCall[wire.AssetHeard]:
+    sent = plain(dict(details or {}), what="details")
+    request = wire.AssetUpdateRequest(partition=partition, details=sent, id=id)
+    return ApiCall("PUT", f"/v1/assets/{quote(name, safe='')}", wire.AssetHeard, body=_encode(request))

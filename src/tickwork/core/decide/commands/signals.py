@@ -11,7 +11,7 @@ from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
 from tickwork.core.decide.commands.mailboxes import check_payload, put_mailbox, remove_mailbox
 from tickwork.core.decide.runs.functions import approval_of, take_newest
 from tickwork.core.decide.runs.run_end import runs_below
-from tickwork.core.decide.schedules.updates import hear_event
+from tickwork.core.decide.schedules.updates import check_asset, hear_event, update_asset
 from tickwork.core.decide.tick_context import TickContext, answer, check_key, check_same, live_run, tenant_of
 from tickwork.core.definition.forms import check_answer
 from tickwork.core.definition.model import ApprovalNode, InputField, Node
@@ -116,7 +116,15 @@ def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
         _give_to_run(turn, position, ingest, live_run(state, ingest.tenant, ingest.run_id))
 
 
-def _is_known(turn: TickContext, position: int, ingest: inputs.Ingest) -> bool:
+def _update_asset(turn: TickContext, position: int, request: inputs.UpdateAsset) -> None:
+    check_asset(turn.state, request)
+    if request.id and _is_known(turn, position, request):
+        return
+    schedules = update_asset(turn, position, request)
+    turn.effects.append(CommandResult(position, "", "", f"{schedules} schedules"))
+
+
+def _is_known(turn: TickContext, position: int, ingest: inputs.Ingest | inputs.UpdateAsset) -> bool:
     """Whether an event with this id came before, within the window of keys. From now on it is known."""
     state = turn.state
     known = tenant_of(state, ingest.tenant).event_ids.get(ingest.id)
@@ -286,6 +294,7 @@ def _waiting(state: State, ingest: inputs.Ingest) -> list[Task]:
 SIGNAL_COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     inputs.Decide: _decide,
     inputs.Ingest: _ingest,
+    inputs.UpdateAsset: _update_asset,
     inputs.SendUpdate: _send_update,
     inputs.PutMailbox: put_mailbox,
     inputs.RemoveMailbox: remove_mailbox,

@@ -12,7 +12,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import TASK_COMMANDS_MAX
 from tickwork.core.decide.commands.signals import Given, check_event, give_event
 from tickwork.core.decide.commands.submissions import check_start
-from tickwork.core.decide.schedules.updates import hear_event
+from tickwork.core.decide.schedules.updates import check_asset, hear_event, update_asset
 from tickwork.core.decide.tick_context import TickContext, check_room, check_same, tenant_of
 from tickwork.core.state import inputs
 from tickwork.core.state.effects import Alert, CommandResult, SendCommand
@@ -24,7 +24,7 @@ from tickwork.core.state.events import (
     RunSubmitted,
     StaleReport,
 )
-from tickwork.core.state.inputs import Ingest, Submit, SubmitOptions, TaskCommand
+from tickwork.core.state.inputs import Ingest, Submit, SubmitOptions, TaskCommand, UpdateAsset
 from tickwork.core.state.state import State
 
 OUTBOX_MAX = 2_000  # commands that wait for one other partition
@@ -58,6 +58,8 @@ def _check(
     request = command.request
     if isinstance(request, Ingest):
         check_event(state, request)
+    elif isinstance(request, UpdateAsset):
+        check_asset(state, request)
     else:
         terms = request.terms or NO_TERMS
         if terms.key:
@@ -88,6 +90,8 @@ def apply_commands(turn: TickContext, position: int, commands: Sequence[TaskComm
         if _is_here(state, command):
             if isinstance(command.request, Ingest):
                 _give(turn, position, command.request, index)
+            elif isinstance(command.request, UpdateAsset):
+                update_asset(turn, position, command.request, command=index)
             else:
                 _start(turn, position, command.request, command=index)
         for partition in _elsewhere(state, command):
@@ -133,6 +137,10 @@ def _delivered(turn: TickContext, position: int, delivered: inputs.Delivered) ->
             check_event(state, request)
             _give(turn, position, request, -1)
             refused = None
+        elif isinstance(request, UpdateAsset):
+            check_asset(state, request)
+            update_asset(turn, position, request)
+            refused = None
         else:
             _start(turn, position, request)
             refused = None
@@ -160,7 +168,9 @@ def _acknowledged(turn: TickContext, position: int, reply: inputs.Acknowledged) 
         turn.effects.append(Alert("command_refused", command.request.tenant, _name(command.request), words))
 
 
-def _name(request: Submit | Ingest) -> str:
+def _name(request: Submit | Ingest | UpdateAsset) -> str:
+    if isinstance(request, UpdateAsset):
+        return request.asset
     return request.event if isinstance(request, Ingest) else request.run_id
 
 

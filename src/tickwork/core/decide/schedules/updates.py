@@ -9,23 +9,25 @@ from collections.abc import Iterator
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.values import Value, decode
+from tickwork.core.base.names import check_name
+from tickwork.core.base.values import INLINE_BYTES_MAX, Value, decode, too_large
 from tickwork.core.calendar.schedule_spec import ScheduleSpec
 from tickwork.core.decide.runs.run_end import replace_run
-from tickwork.core.decide.tick_context import TickContext
+from tickwork.core.decide.tick_context import TickContext, check_key, tenant_of
 from tickwork.core.definition.cel import EVENT_VARIABLES, Condition
 from tickwork.core.definition.model import Definition
 from tickwork.core.evolve.schedules import is_held, must_pause, updates_ready, waits_for_past
 from tickwork.core.evolve.versions import plan_of_run, version_of_run
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import Alert
-from tickwork.core.state.events import RunEndHeard, RunScheduled, UpdateHeard, UpdatesSettled
+from tickwork.core.state.events import AssetUpdated, RunEndHeard, RunScheduled, UpdateHeard, UpdatesSettled
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.run_ids import occurrence_id
 from tickwork.core.state.schedule import Fate
 from tickwork.core.state.state import Schedule, State, Tenant
 from tickwork.core.state.updates import CAUSED_INPUTS, HEARD_MAX, UPDATE, Firing, Update
 
+ASSETS_MAX = 10_000  # of one tenant
 RUNS_PER_LOOK = 100
 Heard = tuple[tuple[int, int], ...]
 
@@ -43,6 +45,34 @@ def hear_event(turn: TickContext, position: int, ingest: inp.Ingest, *, command:
         turn.emit(UpdateHeard(position, heard, command))
         _tend(turn, heard)
     return len(heard)
+
+
+def update_asset(turn: TickContext, position: int, request: inp.UpdateAsset, *, command: int = -1) -> int:
+    """Note that an asset has new data, and return how many schedules count it."""
+    state = turn.state
+    tenant = state.tenants[request.tenant]
+    heard = tuple(
+        (number, listeners[number][0])
+        for listeners in [tenant.listeners.get(("asset", request.asset), {})]
+        for number in sorted(listeners)
+    )
+    known = tenant.assets.get(request.asset)
+    turn.emit(AssetUpdated(position, state.next_number if known is None else known.number, heard, command))
+    _tend(turn, heard)
+    return len(heard)
+
+
+def check_asset(state: State, request: inp.UpdateAsset) -> None:
+    """Raises `Refused` for what cannot be an update."""
+    tenant = tenant_of(state, request.tenant)
+    check_name(request.asset, path="asset", kind="asset")
+    check_key(request.partition, "partition")
+    check_key(request.id, "id")
+    if not (request.details is None or isinstance(request.details, bytes)) or too_large(request.details):
+        message = f"the details of an update have at most {INLINE_BYTES_MAX} bytes; put the data elsewhere"
+        raise Refused("value_too_large", message, path="details")
+    if request.asset not in tenant.assets and len(tenant.assets) >= ASSETS_MAX:
+        raise Refused("too_many_assets", f"at most {ASSETS_MAX} assets", path="asset")
 
 
 def _listening(turn: TickContext, tenant: Tenant, ingest: inp.Ingest) -> Iterator[tuple[int, int]]:

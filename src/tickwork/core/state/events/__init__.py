@@ -43,6 +43,7 @@ Event = (
     | MessageExpired
     | MessageRefused
     | UpdateHeard
+    | AssetUpdated
     | RunEndHeard
     | UpdatesSettled
     | EventIdKept

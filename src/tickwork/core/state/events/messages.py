@@ -67,3 +67,12 @@ class EventIdKept(EventStruct, frozen=True, tag=363):
 
     input: int
     number: int
+
+
+class AssetUpdated(EventStruct, frozen=True, tag=364):
+    """An asset has new data, which counts for these schedules."""
+
+    input: int
+    asset: int  # its number
+    heard: tuple[tuple[int, int], ...] = ()  # schedule, source
+    command: int = -1  # as in `Duplicate`

@@ -53,6 +53,7 @@ Input = (
     | Rerun
     | Decide
     | Ingest
+    | UpdateAsset
     | SendUpdate
     | Offer
     | WorkerLost

@@ -1,7 +1,7 @@
 """Inputs about mailboxes, and commands between partitions."""
 
 from tickwork.core.state.inputs.base import InputStruct
-from tickwork.core.state.inputs.runs import Ingest, Submit
+from tickwork.core.state.inputs.runs import Ingest, Submit, UpdateAsset
 
 
 class PutMailbox(InputStruct, frozen=True, tag=251):
@@ -28,7 +28,7 @@ class Delivered(InputStruct, frozen=True, tag=150):
 
     sender: int  # partition
     number: int
-    request: Submit | Ingest
+    request: Submit | Ingest | UpdateAsset
     origin: str  # names the task and its run, for people
 
 

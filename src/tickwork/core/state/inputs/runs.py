@@ -170,6 +170,17 @@ class Ingest(InputStruct, frozen=True, tag=16):
     starts: tuple[tuple[str, int, Value], ...] = ()
 
 
+class UpdateAsset(InputStruct, frozen=True, tag=360):
+    """New data of an asset: a task has made it, or somebody says so."""
+
+    by: str
+    tenant: str
+    asset: str
+    partition: str = ""  # which part of it is new; "": all
+    details: Value = None
+    id: str = ""  # as in `Ingest`
+
+
 class SendUpdate(InputStruct, frozen=True, tag=250):
     """A message to the durable function of a run, which replies exactly once."""
 

@@ -3,7 +3,7 @@
 from tickwork.core.base.values import Value
 from tickwork.core.state.history import Await, StepEntry
 from tickwork.core.state.inputs.base import InputStruct
-from tickwork.core.state.inputs.runs import Ingest, Submit
+from tickwork.core.state.inputs.runs import Ingest, Submit, UpdateAsset
 from tickwork.core.state.messages import PublishedValue, UpdateReply
 
 
@@ -38,7 +38,7 @@ class Started(InputStruct, frozen=True, tag=22):
 class TaskCommand(InputStruct, frozen=True):
     """A command by the code of a task. It is applied if and only if the result that carries it is accepted."""
 
-    request: Submit | Ingest
+    request: Submit | Ingest | UpdateAsset
     partitions: tuple[int, ...] = ()  # a fact: where it goes; (): this partition
 
 
