@@ -58,7 +58,13 @@ async def run(settings: Settings, folder: Path, tell: Tell) -> Outcome:
             f"up in {time.monotonic() - began:.1f} s; seed {settings.seed}"
         )
         mix = WITH_BROKER if broker else MIX
-        load = Load([node.url for node in stage.nodes], rate=settings.rate, seed=settings.seed, mix=mix)
+        load = Load(
+            [node.url for node in stage.nodes],
+            rate=settings.rate,
+            seed=settings.seed,
+            mix=mix,
+            database=stage.postgres.dsn,
+        )
         stage.load = load
         starts, carried, epochs = Starts(stage), Starts(stage, of="by_broker"), Epochs(stage)
         beliefs = Beliefs(stage)

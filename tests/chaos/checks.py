@@ -55,6 +55,7 @@ async def unfinished(stage: Stage, load: Load) -> int:
 async def check_runs(stage: Stage, load: Load) -> list[Verdict]:
     rows = await ended_runs(stage)
     live = (await stage.ask_database("select count(*) from tickwork.live_runs"))[0][0]
+    load.learn({row.key: row.id for row in rows if row.key})
     states = {row.id: row.state for row in rows}
     keys = Counter(row.key for row in rows if row.key)
     lost = [f"{name} ({workflow})" for name, (run, workflow) in load.accepted.items() if states.get(run) != COMPLETED]
@@ -63,7 +64,8 @@ async def check_runs(stage: Stage, load: Load) -> list[Verdict]:
     known = {run for run, _ in load.accepted.values()} | set(load.failing.values())
     named = load.accepted.keys() | load.failing.keys()
     unasked = [row.id for row in rows if row.id not in known and row.key not in named]
-    many = f"{len(load.accepted)} runs, {load.tasks} tasks acknowledged; asked again {load.asked_again} times"
+    many = f"{len(load.accepted)} runs, {load.tasks} tasks acknowledged, {load.enqueued} runs by SQL"
+    many += f"; asked again {load.asked_again} times"
     return [
         Verdict("nothing acknowledged is lost", not lost, f"lost {len(lost)} of {many}. {some(lost)}", "I25 I12"),
         Verdict("one key, one run", not twice, f"doubled {len(twice)}. {some(twice)}", "I27"),

@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tickwork as tw
+from tickwork.compose.embedded_owner import OwnerRecord
 from tickwork.ports.store import StoreInUse
 from tickwork.stores.sqlite.file_lock import FileLock
 
@@ -144,6 +146,10 @@ def test_what_was_submitted_outlives_the_script(tmp_path):
 
 def test_a_folder_that_another_program_uses_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tickwork.compose.embedded_owner.UNKNOWN_S", 0.3)
+    with here(tmp_path):
+        pass
+    left = OwnerRecord("http://127.0.0.1:9", 1, "of an earlier owner")
+    (tmp_path / "owner").write_bytes(msgspec.json.encode(left))
     lock = FileLock.take(tmp_path / "tickwork.db.lock")
     try:
         with pytest.raises(StoreInUse, match="is in use"), here(tmp_path):

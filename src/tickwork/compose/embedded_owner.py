@@ -8,6 +8,7 @@ On PostgreSQL every process is a node of one cluster, so each partition has its 
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +20,7 @@ from tickwork.cluster.direct_link import HttpOwnerConnections, OwnerLink
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.server import DATABASE, serving
 from tickwork.compose.settings import BadSettings, Settings
-from tickwork.core.base.errors import TickworkError, Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.store import StoreInUse
 from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reading, ReadRequest, Reply, shown
 from tickwork.runtime.engine import Engine
@@ -112,7 +113,7 @@ class FolderAccess:
         self._record = settings.folder / RECORD
         self._stopping, self._settled = asyncio.Event(), asyncio.Event()
         self._running: asyncio.Task[None] | None = None
-        self._http: HttpLink | None = None
+        self._links: list[HttpLink] = []  # to each owner so far: a call over an earlier one may still be under way
 
     async def start(self) -> None:
         """Return when this process owns the store, or knows who does. Raises what prevents both."""
@@ -128,8 +129,8 @@ class FolderAccess:
         self._stopping.set()
         if self._running is not None:
             await self._running
-        if self._http is not None:
-            await self._http.close()
+        for link in self._links:
+            await link.close()
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
@@ -141,10 +142,12 @@ class FolderAccess:
                 if self._settings.port:
                     raise
                 self._record.unlink(missing_ok=True)  # its port is another program's by now: take a new one
-            except TickworkError:
+            except Exception as error:
                 if not self._settled.is_set():
                     raise
-                await self._pause(AGAIN_S)  # others use what this process owned, and one of them may own it now
+                # Others use what this process owned, and one of them may own it by now.
+                print(f"tickwork: the engine of this process failed: {error}", file=sys.stderr, flush=True)
+                await self._pause(AGAIN_S)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -186,13 +189,10 @@ class FolderAccess:
         since, known = clock.time(), None
         while not self._stopping.is_set() and _is_owned(self._settings.folder):
             record = _read(self._record)
-            if record is not None and record != known:
+            if record is not None and record != known and record.pid == _holder(self._settings.folder):
                 known = record
-                link = HttpLink(record.url, token=self._settings.token, latest=True)
-                self._go_on_at(record.url, link)
-                before, self._http = self._http, link
-                if before is not None:
-                    await before.close()
+                self._links.append(HttpLink(record.url, token=self._settings.token, latest=True))
+                self._go_on_at(record.url, self._links[-1])
             if known is None and not self._settled.is_set() and clock.time() - since > UNKNOWN_S:
                 raise used
             await self._pause(LOOK_S)
@@ -251,6 +251,14 @@ def _is_owned(folder: Path) -> bool:
     except StoreInUse:
         return True
     return False
+
+
+def _holder(folder: Path) -> int:
+    """The process that took the lock last; 0 if nobody knows. What an earlier owner left says nothing of this one."""
+    try:
+        return int((folder / f"{DATABASE}.lock").read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _read(path: Path) -> OwnerRecord | None:
