@@ -29,7 +29,7 @@ def served(tmp_path_factory):
     "words",
     [
         "runs", "show RUN", "logs RUN", "stream RUN", "why RUN", "rerun RUN --from-start", "signal paid --key k",
-        "approvals", "mailboxes", "schedules", "endpoints", "backfills", "catchup", "holidays", "cluster", "status",
+        "inbox", "mailboxes", "schedules", "endpoints", "backfills", "catchup", "holidays", "cluster", "status",
         "clock", "page", "workflows", "workers", "queues", "versions", "replay", "run doubled --input n=3", "doctor",
     ],
 )  # fmt: skip

@@ -16,8 +16,10 @@ FILE = Path(app.__file__)
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     embedded = tw.embedded(data=tmp_path_factory.mktemp("data"))
-    with embedded as client:
-        yield embedded, client
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tickwork.compose.embedded.DECLARED", [app.double, app.moody, app.elsewhere])  # no other test's
+        with embedded as client:
+            yield embedded, client
 
 
 @pytest.fixture
