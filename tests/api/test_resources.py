@@ -26,6 +26,7 @@ async def test_a_workflow_is_published_shown_paused_and_resumed(http):
     assert (await http.get("/v1/workflows/nobody")).json()["code"] == "unknown_workflow"
 
 
+@pytest.mark.proves("S001-124")
 async def test_what_running_tasks_take_of_a_worker_is_shown_and_what_it_lacks_is_reported(http):
     fits = task("fits", resources={"cpu_milli": 500, "gpu": 1})
     await publish(http, flow("fits", fits), flow("large", task("large", resources={"memory_mb": 64}), fits))

@@ -657,3 +657,22 @@ async def test_a_static_schedule_ends_when_its_application_declares_it_no_more(h
     assert sum(one["count"] for one in fates if one["fate"] == "ran") >= 1
     await declare("app")
     assert {one["name"] for one in (await get(http, "/v1/schedules"))["schedules"]} == {"by-hand", "theirs"}
+
+
+@pytest.mark.usefixtures("greet")
+@pytest.mark.proves("S004-95", "S004-99")
+async def test_runs_of_a_schedule_go_to_its_queue_also_by_trigger_and_backfill(http):
+    refused = await http.put("/v1/schedules/s", json=NEVER | {"queue": "reports"})
+    assert refusal(refused)[1:] == ("unknown_queue", "queue")
+    assert (await http.put("/v1/queues/reports", json={})).status_code == 204
+    await put(http, every="1h", queue="reports", anchor="2026-01-01T00:00:00Z")
+    await http.post("/v1/schedules/s/trigger")
+    window = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T02:00:00Z"}
+    assert (await http.post("/v1/schedules/s/backfills", json=window)).status_code == 202
+    plain, other = Worker(http, "plain"), Worker(http, "other")
+    assert (await plain.call(wait_ms=0)).work == ()
+    works = list((await other.call(profile=WorkerProfile(queues=("reports",)), held=())).work)
+    while len(works) < 3:
+        works += await other.work()
+
+    assert sorted(work.run_id.split("-")[2] for work in works) == ["2026", "2026", "trigger"]

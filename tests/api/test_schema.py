@@ -224,6 +224,7 @@ def test_every_route_that_the_table_lacks_is_missed():
         "GET /v1/runs/{run}/why", "GET /v1/schedules", "PUT /v1/schedules/{schedule}",
         "DELETE /v1/schedules/{schedule}", "POST /v1/schedules/{schedule}/pause",
         "POST /v1/schedules/{schedule}/resume", "GET /v1/status",
+        "POST /v1/dags", "POST /v1/dags/{dag}/schedules", "POST /v1/dags/{dag}/triggers",
         "POST /v1/clock/confirm", "POST /v1/tasks/{task}/attempts/{attempt}/logs",
         "POST /v1/tasks/{task}/cancel", "GET /v1/tasks/{task}/logs", "POST /v1/tasks/{task}/retry",
         "GET /v1/versions", "GET /v1/versions/latest", "PUT /v1/versions/latest", "GET /v1/workers",

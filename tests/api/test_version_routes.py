@@ -122,7 +122,7 @@ async def offer(worker, version):
     await worker.call(profile=WorkerProfile(labels={PIN_LABEL: f"shop@{version}"}), held=())
 
 
-@pytest.mark.proves("S004-77")
+@pytest.mark.proves("S004-77", "S004-93")
 async def test_a_triggered_run_carries_the_latest_version_and_goes_elsewhere_only_where_nobody_has_it(http):
     await publish(http, "v1", "one", "hourly")
     await publish(http, "v2", "two", "hourly")

@@ -44,7 +44,7 @@ def terminal(tmp_path):
         terminal.close()
 
 
-@pytest.mark.proves("S001-17", "S001-100", "S001-134")
+@pytest.mark.proves("S001-17", "S001-100", "S001-134", "S001-173")
 def test_an_effect_under_the_key_of_its_task_is_applied_once_though_its_worker_died_after_it(terminal):
     with sqlite3.connect(terminal.folder / "ledger.db") as ledger:
         ledger.execute("create table attempts (key text)")

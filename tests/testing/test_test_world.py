@@ -464,6 +464,7 @@ class Reports:
         return note(day)
 
 
+@pytest.mark.proves("S004-92")
 @pytest.mark.tickwork(now="2026-03-01T00:00:00Z")
 def test_methods_run_by_schedule_as_what_they_are(world):
     ada = tw.instance("ada-of-reports", Reports("Ada"))

@@ -47,6 +47,23 @@ class LatestRequest(RequestModel, frozen=True, kw_only=True):
     application: str = ""  # "": the only one there is
 
 
+class DagRequest(RequestModel, frozen=True, kw_only=True):
+    """A workflow: its name, and the document without it."""
+
+    name: str
+    definition: dict[str, Any]
+
+
+class DagScheduleRequest(ScheduleRequest, frozen=True, kw_only=True):
+    workflow: str = ""  # the path names it
+    name: str = ""  # of the schedule; "": that of the workflow
+
+
+class DagTriggerRequest(RequestModel, frozen=True, kw_only=True):
+    time: str = ""  # RFC 3339; "": now
+    inputs: dict[str, Any] = {}
+
+
 class MailboxRequest(RequestModel, frozen=True, kw_only=True):
     """A mailbox: events of its name are kept for their key until a run takes them."""
 
