@@ -13,6 +13,7 @@ from tickwork.api.forwarding import ClusterRouter
 from tickwork.api.http.auth import DEFAULTS, Authenticator, guarded, not_a_node
 from tickwork.api.http.browser_sessions import BrowserSessions
 from tickwork.api.http.errors import answer_to, log, problem
+from tickwork.api.http.etags import with_etag
 from tickwork.api.http.request import KNOWN, ClientDisconnected, Request, ShutdownSignal
 from tickwork.api.http.response import Response, StreamingResponse, json_encoder
 from tickwork.api.http.route import ResponseSpec, Route
@@ -186,7 +187,8 @@ class PathHandler:
         try:
             request = Request(scope, receive, route, engine, self._closing, whole)
             request.ways = self._ways
-            answer: Response | StreamingResponse = await route.handler(request)
+            handling = route.handler(request) if route.edited is None else with_etag(request, route)
+            answer: Response | StreamingResponse = await handling
         except ClientDisconnected:
             return None
         except Exception as error:

@@ -19,6 +19,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "asset": ("The name of the asset.", _NAME),
     "attempt": ("The number of the attempt.", _NUMBER),
     "backfill": ("The number of the backfill.", _NUMBER),
+    "dag": ("The name of the workflow.", _NAME),
     "digest": ("BLAKE2b of the bytes, 32 bytes in hex.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
     "endpoint": ("The name of the endpoint.", _NAME | {"maxLength": 119}),
     "group": ("The name of the group.", _NAME),
@@ -41,6 +42,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 HEADERS: dict[str, dict[str, Any]] = {
     "Idempotency-Key": {"maxLength": KEY_CHARACTERS_MAX},
+    "If-Match": {"maxLength": 1_000},
     "If-None-Match": {"enum": ["*"]},
     "X-Tickwork-By": {"minLength": 1, "maxLength": 128},
 }
@@ -52,6 +54,7 @@ REFUSALS = {
     406: "The value cannot be represented in this media type.",
     408: "The body did not arrive in time.",
     409: "Its state does not allow this.",
+    412: "It has changed since it was read: its ETag is another one. Read it again.",
     413: "The body is too large.",
     415: "The content type of the body is not supported.",
     422: "The request is invalid: `code`, `path` and `detail` say what to change.",

@@ -75,6 +75,7 @@ class EngineContext:
         self.payloads = PayloadStore(store, artifacts, children=self.archives.read_children)
         self.logs = LogStore(store, artifacts, clock, self.archives)
         self.metrics = EngineMetrics()
+        self.editing = asyncio.Lock()  # requests that edit schedules, endpoints, holidays or mailboxes
         self._jobs: set[asyncio.Task[None]] = set()
 
     @property

@@ -86,6 +86,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     routed_to: Literal["home", "run", "task", "partition", "here", "all", "any", "runs", "every"] = "home"
     split_body: Any = None  # with `all`: returns the body for one of the partitions
     gather: Any = None  # with `runs` and `every`: merges the responses
+    edited: Any = None  # what was put of the resource, as bytes: its ETag follows from it; None: there is none
 
     @property
     def id(self) -> str:

@@ -7,12 +7,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tickwork.api.http.cursors import CURSOR, following, number_of, place_of
+from tickwork.api.http.etags import IF_MATCH, etag_of, of_several
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.action_specs import DONE, KEY, checked_text
+from tickwork.core.base.names import TENANT
 from tickwork.executors.egress_policy import AddressRefused, closed_by, plain_host
 from tickwork.protocol import http_models as wire
+from tickwork.runtime.views.schedules import edited as edited_of
 from tickwork.runtime.views.text import STATE_NUMBERS
 
 PAGE_MAX = 500
@@ -38,8 +41,13 @@ async def put_all(request: Request) -> Response:
     )
 
 
+def _edited(request: Request) -> bytes | None:
+    return edited_of(request.engine.context.state, TENANT, request.name("endpoint"))
+
+
 async def show(request: Request) -> Response:
-    return as_json(await request.engine.endpoints.get(request.name("endpoint")))
+    shown = await request.engine.endpoints.get(request.name("endpoint"))
+    return as_json(msgspec.structs.replace(shown, etag=etag_of(_edited(request))))
 
 
 async def put(request: Request) -> Response:
@@ -154,11 +162,12 @@ def _route(
     query: tuple[QueryParam, ...] = (),
     headers: tuple[tuple[str, str], ...] = (),
     refusals: tuple[int, ...] = (404,),
+    edited: Callable[[Request], bytes | None] | None = None,
 ) -> Route:
     return Route(
         method=method, path=path, handler=handler, summary=summary, tag="endpoints", responses=responses, body=body,
         query=query,
-        headers=headers, refusals=refusals,
+        headers=headers, refusals=refusals, edited=edited,
     )  # fmt: skip
 
 
@@ -184,8 +193,11 @@ ROUTES = (
         "Create or replace several endpoints, all or none. Other endpoints do not change.",
         {200: ResponseSpec(wire.EndpointPreviews)},
         body=BodySpec(wire.EndpointSet),
+        edited=of_several,
     ),
-    _route("GET", _PATH, show, "Show an endpoint with its last run.", {200: ResponseSpec(wire.Endpoint)}),
+    _route(
+        "GET", _PATH, show, "Show an endpoint with its last run.", {200: ResponseSpec(wire.Endpoint)}, edited=_edited
+    ),
     _route(
         "PUT",
         _PATH,
@@ -193,8 +205,14 @@ ROUTES = (
         "Create or replace an endpoint. An archived endpoint is restored; an identical request changes nothing.",
         {200: ResponseSpec(wire.EndpointPreview, summary="A description of what it will do, and warnings.")},
         body=BodySpec(wire.EndpointRequest, bytes_max=1024 * 1024),
+        headers=(IF_MATCH,),
+        refusals=(404, 412),
+        edited=_edited,
     ),
-    _route("DELETE", _PATH, archive, "Archive an endpoint: it is no longer called, and its runs are kept.", DONE),
+    _route(
+        "DELETE", _PATH, archive, "Archive an endpoint: it is no longer called, and its runs are kept.", DONE,
+        headers=(IF_MATCH,), refusals=(404, 412), edited=_edited,
+    ),
     _route(
         "POST", f"{_PATH}/run", run, "Call it now, in addition to its times.", _TRIGGERED, body=_REASON, headers=(KEY,),
         refusals=(404, 409, 429),

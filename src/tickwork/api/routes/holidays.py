@@ -1,5 +1,8 @@
 """Holidays: named lists of dates that schedules leave out."""
 
+import msgspec
+
+from tickwork.api.http.etags import IF_MATCH
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, ResponseSpec, Route
@@ -12,6 +15,11 @@ _PATH = "/v1/holidays/{holidays}"
 
 async def list_holidays(request: Request) -> Response:
     return as_json(wire.Holidays(lists=request.engine.schedules.holidays()))
+
+
+def _edited(request: Request) -> bytes | None:
+    dates = request.engine.schedules.holidays().get(request.name("holidays", "list of holidays"))
+    return None if dates is None else msgspec.json.encode(sorted(dates))
 
 
 async def show(request: Request) -> Response:
@@ -46,6 +54,7 @@ ROUTES = (
     Route(
         method="GET",
         path=_PATH,
+        edited=_edited,
         handler=show,
         summary="Show one list.",
         tag="holidays",
@@ -55,20 +64,24 @@ ROUTES = (
     Route(
         method="PUT",
         path=_PATH,
+        edited=_edited,
         handler=put,
         summary="Create or replace a list of dates such as 2026-12-25. Schedules that name it use it at once.",
         tag="holidays",
         body=BodySpec(wire.HolidaysRequest, bytes_max=1024 * 1024),
+        headers=(IF_MATCH,),
         responses=DONE,
-        refusals=(404, 409),
+        refusals=(404, 409, 412),
     ),
     Route(
         method="DELETE",
         path=_PATH,
+        edited=_edited,
         handler=remove,
         summary="Delete a list that no schedule names.",
         tag="holidays",
+        headers=(IF_MATCH,),
         responses=DONE,
-        refusals=(404, 409),
+        refusals=(404, 409, 412),
     ),
 )

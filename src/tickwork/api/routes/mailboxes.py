@@ -1,15 +1,26 @@
 """Mailboxes: declared ones, and the messages that they keep or kept."""
 
+import msgspec
+
+from tickwork.api.http.etags import IF_MATCH
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.action_specs import DONE
+from tickwork.core.base.names import TENANT
 from tickwork.core.state.mailboxes import EXPIRED, KEPT, REFUSED, TAKEN
 from tickwork.protocol import http_models as wire
 
 
 async def list_mailboxes(request: Request) -> Response:
     return as_json(await request.engine.mailboxes.mailboxes())
+
+
+def _edited(request: Request) -> bytes | None:
+    mailbox = request.engine.context.tenant(TENANT).mailboxes.get(request.name("mailbox"))
+    if mailbox is None:
+        return None
+    return msgspec.json.encode((mailbox.keep_ms, mailbox.capacity, mailbox.fields), order="deterministic")
 
 
 async def put(request: Request) -> Response:
@@ -53,21 +64,25 @@ ROUTES = (
     Route(
         method="PUT",
         path="/v1/mailboxes/{mailbox}",
+        edited=_edited,
         handler=put,
         summary="Declare a mailbox: from now on, events of this name are kept until a run takes them.",
         tag="events",
         body=BodySpec(wire.MailboxRequest, optional=True, bytes_max=1024 * 1024),
+        headers=(IF_MATCH,),
         responses=DONE,
-        refusals=(409,),
+        refusals=(409, 412),
     ),
     Route(
         method="DELETE",
         path="/v1/mailboxes/{mailbox}",
+        edited=_edited,
         handler=remove,
         summary="Remove a mailbox that keeps no message, with the fates that it lists.",
         tag="events",
+        headers=(IF_MATCH,),
         responses=DONE,
-        refusals=(404, 409),
+        refusals=(404, 409, 412),
     ),
     Route(
         method="GET",

@@ -6,13 +6,15 @@ import msgspec
 
 from tickwork.api.http.cursors import CURSOR, following, place_of
 from tickwork.api.http.errors import HttpRefused
+from tickwork.api.http.etags import IF_MATCH, etag_of, of_several
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, as_json, nothing
 from tickwork.api.http.route import BodySpec, QueryParam, ResponseSpec, Route
 from tickwork.api.routes.action_specs import DONE, KEY, REASON, checked_text
 from tickwork.api.routes.pause import pausing
-from tickwork.core.base.names import check_name
+from tickwork.core.base.names import TENANT, check_name
 from tickwork.protocol import http_models as wire
+from tickwork.runtime.views.schedules import edited
 
 PAGE_MAX = 1_000
 NAME_CHARACTERS_MAX = 128
@@ -23,6 +25,10 @@ _SHOWN = {200: ResponseSpec(wire.Schedule)}
 _PREVIEWED = {
     200: ResponseSpec(wire.SchedulePreview, summary="What it will do: a description, its next times, and warnings.")
 }
+
+
+def _edited(request: Request) -> bytes | None:
+    return edited(request.engine.context.state, TENANT, request.name("schedule"))
 
 
 # ---- one and all
@@ -37,7 +43,8 @@ async def list_schedules(request: Request) -> Response:
 
 
 async def show(request: Request) -> Response:
-    return as_json(request.engine.schedules.get(request.name("schedule")))
+    shown = request.engine.schedules.get(request.name("schedule"))
+    return as_json(msgspec.structs.replace(shown, etag=etag_of(_edited(request))))
 
 
 async def put(request: Request) -> Response:
@@ -138,6 +145,7 @@ ROUTES = (
     Route(
         method="PUT",
         path="/v1/schedules",
+        edited=of_several,
         handler=apply,
         summary="Replace all schedules of an owner, all or none. Schedules that are missing in the set are removed.",
         tag="schedules",
@@ -158,6 +166,7 @@ ROUTES = (
     Route(
         method="GET",
         path=_PATH,
+        edited=_edited,
         handler=show,
         summary="Show a schedule: its policies, its times, and the fates of its occurrences.",
         tag="schedules",
@@ -171,18 +180,21 @@ ROUTES = (
         summary="Create or replace a schedule.",
         tag="schedules",
         body=BodySpec(wire.ScheduleRequest, bytes_max=1024 * 1024),
-        headers=(("If-None-Match", "`*`: create only; refused if a schedule of this name exists."),),
+        headers=(("If-None-Match", "`*`: create only; refused if a schedule of this name exists."), IF_MATCH),
+        edited=_edited,
         responses=_PREVIEWED,
-        refusals=(404, 409),
+        refusals=(404, 409, 412),
     ),
     Route(
         method="DELETE",
         path=_PATH,
+        edited=_edited,
         handler=remove,
         summary="Delete a schedule. Its runs continue; the fates of its occurrences are kept.",
         tag="schedules",
+        headers=(IF_MATCH,),
         responses=DONE,
-        refusals=(404,),
+        refusals=(404, 412),
     ),
     *pausing(
         "schedule",

@@ -214,6 +214,8 @@ def _tree(endpoint: "wire.Endpoint") -> "Tree":
         + (f", success if {safe(endpoint.success)}" if endpoint.success else "")
         + (f", signed with {safe(endpoint.sign)}" if endpoint.sign else "")
     )
+    if endpoint.etag:
+        tree.add(f"ETag {safe(endpoint.etag)}  [dim](endpoints put --if-match)[/]")
     tree.add(f"times {safe(_times(endpoint))}  [dim]{safe(endpoint.says)}[/]")
     limits = [f"at least {endpoint.min_interval} apart" if endpoint.min_interval else "",
               f"at most {endpoint.max_interval} apart" if endpoint.max_interval else ""]  # fmt: skip

@@ -75,6 +75,7 @@ def put(
     target: str,
     /,
     *,
+    if_match: str = "",
     options: EndpointOptions = DEFAULTS,
     to: ClientOptions = TO,
 ) -> int:
@@ -86,12 +87,14 @@ def put(
         Its name.
     target
         The URL to call.
+    if_match
+        Fail if the endpoint has changed since it was shown with this ETag.
     """
     from tickwork.cli.output import print_json
 
     fields = options.fields()
     with to.client() as client:
-        preview = client.put_endpoint(name, target, **fields)
+        preview = client.put_endpoint(name, target, if_match=if_match, **fields)
     if to.json:
         print_json(preview)
     else:

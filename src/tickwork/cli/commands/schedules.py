@@ -278,6 +278,8 @@ def _tree(schedule: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
         f"next {until(schedule.next_at)}"
         + (f", starts {when(schedule.starts_at)} by its jitter" if schedule.starts_at else "")
     )
+    if schedule.etag:
+        tree.add(f"ETag {safe(schedule.etag)}  [dim](schedules put --if-match)[/]")
     tree.add(f"last fired {ago(schedule.last_fired_at)}; last success {ago(schedule.last_success_at)}")
     fates = schedule.fates
     tree.add(

@@ -1,6 +1,7 @@
 """Create schedules: one from flags, or a set from a file. Each command prints what the schedule will do."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -170,6 +171,7 @@ def put(
     *,
     workflow: str,
     new: Annotated[bool, Parameter(negative="")] = False,
+    if_match: str = "",
     terms: ScheduleOptions = TERMS,
     to: ClientOptions = TO,
 ) -> int:
@@ -183,10 +185,12 @@ def put(
         The workflow to run.
     new
         Fail if a schedule of this name exists.
+    if_match
+        Fail if the schedule has changed since it was shown with this ETag.
     """
     given = terms.given()
     with to.client() as client:
-        make = client.create_schedule if new else client.put_schedule
+        make = client.create_schedule if new else partial(client.put_schedule, if_match=if_match)
         return _print_preview(name, make(name, workflow, **given), to, done=True, governed="governor" in given)
 
 

@@ -63,6 +63,7 @@ class Endpoint(Model, frozen=True, kw_only=True):
     candidates: tuple[tuple[str, str], ...] = ()  # source, time
     failures: int = 0  # in a row
     hints: Hints | None = None
+    etag: str = ""  # for `If-Match`; of an endpoint that is shown alone
     running: bool = False
     paused: bool = False
     pause_reason: str = ""

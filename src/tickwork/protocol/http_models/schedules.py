@@ -67,6 +67,7 @@ class Schedule(Model, frozen=True, kw_only=True):
     governed: Governed | None = None
     broken: str = ""
     request: "ScheduleRequest | None" = None  # the request; of a schedule that is shown alone
+    etag: str = ""  # for `If-Match`; of a schedule that is shown alone
     held: str = ""  # why nothing of it may start now, though it is not paused
     updates: "ScheduleUpdates | None" = None  # of one that listens to updates
 

@@ -13,7 +13,7 @@ from tickwork.core.explain.schedule_preview import describe
 from tickwork.core.explain.update_text import missing_updates
 from tickwork.core.snapshot.schedule_rows import LiveBackfill, backfill_row
 from tickwork.core.state.schedule import Fate, FateRange, GovernorLimits
-from tickwork.core.state.state import BackfillState, Schedule, Tenant
+from tickwork.core.state.state import BackfillState, Schedule, State, Tenant
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.schedule_requests import fields_of
 from tickwork.runtime.views.text import instant, instant_or_none
@@ -95,6 +95,17 @@ def request(schedule: Schedule) -> wire.ScheduleRequest:
         governor=_limits(schedule.governing),
         **fields_of(schedule.when, schedule.terms),
     )
+
+
+def edited(state: State, tenant: str, name: str) -> bytes | None:
+    """What was put of a schedule, or of an endpoint with the call that its workflow makes; None: there is none."""
+    owner = state.tenants.get(tenant)
+    schedule = owner.schedules.get(name) if owner is not None else None
+    if owner is None or schedule is None:
+        return None
+    plan = owner.plans.get(schedule.workflow) if schedule.governing is not None else None
+    call = "" if plan is None else plan.hash
+    return msgspec.json.encode((request(schedule), schedule.archived, call), order="deterministic")
 
 
 def _limits(governing: GovernorLimits | None) -> wire.GovernorRequest | None:

@@ -29,10 +29,13 @@ class AsyncEndpointsClient:
         """Return an endpoint: its request, the time and reason of its next call, and its last run."""
         return await self._send(requests.show(name))
 
-    async def put_endpoint(self, name: str, url: str, **fields: Unpack[requests.Fields]) -> wire.EndpointPreview:
+    async def put_endpoint(
+        self, name: str, url: str, *, if_match: str = "", **fields: Unpack[requests.Fields]
+    ) -> wire.EndpointPreview:
         """Create or replace an endpoint: `put_endpoint("shop", "https://…", every="5m", retries=2)`. The fields
-        are those of `wire.EndpointRequest`; durations are strings or timedeltas."""
-        return await self._send(requests.put(name, requests.request(url, **fields)))
+        are those of `wire.EndpointRequest`; durations are strings or timedeltas. With `if_match`, an `etag` that was
+        read before, it raises `Conflict` if the endpoint has changed since."""
+        return await self._send(requests.put(name, requests.request(url, **fields), if_match=if_match))
 
     async def apply_endpoints(self, wanted: Mapping[str, wire.EndpointRequest]) -> dict[str, wire.EndpointPreview]:
         """Create or replace several endpoints, all or none. Other endpoints do not change."""

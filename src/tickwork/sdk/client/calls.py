@@ -481,6 +481,11 @@ def spread(partitions: int) -> ApiCall[None]:
     return ApiCall("PUT", "/v1/cluster/spread", None, body=msgspec.json.encode(wire.SpreadRequest(spread=partitions)))
 
 
+def if_match_terms(etag: str) -> dict[str, str]:
+    """The header of a change that counts only for what its sender has read."""
+    return {"If-Match": etag} if etag else {}
+
+
 def held_runs() -> ApiCall[wire.HeldRuns]:
     return ApiCall("GET", "/v1/cluster/inbox", wire.HeldRuns)
 

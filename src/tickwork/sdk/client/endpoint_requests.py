@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from tickwork.protocol import http_models as wire
-from tickwork.sdk.client.calls import ApiCall
+from tickwork.sdk.client.calls import ApiCall, if_match_terms
 from tickwork.sdk.values.encode import plain
 
 Length = str | timedelta
@@ -65,8 +65,8 @@ def show(name: str) -> ApiCall[wire.Endpoint]:
     return ApiCall("GET", _path(name), wire.Endpoint)
 
 
-def put(name: str, request: wire.EndpointRequest) -> ApiCall[wire.EndpointPreview]:
-    return ApiCall("PUT", _path(name), wire.EndpointPreview, body=_encode(request))
+def put(name: str, request: wire.EndpointRequest, *, if_match: str = "") -> ApiCall[wire.EndpointPreview]:
+    return ApiCall("PUT", _path(name), wire.EndpointPreview, body=_encode(request), terms=if_match_terms(if_match))
 
 
 def put_all(requests: Mapping[str, wire.EndpointRequest]) -> ApiCall[wire.EndpointPreviews]:

@@ -48,12 +48,15 @@ class SchedulesClient:
         timezone: str = "UTC",
         listen_to: ListenTo = (),
         updates: Literal["auto", "each", "coalesce"] = "auto",
+        if_match: str = "",
         **policies: Unpack[Policies],
     ) -> wire.SchedulePreview:
-        """Create or replace a schedule. The response describes what it will do."""
+        """Create or replace a schedule. The response describes what it will do. With `if_match`, the `etag` of a
+        schedule that was read before, it raises `Conflict` if the schedule has changed since."""
         when: dict[str, Any] = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor}
         when |= {"timezone": timezone, "listen_to": listen_to, "updates": updates}
-        return self._send(requests.put(name, requests.request(workflow, {**when, **policies})))
+        request = requests.request(workflow, {**when, **policies})
+        return self._send(requests.put(name, request, if_match=if_match))
 
     def create_schedule(
         self,

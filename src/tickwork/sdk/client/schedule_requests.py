@@ -13,7 +13,7 @@ from tickwork.core.calendar.durations import duration_text
 from tickwork.protocol import http_models as wire
 from tickwork.sdk.authoring.options import duration
 from tickwork.sdk.authoring.schedules import Day, Duration, Instant, fitted, request_of
-from tickwork.sdk.client.calls import ApiCall, StillRunning
+from tickwork.sdk.client.calls import ApiCall, StillRunning, if_match_terms
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ def schedule(name: str) -> ApiCall[wire.Schedule]:
     return ApiCall("GET", _path(name), wire.Schedule)
 
 
-def put(name: str, request: wire.ScheduleRequest, *, new: bool = False) -> ApiCall[wire.SchedulePreview]:
-    terms = {"If-None-Match": "*"} if new else {}
+def put(
+    name: str, request: wire.ScheduleRequest, *, new: bool = False, if_match: str = ""
+) -> ApiCall[wire.SchedulePreview]:
+    terms = {"If-None-Match": "*"} if new else if_match_terms(if_match)
     return ApiCall("PUT", _path(name), wire.SchedulePreview, body=_encode(request), terms=terms)
 
 
