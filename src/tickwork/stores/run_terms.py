@@ -25,20 +25,30 @@ SUBMITTED, STARTED, ENDED = range(3)
 
 def terms_of(runs: Sequence[RunRow]) -> set[int]:
     """The entries of runs, without those of their ids."""
-    terms = {
-        *_steps(SUBMITTED, {row.submitted_ms >> FINE_BITS for row in runs}),
-        *_steps(STARTED, {row.started_ms >> FINE_BITS for row in runs if row.started_ms}),
-        *_steps(ENDED, {row.ended_ms >> FINE_BITS for row in runs}),
+    # Most runs of a range have the same three steps.
+    steps = {
+        (
+            row.submitted_ms >> FINE_BITS,
+            row.started_ms >> FINE_BITS if row.started_ms else None,
+            row.ended_ms >> FINE_BITS,
+        )
+        for row in runs
     }
-    parts: set[tuple[str, ...]] = set()
+    terms = {
+        *_steps(SUBMITTED, {submitted for submitted, _, _ in steps}),
+        *_steps(STARTED, {started for _, started, _ in steps if started is not None}),
+        *_steps(ENDED, {ended for _, _, ended in steps}),
+    }
+    versions = {(row.tenant, row.version) for row in runs if row.version}
+    parts: set[tuple[str, ...]] = {
+        ("version", tenant, name) for tenant, version in versions for name in versions_of(version)
+    }
     for row in runs:
-        if row.tags or row.fields or row.version:
+        if row.tags or row.fields or row.error:
             tenant = row.tenant
             parts.update(("tag", tenant, tag) for tag in row.tags)
             parts.update(("field", tenant, name, value) for name, value in row.fields)
-            parts.update(("version", tenant, version) for version in versions_of(row.version))
-        if row.error:
-            parts.update(("word", row.tenant, word) for word in words_of(row.error) if _is_indexed(word))
+            parts.update(("word", tenant, word) for word in words_of(row.error) if _is_indexed(word))
     terms.update(_hash(*part) for part in parts)
     return terms
 

@@ -72,7 +72,8 @@ class RunService:
         payloads: list[Payload] = []
         refused: dict[int, wire.Rejected] = {}
         facts = False
-        bare = self._bare(submissions, tenant) if len(submissions) > 1 else {}
+        names = set(map(_workflow_of, submissions))
+        bare = self._bare(names, tenant) if len(submissions) > 1 else {}
         workflow = submissions[0].workflow if submissions else ""
         alike = workflow in bare and submissions.count(bare[workflow]) == len(submissions)
         if alike:  # most batches
@@ -98,16 +99,19 @@ class RunService:
             outcomes = [wire.Submitted(id=run_id) for run_id in map(_run_id_of, requests)]
         else:
             outcomes = _in_order(len(submissions), requests, answers, refused)
-        return self._warned(submissions, outcomes, tenant)
+        return self._warned(submissions, names, outcomes, tenant)
 
     def _warned(
-        self, submissions: Sequence[wire.Submission], outcomes: list[wire.Submitted | wire.Rejected], tenant: str
+        self,
+        submissions: Sequence[wire.Submission],
+        names: set[str],
+        outcomes: list[wire.Submitted | wire.Rejected],
+        tenant: str,
     ) -> list[wire.Submitted | wire.Rejected]:
         """Name the tasks that wait for ever with the workers that are connected now."""
         state = self._context.state
         owner = state.tenants.get(tenant)
         plans = owner.plans if owner is not None else {}
-        names = set(map(_workflow_of, submissions))
         demanding = [plan for name in sorted(names) if (plan := plans.get(name)) is not None and plan.demanding]
         warnings = {plan.name: tuple(words) for plan in demanding if (words := unmet_requests(state, plan))}
         if not warnings:
@@ -119,15 +123,14 @@ class RunService:
             for submission, outcome in zip(submissions, outcomes, strict=True)
         ]
 
-    def _bare(self, submissions: Sequence[wire.Submission], tenant: str) -> dict[str, wire.Submission]:
+    def _bare(self, names: set[str], tenant: str) -> dict[str, wire.Submission]:
         """Of each workflow that needs nothing, the submission that says nothing but its name: most of a batch."""
         owner = self._context.state.tenants.get(tenant)
         plans = owner.plans if owner is not None else {}
-        named = {name: plans.get(name) for name in set(map(_workflow_of, submissions))}
         return {
             name: wire.Submission(workflow=name)
-            for name, plan in named.items()
-            if plan is not None and not plan.definition.inputs
+            for name in names
+            if (plan := plans.get(name)) is not None and not plan.definition.inputs
         }
 
     async def _submission(
