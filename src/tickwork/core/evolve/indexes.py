@@ -32,7 +32,7 @@ from tickwork.core.state.ready_queues import (
     is_broker_worker,
     pool_labels,
 )
-from tickwork.core.state.state import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
+from tickwork.core.state.state import NOTHING, Run, State, Task, Tenant, Timer, Worker
 
 RUNNING = int(Phase.RUNNING)
 DEFAULT_QUEUE = "default"
@@ -364,7 +364,7 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: ReadyQueue) ->
         worker.slots += 1
     else:
         use(state, tenant, worker, lane.resources, 1)
-        units = dominant_units(lane.resources[0], lane.resources[1:], state.capacity)
+        units = _dominant_units(lane.resources[0], lane.resources[1:], state.capacity)
         tenant.fair_time += units * START_CHARGE_MS * tenant.share_unit
     task.phase = RUNNING
     task.attempt += 1
@@ -474,4 +474,13 @@ def use(state: State, tenant: Tenant, worker: Worker, resources: tuple[int, int,
     for holder in (tenant, worker):
         holder.slots += slots
         holder.more = (holder.more[0] + cpu, holder.more[1] + memory, holder.more[2] + gpu)
-    tenant.usage = dominant_units(tenant.slots, tenant.more, state.capacity)
+    tenant.usage = _dominant_units(tenant.slots, tenant.more, state.capacity)
+
+
+def _dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:
+    """Return what these resources are worth in slots, by the scarcest of them."""
+    if more == NOTHING:
+        return slots
+    have_slots = max(capacity[0], 1)
+    others = (-(-used * have_slots // have) if have else 0 for used, have in zip(more, capacity[1:], strict=True))
+    return max(slots, *others)

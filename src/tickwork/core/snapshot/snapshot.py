@@ -43,6 +43,7 @@ from tickwork.core.snapshot.schedule_rows import (
     encode_schedule,
 )
 from tickwork.core.state.ready_queues import Limiter, LoadShedder
+from tickwork.core.state.retry import RetryBudget
 from tickwork.core.state.run_rates import RateKey
 from tickwork.core.state.schedule import CatchUpChoice
 from tickwork.core.state.state import (
@@ -53,7 +54,6 @@ from tickwork.core.state.state import (
     Policy,
     Queue,
     QueuedCommand,
-    RetryBudget,
     Settings,
     State,
     Task,

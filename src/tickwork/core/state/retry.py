@@ -5,8 +5,15 @@ A delay is a pure function of the policy, the attempt that failed and the seed i
 come back apart. Jitter is only ever added: no retry comes sooner than the policy says.
 """
 
+from typing import TYPE_CHECKING
+
+import msgspec
+
 from tickwork.core.base.stable_hash import spread
 from tickwork.core.definition.model import Retry, RetryRule
+
+if TYPE_CHECKING:
+    from tickwork.core.state.state import Settings
 
 SCHEDULE_JITTER_MS_MAX = 10_000
 SCHEDULE_JITTER_DIVISOR = 10  # a tenth of the sleep
@@ -68,3 +75,20 @@ def jitter_ms(schedule_id: str, due_ms: int, sleep_ms: int, *, next_due_ms: int 
 
 def jitter_ms_max(sleep_ms: int) -> int:
     return min(max(sleep_ms, 0) // SCHEDULE_JITTER_DIVISOR, SCHEDULE_JITTER_MS_MAX)
+
+
+class RetryBudget(msgspec.Struct, eq=False):
+    """Retries of one dependency, spaced: each books the next free moment, each success frees part of one."""
+
+    booked_ms: int = 0
+
+    def next_ms(self, settings: "Settings", now_ms: int) -> int:
+        """The earliest moment that the next retry may have; a whole burst may have it now."""
+        gap_ms = settings.retry_gap_ms
+        return max(now_ms, self.booked_ms - (settings.retry_burst - 1) * gap_ms)
+
+    def book(self, settings: "Settings", now_ms: int) -> None:
+        self.booked_ms = max(self.booked_ms, now_ms) + settings.retry_gap_ms
+
+    def earn(self, settings: "Settings") -> None:
+        self.booked_ms -= settings.retry_gap_ms * settings.retry_earned_percent // 100

@@ -36,6 +36,7 @@ from tickwork.core.state.ready_queues import (
     ReadyQueueKey,
     WorkerPool,
 )
+from tickwork.core.state.retry import RetryBudget
 from tickwork.core.state.run_rates import RateKey
 from tickwork.core.state.schedule import CatchUpChoice, CatchUpPlan, FateRange, GovernorLimits, HintOrigin
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
@@ -168,23 +169,6 @@ class ConcurrencyGate(msgspec.Struct, eq=False):
     holding: int = 0
     holder: int = 0  # number of the last run that took it, where a later one may replace it
     line: "deque[Run]" = msgspec.field(default_factory=deque)  # in order of arrival
-
-
-class RetryBudget(msgspec.Struct, eq=False):
-    """Retries of one dependency, spaced: each books the next free moment, each success frees part of one."""
-
-    booked_ms: int = 0
-
-    def next_ms(self, settings: "Settings", now_ms: int) -> int:
-        """The earliest moment that the next retry may have; a whole burst may have it now."""
-        gap_ms = settings.retry_gap_ms
-        return max(now_ms, self.booked_ms - (settings.retry_burst - 1) * gap_ms)
-
-    def book(self, settings: "Settings", now_ms: int) -> None:
-        self.booked_ms = max(self.booked_ms, now_ms) + settings.retry_gap_ms
-
-    def earn(self, settings: "Settings") -> None:
-        self.booked_ms -= settings.retry_gap_ms * settings.retry_earned_percent // 100
 
 
 class QueuedCommand(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -608,12 +592,3 @@ def first_state(settings: Settings | None = None, zones: Zones = UTC_ONLY) -> St
     """Return the state of a partition before its first tick."""
     settings = settings or Settings()
     return State(settings=settings, next_number=settings.first_number, zones=zones)
-
-
-def dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:
-    """What these resources are worth in slots, by the scarcest of them."""
-    if more == NOTHING:
-        return slots
-    have_slots = max(capacity[0], 1)
-    others = (-(-used * have_slots // have) if have else 0 for used, have in zip(more, capacity[1:], strict=True))
-    return max(slots, *others)

@@ -30,8 +30,8 @@ from tickwork.core.state import events as ev
 from tickwork.core.state.inputs import Failed
 from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
 from tickwork.core.state.ready_queues import ReadyQueue
-from tickwork.core.state.retry import HANDLER_MISSING
-from tickwork.core.state.state import NOTHING, FanOut, Queue, RetryBudget, Run, State, Task, Timer, Worker
+from tickwork.core.state.retry import HANDLER_MISSING, RetryBudget
+from tickwork.core.state.state import NOTHING, FanOut, Queue, Run, State, Task, Timer, Worker
 from tickwork.core.state.tables import BLOCK_BITS
 
 PENDING = int(Phase.PENDING)
