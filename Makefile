@@ -75,7 +75,7 @@ bench: setup  ## every figure of docs/performance.md against its gate; some are 
 	$(PY) bench/beats.py --check
 	$(PY) bench/durable.py --check
 
-requirements: setup  ## the requirements that no test names yet
+requirements: setup  ## proved, decided and open requirements; fails while an open one waits for nothing that is named
 	$(PY) tools/requirements.py
 
 changelog: setup  ## move the fragments of changelog.d into CHANGELOG.md

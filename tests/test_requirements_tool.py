@@ -81,13 +81,41 @@ def test_a_proved_id_is_not_also_decided(repository):
     assert (result.proved, result.decided) == (("S000-01",), ())
 
 
+OPEN = "# a comment\nS000-01 the console\nS000-02 the console\nS000-03 the console\nS001-100 the console\n"
+
+
 @pytest.mark.parametrize(("ids", "code"), [(["S000-01", "mT3"], 0), (["S000-99"], 1), (["B29"], 1), (["Q1"], 1)])
-def test_check_fails_on_an_id_that_does_not_exist(repository, capsys, ids, code):
+def test_an_id_that_does_not_exist_fails(repository, capsys, ids, code):
+    (repository / "docs" / "open-requirements.txt").write_text(OPEN)
     write_test(repository, *ids)
 
-    assert tool.main(["--check"], repository) == code
-    assert tool.main([], repository) == 0
+    assert tool.main([], repository) == code
     assert ("unknown id" in capsys.readouterr().out) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("listed", "code", "text"),
+    [
+        (OPEN, 0, "S000-03 default: the console"),
+        (OPEN.replace("S000-03 the console\n", ""), 1, "S000-03 default: NOT LISTED"),
+        (OPEN.replace("S000-03 the console\n", "S000-03\n"), 1, "S000-03 default: NOT LISTED"),
+        ("", 1, "NOT LISTED"),
+        (OPEN + "S000-77 the console\n", 1, "unknown id: S000-77"),
+    ],
+)
+def test_an_open_requirement_is_listed_with_what_it_waits_for(repository, capsys, listed, code, text):
+    (repository / "docs" / "open-requirements.txt").write_text(listed)
+
+    assert tool.main([], repository) == code
+    assert text in capsys.readouterr().out
+
+
+def test_a_listed_requirement_that_is_proved_is_named_and_does_not_fail(repository, capsys):
+    (repository / "docs" / "open-requirements.txt").write_text(OPEN)
+    write_test(repository, "S000-02")
+
+    assert tool.main([], repository) == 0
+    assert "listed, but no longer open: S000-02" in capsys.readouterr().out
 
 
 def test_json_is_for_programs(repository, capsys):
@@ -109,4 +137,5 @@ def test_this_repository_names_only_ids_that_exist():
     result = tool.report(ROOT)
 
     assert result.unknown == ()
+    assert tool.unlisted(result) == (), "docs/open-requirements.txt says what each open one waits for"
     assert len(result.kinds) == len(result.proved) + len(result.decided) + len(result.open) == 461
