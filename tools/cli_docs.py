@@ -45,6 +45,8 @@ WIRE = {
     "signal": '`{"event": NAME, "waiting": COUNT, "kept": BOOL, "schedules": COUNT, "duplicate": BOOL}`',
     "ask": "the reply", "read": "the value",
     "assets": "`Assets`", "assets show": "`Asset`", "assets update": "`AssetHeard`",
+    "mailboxes put": '`{"mailbox": NAME}`', "mailboxes delete": '`{"mailbox": NAME}`',
+    "tenants pause": '`{"tenant": NAME}`', "tenants resume": '`{"tenant": NAME}`',
     "mailboxes": "`Mailboxes`, or `MailboxMessages` of one",
     "schedules": "`Schedules`", "schedules show": "`Schedule`", "schedules next": "`Upcoming`",
     "schedules history": "`Occurrences`", "schedules put": "`SchedulePreview`",

@@ -75,7 +75,7 @@ def test_what_is_sent_before_anybody_waits_is_taken_in_order_also_after_a_restar
             time.sleep(0.05)
         box = client.mailboxes()[1]
         assert (box.kept, box.taken, box.refused, box.keep) == (0, 3, 1, "1d")
-        client.remove_mailbox("reply")
+        client.delete_mailbox("reply")
         assert [box.name for box in client.mailboxes()] == ["brief"]
 
 

@@ -8,7 +8,7 @@ import msgspec
 from tickwork.api.http.request import Request
 from tickwork.api.http.response import Response, StreamingResponse, as_json, nothing
 from tickwork.api.http.route import BodySpec, ResponseSpec, Route
-from tickwork.api.routes.action_specs import DONE
+from tickwork.api.routes.action_specs import DONE, REASON, checked_text
 from tickwork.api.routes.queues import share, sum_of
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
@@ -61,6 +61,20 @@ def whole_tenants(answers: Sequence[bytes]) -> list[wire.Tenant]:
 async def put_tenant(request: Request) -> Response:
     body = await request.body(wire.TenantRequest)
     await request.engine.admin.put_tenant(request.name("tenant"), body, by=request.by)
+    return nothing()
+
+
+async def pause_tenant(request: Request) -> Response:
+    reason = checked_text((await request.body(wire.Reason)).reason)
+    name = request.engine.context.tenant(request.name("tenant")).id
+    await request.engine.admin.pause("tenant", name, by=request.by, reason=reason, tenant=name)
+    return nothing()
+
+
+async def resume_tenant(request: Request) -> Response:
+    await request.body(wire.Reason)
+    name = request.engine.context.tenant(request.name("tenant")).id
+    await request.engine.admin.resume("tenant", name, by=request.by, tenant=name)
     return nothing()
 
 
@@ -160,6 +174,28 @@ ROUTES = (
         body=BodySpec(wire.TenantRequest, optional=True, bytes_max=64 * 1024),
         responses=DONE,
         refusals=(404,),
+    ),
+    Route(
+        method="POST",
+        path=_TENANT + "/pause",
+        routed_to="all",
+        handler=pause_tenant,
+        summary="Pause a tenant: start none of its tasks.",
+        tag="tenants",
+        body=REASON,
+        responses=DONE,
+        refusals=(404, 409),
+    ),
+    Route(
+        method="POST",
+        path=_TENANT + "/resume",
+        routed_to="all",
+        handler=resume_tenant,
+        summary="Resume a paused tenant.",
+        tag="tenants",
+        body=REASON,
+        responses=DONE,
+        refusals=(404, 409),
     ),
     Route(
         method="GET",

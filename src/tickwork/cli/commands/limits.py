@@ -109,6 +109,36 @@ def apply_tenants(file: Path, /, *, to: ClientOptions = TO) -> int:
     return _print_applied("tenants", requests, to)
 
 
+@tenants.command(name="pause")
+def pause_tenant(name: str = "default", /, *, reason: str = "", to: ClientOptions = TO) -> int:
+    """Pause a tenant: start none of its tasks until it is resumed.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    reason
+        The reason; it is recorded.
+    """
+    with to.client() as client:
+        client.pause_tenant(name, reason=reason)
+    return _print_result("tenant", name, "paused", to)
+
+
+@tenants.command(name="resume")
+def resume_tenant(name: str = "default", /, *, to: ClientOptions = TO) -> int:
+    """Resume a paused tenant.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.resume_tenant(name)
+    return _print_result("tenant", name, "resumed", to)
+
+
 @label_limits.default
 def listed_labels(*, to: ClientOptions = TO) -> int:
     """List the limits of labels, with the tasks that run under each."""

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from tickwork.cli.exit_codes import CommandExit, Exit
-from tickwork.cli.options import TO, ClientOptions, whole_id
+from tickwork.cli.options import TO, ClientOptions, Count, whole_id
 
 
 def ask(
@@ -73,7 +73,11 @@ def read(run: str, name: str = "", /, *, to: ClientOptions = TO) -> int:
     return Exit.OK
 
 
-def mailboxes(mailbox: str = "", /, *, key: str = "", fate: str = "", limit: int = 100, to: ClientOptions = TO) -> int:
+mailboxes = App(name="mailboxes", help_format="plaintext")
+
+
+@mailboxes.default
+def listed(mailbox: str = "", /, *, key: str = "", fate: str = "", limit: int = 100, to: ClientOptions = TO) -> int:
     """List the mailboxes, or the messages of one: kept, taken, expired and refused.
 
     Messages that are kept come first, in the order in which they are taken, then those that had their fate, newest
@@ -95,13 +99,13 @@ def mailboxes(mailbox: str = "", /, *, key: str = "", fate: str = "", limit: int
 
     with to.client() as client:
         if not mailbox:
-            mailboxes = tuple(client.mailboxes())
+            boxes = tuple(client.mailboxes())
             if to.json:
-                print_json(wire.Mailboxes(mailboxes=mailboxes))
+                print_json(wire.Mailboxes(mailboxes=boxes))
                 return Exit.OK
             rows = [
                 (safe(box.name), box.keep, *map(str, (box.kept, box.keys, box.taken, box.expired, box.refused)))
-                for box in mailboxes
+                for box in boxes
             ]
             columns = ("mailbox", "keeps for", ">kept", ">keys", ">taken", ">expired", ">refused")
             console().print(table(columns, rows))
@@ -118,4 +122,61 @@ def mailboxes(mailbox: str = "", /, *, key: str = "", fate: str = "", limit: int
         for message in messages
     ]  # fmt: skip
     console().print(table(("key", "fate", "came", "until", "run", "payload"), shown))
+    return Exit.OK
+
+
+@mailboxes.command
+def put(
+    name: str,
+    /,
+    *,
+    keep: str = "7d",
+    max: Count = 100,  # noqa: A002 - the field's name
+    fields: str | None = None,
+    to: ClientOptions = TO,
+) -> int:
+    """Declare a mailbox: events of its name are kept for their key until somebody takes them.
+
+    Parameters
+    ----------
+    name
+        Its name, which is that of its events.
+    keep
+        How long an event is kept: 12h, 7d.
+    max
+        Maximum number of events that are kept for one key.
+    fields
+        The fields of a payload as a JSON object, like the inputs of a workflow document.
+    """
+    from tickwork.cli.input_values import read_value
+
+    declared = read_value(fields) if fields is not None else {}
+    if not isinstance(declared, dict):
+        raise CommandExit(Exit.USAGE, "--fields must be a JSON object")
+    with to.client() as client:
+        client.put_mailbox(name, keep=keep, max=max, fields=declared)
+    return _print_result(name, "declared", to)
+
+
+@mailboxes.command
+def delete(name: str, /, *, to: ClientOptions = TO) -> int:
+    """Delete a mailbox that keeps no event.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.delete_mailbox(name)
+    return _print_result(name, "deleted", to)
+
+
+def _print_result(name: str, what: str, to: ClientOptions) -> int:
+    from tickwork.cli.output import console, print_json, safe
+
+    if to.json:
+        print_json({"mailbox": name})
+    else:
+        console().print(f"mailbox {safe(name)}: {what}", soft_wrap=True)
     return Exit.OK

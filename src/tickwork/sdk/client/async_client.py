@@ -311,9 +311,9 @@ class AsyncClient(
         expired or refused, newest first."""
         return await self._send(calls.mailbox_messages(mailbox, key, fate, limit))
 
-    async def remove_mailbox(self, mailbox: str) -> None:
-        """Remove a mailbox that keeps no message: events of its name are no longer kept."""
-        await self._send(calls.remove_mailbox(mailbox))
+    async def delete_mailbox(self, mailbox: str) -> None:
+        """Delete a mailbox that keeps no message: events of its name are no longer kept."""
+        await self._send(calls.delete_mailbox(mailbox))
 
     async def read(self, run: RunLike, name: str) -> Any:
         """Return the value that the run has published last under this name."""

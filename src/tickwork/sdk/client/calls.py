@@ -343,7 +343,7 @@ def mailboxes() -> ApiCall[list[wire.Mailbox]]:
     return ApiCall("GET", "/v1/mailboxes", ("mailboxes", wire.Mailbox))
 
 
-def remove_mailbox(mailbox: str) -> ApiCall[None]:
+def delete_mailbox(mailbox: str) -> ApiCall[None]:
     return ApiCall("DELETE", f"/v1/mailboxes/{quote(mailbox, safe='')}", None)
 
 

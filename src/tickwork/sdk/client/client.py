@@ -310,9 +310,9 @@ class Client(OperationsClient, OperatorsClient, SelectionsClient, SchedulesClien
         expired or refused, newest first."""
         return self._send(calls.mailbox_messages(mailbox, key, fate, limit))
 
-    def remove_mailbox(self, mailbox: str) -> None:
-        """Remove a mailbox that keeps no message: events of its name are no longer kept."""
-        self._send(calls.remove_mailbox(mailbox))
+    def delete_mailbox(self, mailbox: str) -> None:
+        """Delete a mailbox that keeps no message: events of its name are no longer kept."""
+        self._send(calls.delete_mailbox(mailbox))
 
     def read(self, run: RunLike, name: str) -> Any:
         """Return the value that the run has published last under this name."""

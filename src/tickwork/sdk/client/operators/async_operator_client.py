@@ -61,6 +61,25 @@ class AsyncOperatorsClient:
         request = requests.tenant_request(weight, limit, rate, per, burst, window, max_live_runs)
         await self._send(requests.put_tenant(name, request))
 
+    async def pause_tenant(self, name: str = "default", *, reason: str = "") -> None:
+        """Pause a tenant: start none of its tasks."""
+        await self._send(requests.tenant_action(name, "pause", reason))
+
+    async def resume_tenant(self, name: str = "default") -> None:
+        """Resume a paused tenant."""
+        await self._send(requests.tenant_action(name, "resume"))
+
+    async def put_mailbox(
+        self,
+        name: str,
+        *,
+        keep: str | timedelta = "7d",
+        max: int = 100,  # noqa: A002 - the field's name
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Declare a mailbox: events of its name are kept for their key until somebody takes them."""
+        await self._send(requests.put_mailbox(name, keep, max, fields or {}))
+
     async def label_limits(self) -> Sequence[wire.LabelLimit]:
         """List the limits of labels."""
         return await self._send(requests.label_limits())

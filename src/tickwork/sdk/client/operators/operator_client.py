@@ -62,6 +62,25 @@ class OperatorsClient:
         request = requests.tenant_request(weight, limit, rate, per, burst, window, max_live_runs)
         self._send(requests.put_tenant(name, request))
 
+    def pause_tenant(self, name: str = "default", *, reason: str = "") -> None:
+        """Pause a tenant: start none of its tasks."""
+        self._send(requests.tenant_action(name, "pause", reason))
+
+    def resume_tenant(self, name: str = "default") -> None:
+        """Resume a paused tenant."""
+        self._send(requests.tenant_action(name, "resume"))
+
+    def put_mailbox(
+        self,
+        name: str,
+        *,
+        keep: str | timedelta = "7d",
+        max: int = 100,  # noqa: A002 - the field's name
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Declare a mailbox: events of its name are kept for their key until somebody takes them."""
+        self._send(requests.put_mailbox(name, keep, max, fields or {}))
+
     def label_limits(self) -> Sequence[wire.LabelLimit]:
         """List the limits of labels."""
         return self._send(requests.label_limits())

@@ -46,6 +46,16 @@ def put_tenant(name: str, request: wire.TenantRequest) -> ApiCall[None]:
     return ApiCall("PUT", _path("tenants", name), None, body=_encode(request))
 
 
+def tenant_action(name: str, word: str, reason: str = "") -> ApiCall[None]:
+    """pause or resume."""
+    return ApiCall("POST", _path("tenants", name, word), None, body=_encode(wire.Reason(reason=reason)))
+
+
+def put_mailbox(name: str, keep: Length, capacity: int, fields: Mapping[str, Any]) -> ApiCall[None]:
+    request = wire.MailboxRequest(keep=_length(keep, "keep"), max=capacity, fields=dict(fields))
+    return ApiCall("PUT", _path("mailboxes", name), None, body=_encode(request))
+
+
 def tenant_request(
     weight: int,
     limit: int | None,
