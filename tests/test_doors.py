@@ -50,6 +50,7 @@ DOORS = {
     "SetLatestVersion": Door("PUT /v1/versions/latest", "versions", "set_latest_application_version", ACTION),
     "Pause": Door("POST /v1/runs/{run}/pause", "pause", "pause", ACTION),
     "Resume": Door("POST /v1/runs/{run}/resume", "resume", "resume", ACTION),
+    "UpdateAsset": Door("PUT /v1/assets/{asset}", "assets update", "update_asset", ACTION),
     "Submit": Door("POST /v1/runs", "run", "submit", "run takes its inputs from a file"),
     "Cancel": Door("POST /v1/runs/{run}/cancel", "cancel", "cancel", ACTION),
     "Resolve": Door("POST /v1/runs/{run}/resolve", "resolve", "resolve", ACTION),

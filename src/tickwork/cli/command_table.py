@@ -47,7 +47,9 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         ),
         CommandEntry("rerun", "Run an ended run again, as a new run.", "commands.run_actions:rerun"),
         CommandEntry(
-            "inbox", "List what waits for a person: approvals, forms, paused and failed runs.", "commands.runs:inbox"
+            "inbox",
+            "List what waits for a person: approvals and forms, paused runs, and failed runs that nobody has resolved.",
+            "commands.runs:inbox",
         ),
         CommandEntry("approve", "Approve an approval of a run, or fill in a form.", "commands.run_actions:approve"),
         CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
@@ -65,9 +67,7 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry(
             "ask", "Send an update to the durable function of a run, and print its reply.", "commands.messages:ask"
         ),
-        CommandEntry(
-            "read", "Print a value that the durable function of a run has published.", "commands.messages:read"
-        ),
+        CommandEntry("read", "Print a value that a run has published.", "commands.messages:read"),
     ),
     "Schedules": (
         CommandEntry("schedules", "List schedules, with the next time of each.", "commands.schedules:schedules"),
