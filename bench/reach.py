@@ -22,6 +22,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__fil
 import asyncpg
 
 import peer_servers
+import reach_search
 from tickwork.cluster.node import Node
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.ephemeral_server import EphemeralServer
@@ -59,6 +60,8 @@ GATES: dict[str, tuple[str, float]] = {
     "rate_key_bytes": ("<=", 300),
     "debounce_key_bytes": ("<=", 300),
     "event_p50_ms": ("<=", 4.0),
+    "search_sqlite_p95_ms": ("<=", 50),
+    "search_postgres_p95_ms": ("<=", 50),
 }
 WORDS = {
     "enqueue_per_s": "transactions with an insert and `enqueue`, 8 connections, per second",
@@ -68,7 +71,13 @@ WORDS = {
     "event_p50_ms": "from an event to its durable run, half of the time within ms",
     "event_p99_ms": "the same, 99 of 100 times within ms",
     "debounce_key_bytes": "memory of a debounce key beside its run, in bytes",
+    "search_sqlite_build_s": "seconds to write the runs, SQLite",
+    "search_sqlite_bytes": "bytes of the database for each run, SQLite",
 }
+for _store in ("sqlite", "postgres"):
+    WORDS[f"search_{_store}_p95_ms"] = f"a page of a search among a million runs, worst p95 of five, ms, {_store}"
+    for _kind in ("input", "tag", "error", "time", "both"):
+        WORDS[f"search_{_store}_{_kind}_ms"] = f"the same by {_kind}, p95, ms, {_store}"
 _TRANSACTION = "insert into orders (item) values ('x') \\; {} commit;\n"
 
 
@@ -182,7 +191,18 @@ def events(*, quick: bool) -> dict[str, float]:
     return {"event_p50_ms": took_ms[count // 2], "event_p99_ms": took_ms[count * 99 // 100]}
 
 
-PARTS: dict[str, Callable[..., dict[str, float]]] = {"enqueue": enqueue, "keys": keys, "events": events}
+def search(*, quick: bool) -> dict[str, float]:
+    """Selective filters among a million runs (`quick`: 100,000), on both stores."""
+    runs = reach_search.RUNS_QUICK if quick else reach_search.RUNS
+    return asyncio.run(reach_search.on_sqlite(runs)) | asyncio.run(reach_search.on_postgres(runs))
+
+
+PARTS: dict[str, Callable[..., dict[str, float]]] = {
+    "enqueue": enqueue,
+    "keys": keys,
+    "events": events,
+    "search": search,
+}
 
 
 def missed(figures: dict[str, float]) -> list[str]:

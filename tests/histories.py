@@ -685,7 +685,32 @@ class History:
         return [inp.Resume(BY, paused.scope, paused.tenant, paused.name)]
 
     def cancel(self) -> list[inp.Input]:
-        return [inp.Cancel(BY, *self.some_run(), "enough")]
+        tenant, run_id = self.some_run()
+        if self.people.random() < 0.4:
+            return self.in_bulk(tenant, run_id)
+        return [inp.Cancel(BY, tenant, run_id, "enough")]
+
+    def in_bulk(self, tenant: str, run_id: str) -> list[inp.Input]:
+        """A bulk job that begins, acts on this run, out of turn at times, or is cancelled."""
+        people = self.people
+        jobs = [job for job in self.driver.state.tenants[tenant].bulks.values() if not job.ended]
+        if not jobs or people.random() < 0.2:
+            job_id = f"bulk-{people.randrange(20)}"
+            count = people.choice([0, 1, 2, 4])
+            return [inp.StartBulk(BY, tenant, job_id, people.choice(["cancel", "pause", "no"]), "d", count, "{}", 10)]
+        job = people.choice(jobs)
+        place = inp.BulkPlace(job.id, job.position + people.choice([0, 0, 0, 0, 1, -1]), people.choice([1, 4, 5]))
+        match people.randrange(5):
+            case 0:
+                return [inp.CancelBulk(BY, tenant, job.id, people.choice(["", "enough"]))]
+            case 1:
+                return [inp.SkipInBulk(tenant, run_id, people.choice(["gone", "illegal_move"]), "it is gone", place)]
+            case 2:
+                return [inp.Pause(BY, "run", tenant, run_id, "in bulk", bulk=place)]
+            case 3:
+                return [inp.Resume(BY, "run", tenant, run_id, bulk=place)]
+            case _:
+                return [inp.Cancel(BY, tenant, run_id, "in bulk", bulk=place)]
 
     def bring_back(self) -> list[inp.Input]:
         """Resolve, redrive or repeat a run that has left memory."""
@@ -974,6 +999,11 @@ class History:
         driver.send(inp.CancelTask(BY, tenant, wide.number, "enough"))
         driver.send(inp.Failed(again.number, driver.running.pop(again.number).attempt, "Timeout"))
         driver.send(inp.RetryTask(BY, tenant, again.number, "at once"))
+        driver.send(inp.StartBulk(BY, tenant, "bulk", "pause", "d", 3, "{}", 10))
+        driver.send(inp.Pause(BY, "run", tenant, again.id, "in bulk", bulk=inp.BulkPlace("bulk", 0, 1)))
+        driver.send(inp.Resume(BY, "run", tenant, again.id))
+        driver.send(inp.SkipInBulk(tenant, "none", "gone", "it is gone", inp.BulkPlace("bulk", 1, 1)))
+        driver.send(inp.CancelBulk(BY, tenant, "bulk", "enough"))
         driver.quiet()
         driver.finish_all()
 

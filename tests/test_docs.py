@@ -50,7 +50,7 @@ def test_the_code_of_a_page_is_an_application(path, tmp_path):
     assert app.catalog().documents
 
 
-@pytest.mark.parametrize(("name", "count"), [("guide.md", 4), ("schedules.md", 1)])
+@pytest.mark.parametrize(("name", "count"), [("guide.md", 5), ("schedules.md", 1)])
 def test_the_clients_of_a_page_do_what_they_say(tmp_path, monkeypatch, name, count):
     page = ROOT / "docs" / name
     app = application(page, tmp_path)

@@ -26,6 +26,7 @@ OTHERS = {"demo", "embedded_asgi", "embedded_script", "shop_asgi", "testing"}
 
 OUTPUTS = [
     ("hello", "hello", {}, "13 words on 3 pages"),
+    ("find_runs", "refund", {"customer": "ed"}, "paid 5 back to ed"),
     ("fan_out", "largest", {"folder": str(ROOT / "tools")}, r"\w+\.py is the longest of \d+ files"),
     ("combinations", "quiet_tyres", {},
      "#1: 19 dB; 3 of 4 settings are quiet enough for Bergen; 1 of 4 settings are quiet enough for Oslo"),

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from tickwork.cli.command_table import GROUPS, commands  # noqa: E402
 from tickwork.cli.exit_codes import MEANINGS  # noqa: E402 - after the path
 from tickwork.cli.main import make_app  # noqa: E402
+from tickwork.core.state.bulk import ACTIONS  # noqa: E402
 
 PAGE = ROOT / "docs" / "cli.md"
 HEAD = """# The command line
@@ -41,6 +42,8 @@ WIRE = {
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
     "retry": "`RunDetail`", "rerun": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`",
     "inbox": "`Inbox`",
+    "bulk": "`BulkOperations`", "bulk show": "`BulkOperation`", "bulk stop": "`BulkOperation`",
+    **{f"bulk {action}": "`BulkPreview`, or `BulkOperation` with --yes" for action in ACTIONS},
     "check": '`{"runs": [ID, …], "differ": {ID: TEXT}}`',
     "signal": '`{"event": NAME, "waiting": COUNT, "kept": BOOL, "schedules": COUNT, "duplicate": BOOL}`',
     "ask": "the reply", "read": "the value",

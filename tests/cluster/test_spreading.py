@@ -66,6 +66,54 @@ async def test_an_id_is_one_run_however_wide_its_tenant_was_spread_then(cluster,
     assert sorted(run["id"] for run in listed) == sorted([*ids, *(f"new-{width}" for width in widths)])
 
 
+async def test_a_search_and_a_bulk_job_reach_all_partitions_from_any_node(cluster, houses):
+    waits = {"name": "waits", "nodes": [{"kind": "wait", "id": "w", "duration_ms": 3_600_000}]}
+    url = houses[0].server.address
+    answer = await cluster.client.put(f"{url}/v1/workflows", json={"documents": [waits]})
+    assert answer.status_code == 200, answer.text
+    await spread(cluster, houses, 4)
+    ids = [f"wait-{number}" for number in range(24)]
+    for at, tags in ((0, ["even", "all"]), (1, ["odd", "all"])):
+        await sent(
+            cluster, houses[at], {"runs": [{"workflow": "waits", "id": one, "tags": tags} for one in ids[at::2]]}
+        )
+
+    async def listed(house, query):
+        found, cursor = [], ""
+        while True:
+            page = (await cluster.get(house, f"/v1/runs?limit=5&{query}{cursor}")).json()
+            found += [run["id"] for run in page["runs"]]
+            if not page.get("next"):
+                return sorted(found)
+            cursor = f"&cursor={page['next']}"
+
+    for house in houses:
+        assert await listed(house, "tag=even") == sorted(ids[::2])
+        assert await listed(house, "tag=odd,all&state=waiting") == sorted(ids[1::2])
+    search = {"action": "cancel", "search": {"tag": ["even"]}}
+    shown = (await cluster.client.post(f"{houses[1].server.address}/v1/bulk/preview", json=search)).json()
+    assert shown["count"] == 12 and len(shown["as_of"]) == 4
+    begun = await cluster.client.post(
+        f"{url}/v1/bulk", json=search | {"selection": shown["selection"], "per_second": 400, "reason": "stale"}
+    )
+    assert begun.status_code == 202, begun.text
+    job = begun.json()["id"]
+
+    async def report():
+        return (await cluster.get(houses[1], f"/v1/bulk/{job}")).json()
+
+    async with asyncio.timeout(60):
+        while (await report())["state"] == "running":
+            await asyncio.sleep(0.05)
+    assert {name: (await report()).get(name) for name in ("count", "done", "changed", "left")} == {
+        "count": 12, "done": 12, "changed": None, "left": None,
+    }  # fmt: skip
+    assert await listed(houses[0], "tag=all&state=cancelled") == sorted(ids[::2])
+    [one] = (await cluster.get(houses[0], "/v1/bulk")).json()["operations"]
+    assert one["id"] == job
+    assert (await cluster.client.post(f"{url}/v1/bulk/{job}/cancel", json={})).status_code == 409
+
+
 async def test_what_waits_for_a_person_is_listed_from_all_partitions_newest_first(cluster, houses):
     form = {"kind": "approval", "id": "ok", "fields": {"how": {"type": "string"}}}
     url = houses[0].server.address

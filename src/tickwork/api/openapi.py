@@ -28,6 +28,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mailbox": ("The name of the mailbox.", _NAME),
     "name": ("The name of the message or value.", _NAME),
     "node": ("The id of the node.", _NAME),
+    "operation": ("The id of the bulk operation.", _NAME),
     "partition": ("The number of the partition.", _NAME),
     "policy": ("The name of the policy.", _NAME),
     "queue": ("The name of the queue.", _NAME),

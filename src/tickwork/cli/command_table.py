@@ -51,6 +51,11 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
             "List what waits for a person: approvals and forms, paused runs, and failed runs that nobody has resolved.",
             "commands.runs:inbox",
         ),
+        CommandEntry(
+            "bulk",
+            "List bulk operations; cancel, pause, resume, retry or rerun all runs that fit a search.",
+            "commands.bulk:bulk",
+        ),
         CommandEntry("approve", "Approve an approval of a run, or fill in a form.", "commands.run_actions:approve"),
         CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
         CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.run_actions:signal"),

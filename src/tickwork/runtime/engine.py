@@ -17,6 +17,7 @@ from tickwork.core.explain.catch_up_preview import read_policy
 from tickwork.core.rules import MACHINE
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CancelAttempt, ReleaseAttempt, SendCommand
+from tickwork.core.state.events import BulkStarted
 from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Settings
 from tickwork.ports.artifacts import Artifacts
@@ -24,6 +25,7 @@ from tickwork.ports.ids import Ids
 from tickwork.ports.processes import Processes
 from tickwork.ports.store import ALONE, Head, Store
 from tickwork.ports.system import Clock, TimeReference
+from tickwork.runtime.bulk_runner import BulkRunner
 from tickwork.runtime.context import PARTITION, EngineContext
 from tickwork.runtime.effects import EffectRunner
 from tickwork.runtime.maintenance.maintenance import Maintenance
@@ -38,6 +40,7 @@ from tickwork.runtime.partition.recovery import JournalFollower, RecoveredPartit
 from tickwork.runtime.partition.task_assignment import AssignmentBuilder
 from tickwork.runtime.services.admin import AdminService
 from tickwork.runtime.services.assets import AssetService
+from tickwork.runtime.services.bulk import BulkService
 from tickwork.runtime.services.dead_letters import DeadLetterService
 from tickwork.runtime.services.endpoints import EndpointService
 from tickwork.runtime.services.inbox import InboxService
@@ -113,6 +116,8 @@ class Engine:
         self.workflows = WorkflowService(context, self.schedules, self.mailboxes)
         self.runs: RunService = RunService(context, self.workflows, self.queries, self.mailboxes)
         self.updates = UpdateService(context, self.runs, self.queries)
+        self.bulk = BulkService(context, self.queries)
+        self.bulk_runner = BulkRunner(context, self.bulk, self.runs)
         self.admin = AdminService(context)
         self.policies = PolicyService(context, self.queries)
         self.settings = SettingsService(context)
@@ -126,7 +131,7 @@ class Engine:
             ReleaseAttempt: lambda effect, _: self.workers.stop(effect),
             SendCommand: lambda effect, _: self.outbox.send(effect),
         }
-        self._follow = self.effects.followers
+        self._follow = self.effects.followers | {BulkStarted: lambda _: self.bulk_runner.wake()}
 
     # ---- life
 
@@ -158,6 +163,7 @@ class Engine:
             self.maintenance.retain(self._keep)
         self.effects.resume()
         self.outbox.resume()
+        self.bulk_runner.wake()
         if chosen is not None:
             await chosen.done
         await self._declare_defaults()

@@ -9,8 +9,9 @@ Words with digits have no entry: they are nearly always numbers and ids, and eac
 """
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from operator import attrgetter
 
-from tickwork.core.base.stable_hash import stable_hash
 from tickwork.ports.run_filter import RunFilter, TimeRange, query_words, versions_of, words_of
 from tickwork.ports.store import RunRow
 
@@ -21,34 +22,26 @@ WORD_CHARACTERS_MAX = 64
 SCAN_MAX = 256  # ranges of runs that one page opens to find runs that fit
 
 SUBMITTED, STARTED, ENDED = range(3)
+_times = attrgetter("submitted_ms", "started_ms", "ended_ms")
+_labels = attrgetter("tenant", "tags", "fields", "version", "error")
 
 
 def terms_of(runs: Sequence[RunRow]) -> set[int]:
-    """The entries of runs, without those of their ids."""
-    # Most runs of a range have the same three steps.
-    steps = {
-        (
-            row.submitted_ms >> FINE_BITS,
-            row.started_ms >> FINE_BITS if row.started_ms else None,
-            row.ended_ms >> FINE_BITS,
-        )
-        for row in runs
-    }
+    """The entries of runs, without those of their ids. Every run that ends comes by here, and most are alike: what is
+    the same in many is looked at once."""
+    times = set(map(_times, runs))
     terms = {
-        *_steps(SUBMITTED, {submitted for submitted, _, _ in steps}),
-        *_steps(STARTED, {started for _, started, _ in steps if started is not None}),
-        *_steps(ENDED, {ended for _, _, ended in steps}),
+        *_steps(SUBMITTED, {submitted_ms >> FINE_BITS for submitted_ms, _, _ in times}),
+        *_steps(STARTED, {started_ms >> FINE_BITS for _, started_ms, _ in times if started_ms}),
+        *_steps(ENDED, {ended_ms >> FINE_BITS for _, _, ended_ms in times}),
     }
-    versions = {(row.tenant, row.version) for row in runs if row.version}
-    parts: set[tuple[str, ...]] = {
-        ("version", tenant, name) for tenant, version in versions for name in versions_of(version)
-    }
-    for row in runs:
-        if row.tags or row.fields or row.error:
-            tenant = row.tenant
-            parts.update(("tag", tenant, tag) for tag in row.tags)
-            parts.update(("field", tenant, name, value) for name, value in row.fields)
-            parts.update(("word", tenant, word) for word in words_of(row.error) if _is_indexed(word))
+    parts: set[tuple[str, ...]] = set()
+    for tenant, tags, fields, version, error in set(map(_labels, runs)):
+        parts.update(("tag", tenant, tag) for tag in tags)
+        parts.update(("field", tenant, name, value) for name, value in fields)
+        parts.update(("version", tenant, name) for name in versions_of(version))
+        if error:
+            parts.update(("word", tenant, word) for word in words_of(error) if _is_indexed(word))
     terms.update(_hash(*part) for part in parts)
     return terms
 
@@ -66,17 +59,14 @@ def groups_of(criteria: RunFilter) -> list[list[int]]:
     return list({tuple(group): group for group in groups}.values())
 
 
-def is_past(criteria: RunFilter, rows: Sequence[RunRow]) -> bool:
-    """Whether everything below these runs, by number, was submitted before the time of the query."""
-    return bool(rows) and rows[0].submitted_ms < criteria.submitted.from_ms
-
-
 def _is_indexed(word: str) -> bool:
     return len(word) <= WORD_CHARACTERS_MAX and not any(map(str.isdigit, word))
 
 
 def _hash(*parts: str) -> int:
-    return HASHES | stable_hash(*parts) >> 2
+    """One text of all parts: where two texts are the same by chance, some rows more are compared."""
+    digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return HASHES | int.from_bytes(digest, "big") >> 2
 
 
 def _steps(kind: int, fine: Iterable[int]) -> Iterable[int]:

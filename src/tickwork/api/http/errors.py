@@ -43,6 +43,8 @@ STATUS_OF_CODE = {
     "resume_first": 409,
     "run_ended": 409,
     "still_running": 409,
+    "selection_changed": 409,
+    "too_many_bulks": 429,
     "too_many_events": 429,
 }
 NOT_FOUND_BY_BODY = frozenset(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core.evolve.backfills import BACKFILL_HANDLERS
+from tickwork.core.evolve.bulk import BULK_HANDLERS, note_refusal
 from tickwork.core.evolve.capacity import SETUP_HANDLERS
 from tickwork.core.evolve.functions import FUNCTION_HANDLERS
 from tickwork.core.evolve.mailboxes import MAILBOX_HANDLERS
@@ -58,8 +59,9 @@ def _nothing(_state: State, _event: ev.Event) -> None:
     """Recorded for those who ask; the state does not depend on it."""
 
 
-def _on_refused(state: State, _event: ev.InputRefused) -> None:
+def _on_refused(state: State, event: ev.InputRefused) -> None:
     state.refused += 1
+    note_refusal(state, event)
 
 
 def _on_stale(state: State, _event: ev.StaleReport) -> None:
@@ -86,6 +88,7 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **FUNCTION_HANDLERS,
     **MAILBOX_HANDLERS,
     **UPDATE_HANDLERS,
+    **BULK_HANDLERS,
     ev.InputRefused: _on_refused,
     ev.StaleReport: _on_stale,
     ev.Duplicate: _nothing,

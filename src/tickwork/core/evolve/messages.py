@@ -11,6 +11,13 @@ OUTCOMES_KEPT_MAX = 500  # of one run: they stay in memory as long as it does, a
 CONTINUED = "the function continued as new before it replied"
 
 
+def own_messages(messages: RunMessages | None) -> RunMessages | None:
+    """A copy for a run that comes back: what its record holds is an input, and the journal has it as it came."""
+    if messages is None:
+        return None
+    return RunMessages([*messages.open], [*messages.outcomes], {**messages.published})
+
+
 def messages_of(run: Run) -> RunMessages:
     if run.messages is None:
         run.messages = RunMessages()

@@ -14,6 +14,7 @@ from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.backfills import backfill_run_begun
 from tickwork.core.evolve.follow_ups import CAUSES, SOURCE, failed_steps, follow_up_of, report_inputs
 from tickwork.core.evolve.indexes import arm_sla, clear_timer, start_later, want
+from tickwork.core.evolve.messages import own_messages
 from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.run_rates import no_longer_waits
 from tickwork.core.evolve.schedules import fired_on_time, run_begun, run_returned
@@ -336,7 +337,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.queue, run.backfill, run.decided, run.pin = record.queue, record.backfill, record.decided, record.pin
     run.sla_next = len(plan.sla_points)  # what was promised is over
     run.tried = run.before = record.tried
-    run.history, run.messages, run.own = history_of_record(record.history), record.messages, record.own
+    run.history, run.messages, run.own = history_of_record(record.history), own_messages(record.messages), record.own
     return run
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.explain.function_text import commands_words, function_words
+from tickwork.core.explain.run_labels import tags_of
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import source_words
@@ -17,7 +18,6 @@ from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker, run_version
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.state.run_ids import SUBMITTED, child_id, follow_up_id
-from tickwork.core.state.run_labels import tags_of
 from tickwork.core.state.run_rates import rate_words
 from tickwork.core.state.schedule import HintOrigin, SchedulePolicy
 from tickwork.core.state.state import Run, State, Task

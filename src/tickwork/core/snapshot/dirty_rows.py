@@ -338,6 +338,6 @@ HEADER_ONLY = frozenset(
         ev.QueueHeld, ev.RateDue, ev.LoadShed, ev.BackfillStarted, ev.BackfillStateChanged, ev.BackfillLookupStarted,
         ev.BackfillLookupFinished,
         ev.BackfillEnded, ev.MailboxPut, ev.MailboxRemoved,
-        ev.CommandQueued, ev.CommandAcknowledged, ev.CommandReceived,
+        ev.CommandQueued, ev.CommandAcknowledged, ev.CommandReceived, ev.BulkStarted, ev.BulkActed, ev.BulkCancelled,
     }
 )  # fmt: skip

@@ -13,6 +13,7 @@ from tickwork.core.evolve.indexes import DUE_KIND
 from tickwork.core.evolve.races import open_parents
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, updates_ready
 from tickwork.core.evolve.worker_pools import has_credit
+from tickwork.core.state.bulk import JOBS_MAX
 from tickwork.core.state.history import History
 from tickwork.core.state.lifecycle import BUSY, ENDED, IDLE, Phase, RunState
 from tickwork.core.state.mailboxes import KEPT
@@ -393,6 +394,18 @@ def mailboxes(state: State) -> Iterator[str]:
         yield f"messages {sorted(there)[:5]} are in no mailbox"
 
 
+def bulks(state: State) -> Iterator[str]:
+    """The report of a job adds up to the place that it has come to."""
+    for tenant in state.tenants.values():
+        for job in tenant.bulks.values():
+            if job.position != job.done + job.changed + sum(job.refused.values()):
+                yield f"{tenant.id}/{job.id}: the report does not add up to {job.position}"
+            if not job.position <= job.count or (job.position == job.count) > bool(job.ended):
+                yield f"{tenant.id}/{job.id}: at place {job.position} of {job.count}, ended at {job.ended}"
+        if sum(not job.ended for job in tenant.bulks.values()) > JOBS_MAX:
+            yield f"{tenant.id}: too many bulk jobs go on"
+
+
 INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I26": conservation,
     "I38": runs_and_nodes,
@@ -410,4 +423,5 @@ INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "event_ids": event_ids,
     "outbox": outbox,
     "mailboxes": mailboxes,
+    "bulks": bulks,
 }

@@ -42,6 +42,7 @@ from tickwork.core.snapshot.schedule_rows import (
     backfill_row,
     encode_schedule,
 )
+from tickwork.core.state.bulk import BulkOperation
 from tickwork.core.state.ready_queues import Limiter, LoadShedder
 from tickwork.core.state.retry import RetryBudget
 from tickwork.core.state.run_rates import RateKey
@@ -200,6 +201,7 @@ def _tenant_row(tenant: Tenant) -> Row:
         | ({"mailboxes": mailbox_rows(tenant)} if tenant.mailboxes else {})
         | ({"rates": _rate_rows(tenant)} if tenant.rates else {})
         | ({"holders": holders} if (holders := _holders(tenant)) else {})
+        | ({"bulks": [msgspec.structs.astuple(job) for job in tenant.bulks.values()]} if tenant.bulks else {})
     )
 
 
@@ -399,6 +401,7 @@ def _restore_tenant(state: State, row: Row) -> None:
         for workflow, keys in row.get("rates", ())
     }
     add_mailboxes(tenant, row.get("mailboxes", ()))
+    tenant.bulks = {job.id: job for job in msgspec.convert(row.get("bulks", []), list[BulkOperation])}
     state.tenants[tenant.id] = tenant
 
 

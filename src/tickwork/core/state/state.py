@@ -20,6 +20,7 @@ from tickwork.core.calendar.schedule_spec import ScheduleSpec, SpecCache
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.model import Retry
 from tickwork.core.definition.plan import Plan, Step
+from tickwork.core.state.bulk import BulkOperation
 from tickwork.core.state.governor import Decision, GovernorState
 from tickwork.core.state.history import History
 from tickwork.core.state.inputs import Ingest, Input, RunTerms, Submit, UpdateAsset
@@ -149,6 +150,7 @@ class Tenant:
     event_ids: "dict[str, EventId]" = field(default_factory=dict)  # of late, in the order in which they came
     # Schedules that listen, with the sources of each, by kind and name of the update: found again from the schedules.
     listeners: dict[tuple[str, str], dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    bulks: dict[str, BulkOperation] = field(default_factory=dict)  # in the order of their starts
     lanes: dict[Step, ReadyQueue] = field(default_factory=dict)  # finds the lane of a node quickly
     pinned_lanes: dict[tuple[str, Step], ReadyQueue] = field(default_factory=dict)  # likewise, where its run has a pin
     newest: dict[tuple[str, str], str] = field(default_factory=dict)  # workflow and hash: the latest version with it

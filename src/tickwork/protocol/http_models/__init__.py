@@ -17,6 +17,14 @@ from tickwork.protocol.http_models.assets import (
     Producer,
 )
 from tickwork.protocol.http_models.base import PauseRequest, Reason
+from tickwork.protocol.http_models.bulk import (
+    BulkOperation,
+    BulkOperations,
+    BulkPreview,
+    BulkPreviewRequest,
+    BulkRefusal,
+    BulkRequest,
+)
 from tickwork.protocol.http_models.cluster import (
     Cluster,
     ClusterNode,
@@ -173,6 +181,12 @@ __all__ = [
     "Backfills",
     "Batch",
     "BatchAnswer",
+    "BulkOperation",
+    "BulkOperations",
+    "BulkPreview",
+    "BulkPreviewRequest",
+    "BulkRefusal",
+    "BulkRequest",
     "CatchUp",
     "CatchUps",
     "ClockStatus",

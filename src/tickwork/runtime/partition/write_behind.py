@@ -18,6 +18,7 @@ from tickwork.core.evolve import output_of
 from tickwork.core.evolve.follow_ups import OF_CHILDREN, failed_steps
 from tickwork.core.explain.history_index import DERIVED_MOVES, HistoryIndex, Place
 from tickwork.core.explain.occurrence_ledger import Ledger
+from tickwork.core.explain.run_labels import searchable_of, tags_of
 from tickwork.core.snapshot.dirty_rows import DirtyRows
 from tickwork.core.snapshot.schedule_rows import backfill_row
 from tickwork.core.snapshot.snapshot import encode_header
@@ -25,7 +26,6 @@ from tickwork.core.state import events as ev
 from tickwork.core.state.events import RunMoved, RunSubmitted, TaskDispatched, TaskReady, TaskSucceeded
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
-from tickwork.core.state.run_labels import searchable_of, tags_of
 from tickwork.core.state.schedule import FateRange
 from tickwork.core.state.state import Run, State, Task
 from tickwork.core.state.tables import BLOCK_BITS

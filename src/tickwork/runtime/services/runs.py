@@ -334,7 +334,7 @@ class RunService:
     ) -> wire.Submitted:
         """Under the same key it is the same run: its id is made of the old one's and the key, so that it stays known as
         long as the run is, in whichever partition the old run lives."""
-        new = _rerun_id(run_id, key)
+        new = rerun_id(run_id, key)
         if await self._queries.known([new], tenant=tenant) or await self._context.ended_row(tenant, new) is not None:
             return wire.Submitted(id=new, duplicate=True)
         try:
@@ -347,6 +347,22 @@ class RunService:
     async def rerun(
         self, run_id: str, request: wire.RerunRequest, *, by: str, new_id: str = "", tenant: str = TENANT
     ) -> str:
+        payloads: list[Payload] = []
+        command = await self.rerun_command(run_id, request, payloads, by=by, new_id=new_id, tenant=tenant)
+        await self._context.command(command, payloads)
+        return command.run_id
+
+    async def rerun_command(
+        self,
+        run_id: str,
+        request: wire.RerunRequest,
+        payloads: list[Payload],
+        *,
+        by: str,
+        new_id: str = "",
+        tenant: str = TENANT,
+    ) -> inp.Rerun:
+        """The input that repeats a run; the values that it needs are added to `payloads`."""
         row = await self._context.ended_row(tenant, run_id)
         if row is None or row.number >> NUMBER_BITS != self._context.number:
             if self._context.tenant(tenant).runs.get(run_id) is not None:
@@ -356,7 +372,6 @@ class RunService:
                     path="run_id",
                 )
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
-        payloads: list[Payload] = []
         record = await self._whole(record_of(row), payloads)
         inputs: Value = None
         fields: Fields = ()
@@ -369,11 +384,10 @@ class RunService:
                     raise Refused("unknown_definition", "that version is unknown", path="definition")
                 inputs = await self._large_inputs(request.inputs, plan, payloads)
                 fields = fields_among(plan.definition, request.inputs)
-        new = new_id or self._context.ids.new()
-        command = inp.Rerun(
+        return inp.Rerun(
             by,
             tenant,
-            new,
+            new_id or self._context.ids.new(),
             record,
             request.from_node,
             request.definition,
@@ -382,8 +396,6 @@ class RunService:
             request.from_start,
             fields,
         )
-        await self._context.command(command, payloads)
-        return new
 
     async def decide(
         self,
@@ -460,7 +472,7 @@ def _body(submission: wire.Submission) -> str:
     return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
 
 
-def _rerun_id(run_id: str, key: str) -> str:
+def rerun_id(run_id: str, key: str) -> str:
     text = stable_digest(pack([run_id, key]))
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
 

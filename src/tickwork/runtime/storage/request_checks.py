@@ -13,6 +13,7 @@ from tickwork.core.base.names import KEY_CHARACTERS_MAX
 from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.base.values import pack
 from tickwork.core.decide.commands.setup_commands import DELAY_MS_MAX
+from tickwork.core.definition.run_labels import check_tags
 from tickwork.core.state.inputs import Input
 from tickwork.protocol import http_models as wire
 
@@ -31,6 +32,7 @@ _NUMBERS = (
 
 def check_terms(submission: wire.Submission) -> None:
     """Refuse an input that cannot be encoded or is too large: refused inputs are journalled, too."""
+    check_tags(submission.tags, path="tags")
     for field, code in _TEXTS:
         text = getattr(submission, field)
         if text and (len(text) > KEY_CHARACTERS_MAX or "\0" in text or not _encodes(text)):

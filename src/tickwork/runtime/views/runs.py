@@ -16,12 +16,12 @@ from tickwork.core.definition.approval_text import message_of
 from tickwork.core.definition.model import ApprovalNode, WorkNode
 from tickwork.core.definition.plan import Kind, Plan, Step
 from tickwork.core.explain.blockers import too_large_request
+from tickwork.core.explain.run_labels import searchable_of, tags_of
 from tickwork.core.state.history import History, history_of_record
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase
 from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.ready_queues import UNLIMITED, run_version
-from tickwork.core.state.run_labels import searchable_of, tags_of
 from tickwork.core.state.state import LogicalClock, Run, State, Task
 from tickwork.core.state.tables import BLOCK_BITS
 from tickwork.ports.store import RunFilter, RunPage, RunRow

@@ -26,7 +26,6 @@ from tickwork.sdk.client import calls
 from tickwork.sdk.client.async_endpoint_client import AsyncEndpointsClient
 from tickwork.sdk.client.async_operations_client import AsyncOperationsClient
 from tickwork.sdk.client.async_schedule_client import AsyncSchedulesClient
-from tickwork.sdk.client.async_selection_client import AsyncSelectionsClient
 from tickwork.sdk.client.calls import ApiCall, Handle, RunLike
 from tickwork.sdk.client.connection import (
     BUSY_S,
@@ -50,9 +49,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient(
-    AsyncOperationsClient, AsyncOperatorsClient, AsyncSelectionsClient, AsyncSchedulesClient, AsyncEndpointsClient
-):
+class AsyncClient(AsyncOperationsClient, AsyncOperatorsClient, AsyncSchedulesClient, AsyncEndpointsClient):
     """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(

@@ -1,14 +1,17 @@
-"""The part of `AsyncClient` for operators: versions, workers, queues, partitions, the cluster, and assets."""
+"""The part of `AsyncClient` for operators: versions, workers, queues, the cluster, assets, and many runs at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from tickwork.protocol import http_models as wire
 from tickwork.sdk.assets import Asset, Partition, partition_text
+from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client import calls
 from tickwork.sdk.client import schedule_requests as requests
+from tickwork.sdk.client import selection_requests as selections
 from tickwork.sdk.client.calls import ApiCall
+from tickwork.sdk.client.selection_requests import Search, search_of
 
 T = TypeVar("T")
 
@@ -116,3 +119,51 @@ class AsyncOperationsClient:
         return await self._send(
             requests.update_asset(str(name), partition=partition_text(partition), details=details, id=id)
         )
+
+    async def list(
+        self, workflow: Workflow[..., Any] | str = "", /, *, page_size: int = 100, **search: Unpack[Search]
+    ) -> AsyncIterator[wire.Run]:
+        """Iterate over runs, newest first; further pages are fetched as needed.
+
+        `client.list("import", state="failed", tag="nightly", where={"customer": "ed"}, ended_from="24h")`: each filter
+        narrows the list. `Search` has all of them.
+        """
+        chosen, cursor = search_of(workflow, search), ""
+        while True:
+            page = await self._send(selections.page_of(chosen, cursor, page_size))
+            for run in page.runs:
+                yield run
+            if not page.next:
+                return
+            cursor = page.next
+
+    async def preview_bulk(
+        self, action: str, workflow: Workflow[..., Any] | str = "", /, **search: Unpack[Search]
+    ) -> wire.BulkPreview:
+        """Freeze the runs that fit now: their number, a sample, and the selection for `start_bulk`.
+
+        `action` is cancel, pause, resume, retry or rerun. Nothing is done yet.
+        """
+        return await self._send(selections.preview(action, search_of(workflow, search)))
+
+    async def start_bulk(
+        self, preview: wire.BulkPreview, *, reason: str = "", per_second: int = 50
+    ) -> wire.BulkOperation:
+        """Act on the runs of a preview, so many a second. Runs that came later are left alone."""
+        request = wire.BulkRequest(
+            action=preview.action, search=preview.search, selection=preview.selection, reason=reason,
+            per_second=per_second,
+        )  # fmt: skip
+        return await self._send(selections.start(request))
+
+    async def bulk_operation(self, operation: str) -> wire.BulkOperation:
+        """Return the report of a bulk operation."""
+        return await self._send(selections.show(operation))
+
+    async def bulk_operations(self) -> Sequence[wire.BulkOperation]:
+        """List bulk operations, the latest first."""
+        return (await self._send(selections.jobs())).operations
+
+    async def cancel_bulk(self, operation: str, *, reason: str = "") -> None:
+        """End a bulk operation before its next run. What is done stays done."""
+        await self._send(selections.cancel(operation, reason))

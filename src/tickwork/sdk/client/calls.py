@@ -24,7 +24,6 @@ from tickwork.sdk.authoring.mailboxes import declared_in
 from tickwork.sdk.authoring.options import duration, listed_tags
 from tickwork.sdk.authoring.workflows import Workflow
 from tickwork.sdk.client.connection import error_of
-from tickwork.sdk.client.run_searches import query_of
 from tickwork.sdk.client.submission_options import Options, refuse_ambiguous
 from tickwork.sdk.values.encode import plain
 from tickwork.system.uuids import SharedUuids
@@ -562,11 +561,6 @@ def submissions(
             raise Refused(
                 refused.code, refused.message, path=f"[{number}]{'.' + refused.path if refused.path else ''}"
             ) from None
-
-
-def page_of(search: wire.RunSearch, cursor: str, limit: int) -> ApiCall[wire.Page]:
-    query = query_of(search) | ({"cursor": cursor} if cursor else {})
-    return ApiCall("GET", "/v1/runs", wire.Page, query | {"limit": str(limit)})
 
 
 def logs(run: RunLike) -> ApiCall[bytes]:

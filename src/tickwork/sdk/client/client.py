@@ -44,14 +44,13 @@ from tickwork.sdk.client.endpoint_client import EndpointsClient
 from tickwork.sdk.client.operations_client import OperationsClient
 from tickwork.sdk.client.operators.operator_client import OperatorsClient
 from tickwork.sdk.client.schedule_client import SchedulesClient
-from tickwork.sdk.client.selection_client import SelectionsClient
 from tickwork.sdk.client.submission_options import Options
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client(OperationsClient, OperatorsClient, SelectionsClient, SchedulesClient, EndpointsClient):
+class Client(OperationsClient, OperatorsClient, SchedulesClient, EndpointsClient):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(

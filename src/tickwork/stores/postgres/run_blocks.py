@@ -5,6 +5,7 @@ blocks of the partition meanwhile.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any, Protocol
 
 from tickwork.ports.store import RunFilter, RunPage, RunRow
@@ -56,9 +57,9 @@ async def listed(fetch: Fetch, criteria: RunFilter) -> RunPage:
         stretches = [number for (number,) in await fetch(name, criteria.tenant, stretch, count, *more)]
         if not stretches:
             break
-        rows = list(blocks.in_order(_unpacked(await fetch("open_stretches", stretches))))
-        matches += [row for row in reversed(rows) if criteria.fits(row)]
-        if len(stretches) < count:
+        some, past = _fitting(await fetch("open_stretches", stretches), criteria)
+        matches += some
+        if past or len(stretches) < count:
             break
         stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
     return blocks.page_of(matches, criteria.limit)
@@ -78,13 +79,26 @@ async def _listed_by_clues(fetch: Fetch, criteria: RunFilter, groups: list[list[
     candidates = stretches[:SCAN_MAX]
     while at < len(candidates) and len(matches) <= criteria.limit:
         portion = candidates[at : at + count]
-        rows = list(blocks.in_order(_unpacked(await fetch("open_stretches", portion))))
-        matches += [row for row in reversed(rows) if criteria.fits(row)]
-        if run_terms.is_past(criteria, rows):
+        some, past = _fitting(await fetch("open_stretches", portion), criteria)
+        matches += some
+        if past:
             return blocks.page_of(matches, criteria.limit)
         at, count = at + count, min(count * 4, STRETCHES_MAX)
     more = len(stretches) > SCAN_MAX
     return blocks.page_of(matches, criteria.limit, before=blocks.reach_of(candidates[-1])[0] if more else 0)
+
+
+def _fitting(rows: Sequence[Any], criteria: RunFilter) -> tuple[list[RunRow], bool]:
+    """As `blocks.fitting`, of several stretches in the order of their numbers."""
+    matches: list[RunRow] = []
+    past = False
+    read = [_checked(row) for row in rows]
+    for _, some in groupby(reversed(read), key=lambda block: blocks.stretch_of(block[0])):
+        fitting, past = blocks.fitting((data for _, data in some), criteria)
+        matches += fitting
+        if past:
+            break
+    return matches, past
 
 
 def _way(criteria: RunFilter) -> tuple[str, list[Any]]:

@@ -57,9 +57,9 @@ class RunBlocks:
                 break
             if stretch < 0:
                 return blocks.page_of(matches, criteria.limit, before=more)
-            rows = list(self.walk(*blocks.reach_of(stretch)))
-            matches += [row for row in reversed(rows) if criteria.fits(row)]
-            if run_terms.is_past(criteria, rows):
+            some, past = blocks.fitting((data for _, data in self._read(*blocks.reach_of(stretch))), criteria)
+            matches += some
+            if past:
                 break
         return blocks.page_of(matches, criteria.limit)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
+from tickwork.core.decide.commands.bulk import BULK_COMMANDS, in_bulk
 from tickwork.core.decide.commands.dead_letters import DEAD_LETTER_COMMANDS
 from tickwork.core.decide.commands.rerun import kept_steps
 from tickwork.core.decide.commands.setup_commands import SETUP_COMMANDS
@@ -154,9 +155,11 @@ COMMANDS: dict[type[Any], Callable[[TickContext, int, Any], None]] = {
     **SIGNAL_COMMANDS,
     **DEAD_LETTER_COMMANDS,
     **TASK_ACTIONS,
+    **BULK_COMMANDS,
     inputs.Submit: submit,
-    inputs.Cancel: _cancel,
-    inputs.Pause: _pause,
-    inputs.Resume: _resume,
-    inputs.Rerun: _rerun,
+    inputs.Cancel: in_bulk(_cancel),
+    inputs.Pause: in_bulk(_pause),
+    inputs.Resume: in_bulk(_resume),
+    inputs.Resolve: in_bulk(DEAD_LETTER_COMMANDS[inputs.Resolve]),
+    inputs.Rerun: in_bulk(_rerun),
 }

@@ -6,6 +6,7 @@ Only events change the state. An event never repeats its input: `input` is the p
 Events are encoded as arrays with an integer tag: a field is added at the end only, and a tag is never used again.
 """
 
+from tickwork.core.state.events.bulk import *
 from tickwork.core.state.events.functions import *
 from tickwork.core.state.events.messages import *
 from tickwork.core.state.events.partition import *
@@ -130,4 +131,7 @@ Event = (
     | QueueHeld
     | RateDue
     | LoadShed
+    | BulkStarted
+    | BulkActed
+    | BulkCancelled
 )

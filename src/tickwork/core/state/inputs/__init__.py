@@ -8,7 +8,9 @@ Structs are encoded as arrays with an integer tag, so a field may only be added 
 a tag is never used again. Values over `values.INLINE_BYTES_MAX` come as references.
 """
 
+from tickwork.core.state.inputs.base import BulkPlace as BulkPlace
 from tickwork.core.state.inputs.base import KnownRun as KnownRun
+from tickwork.core.state.inputs.bulk import *
 from tickwork.core.state.inputs.messages import *
 from tickwork.core.state.inputs.partition import *
 from tickwork.core.state.inputs.runs import *
@@ -72,6 +74,9 @@ Input = (
     | ClockGap
     | HoldTimers
     | Taken
+    | StartBulk
+    | SkipInBulk
+    | CancelBulk
 )
 
 

@@ -13,3 +13,11 @@ class KnownRun(InputStruct, frozen=True):
     run_id: str
     body: str
     submitted: int  # tick
+
+
+class BulkPlace(InputStruct, frozen=True):
+    """Where a request stands in a bulk operation. It counts only if the job has come to this place."""
+
+    bulk: str
+    place: int
+    was: int  # state of the run when it was selected

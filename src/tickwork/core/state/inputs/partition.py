@@ -1,6 +1,6 @@
 """Inputs about a whole partition: definitions, limits, pauses, and its clock."""
 
-from tickwork.core.state.inputs.base import InputStruct
+from tickwork.core.state.inputs.base import BulkPlace, InputStruct
 
 
 class PutDefinition(InputStruct, frozen=True, tag=1):
@@ -92,6 +92,7 @@ class Pause(InputStruct, frozen=True, tag=8):
     reason: str = ""
     until_ms: int | None = None  # of a run, a schedule or a group
     left_as: int | None = None  # a fact: the state in which this run left memory
+    bulk: BulkPlace | None = None
 
 
 class Resume(InputStruct, frozen=True, tag=9):
@@ -100,6 +101,7 @@ class Resume(InputStruct, frozen=True, tag=9):
     tenant: str
     name: str
     left_as: int | None = None  # as in `Pause`
+    bulk: BulkPlace | None = None
 
 
 OUTAGE = "outage"  # the partition had no owner

@@ -3,7 +3,7 @@
 from tickwork.core.base.values import Value
 from tickwork.core.definition.model import Retry
 from tickwork.core.state.history import HistoryRecord
-from tickwork.core.state.inputs.base import InputStruct, KnownRun
+from tickwork.core.state.inputs.base import BulkPlace, InputStruct, KnownRun
 from tickwork.core.state.messages import RunMessages
 
 
@@ -48,6 +48,7 @@ class Cancel(InputStruct, frozen=True, tag=11):
     run_id: str
     reason: str = ""
     left_as: int | None = None  # a fact: the state in which this run left memory
+    bulk: BulkPlace | None = None
 
 
 class RunRecord(InputStruct, frozen=True):
@@ -90,6 +91,7 @@ class Resolve(InputStruct, frozen=True, tag=12):
     values: dict[str, Value] = {}
     record: RunRecord | None = None
     others_stay: bool = False  # nodes without a decision stay failed, so the run fails again
+    bulk: BulkPlace | None = None
 
 
 class CancelTask(InputStruct, frozen=True, tag=272):
@@ -142,6 +144,7 @@ class Rerun(InputStruct, frozen=True, tag=14):
     change_inputs: bool = False
     from_start: bool = False  # no result is kept
     fields: tuple[tuple[str, str], ...] = ()  # searchable inputs, where the new ones are not inline
+    bulk: BulkPlace | None = None
 
 
 class Decide(InputStruct, frozen=True, tag=15):

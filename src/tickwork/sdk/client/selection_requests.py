@@ -1,18 +1,23 @@
-"""Searches for runs as a client writes them: the filters of `client.list`, as the parameters of the API."""
+"""Calls that search for runs and act on many: filters as a client writes them, as parameters of the API."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
+from urllib.parse import quote
+
+import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import duration_ms, instant_ms, instant_text
 from tickwork.core.definition.run_labels import field_text
 from tickwork.protocol import http_models as wire
+from tickwork.sdk.client.calls import ApiCall
 from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
     from tickwork.sdk.authoring.workflows import Workflow
 
+_encode = msgspec.json.Encoder().encode
 Moment = datetime | timedelta | str
 
 
@@ -93,3 +98,32 @@ def _value(name: str, value: Any) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace(",", "%2C").replace("=", "%3D")
+
+
+# ---- calls
+
+
+def page_of(search: wire.RunSearch, cursor: str, limit: int) -> ApiCall[wire.Page]:
+    query = query_of(search) | ({"cursor": cursor} if cursor else {})
+    return ApiCall("GET", "/v1/runs", wire.Page, query | {"limit": str(limit)})
+
+
+def preview(action: str, search: wire.RunSearch) -> ApiCall[wire.BulkPreview]:
+    body = wire.BulkPreviewRequest(action=action, search=search)
+    return ApiCall("POST", "/v1/bulk/preview", wire.BulkPreview, body=_encode(body))
+
+
+def start(request: wire.BulkRequest) -> ApiCall[wire.BulkOperation]:
+    return ApiCall("POST", "/v1/bulk", wire.BulkOperation, body=_encode(request))
+
+
+def jobs() -> ApiCall[wire.BulkOperations]:
+    return ApiCall("GET", "/v1/bulk", wire.BulkOperations)
+
+
+def show(job: str) -> ApiCall[wire.BulkOperation]:
+    return ApiCall("GET", f"/v1/bulk/{quote(job, safe='')}", wire.BulkOperation)
+
+
+def cancel(job: str, reason: str) -> ApiCall[None]:
+    return ApiCall("POST", f"/v1/bulk/{quote(job, safe='')}/cancel", None, body=_encode(wire.Reason(reason=reason)))
