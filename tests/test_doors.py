@@ -61,10 +61,13 @@ DOORS = {
     "Rerun": Door("POST /v1/runs/{run}/rerun", "rerun", "rerun", ACTION),
     "Decide": Door("POST /v1/runs/{run}/approvals/{node}", "approve", "approve", ACTION),
     "Ingest": Door("POST /v1/events", "signal", "signal", "signal takes its payload from a file"),
+    "StartBulk": Door("POST /v1/bulk", "bulk cancel", "start_bulk", ACTION),
+    "CancelBulk": Door("POST /v1/bulk/{operation}/cancel", "bulk stop", "cancel_bulk", ACTION),
     "SendUpdate": Door("POST /v1/runs/{run}/updates/{name}", "ask", "ask", "ask takes its payload from a file"),
 }
 # Facts that the shell observes, and what it says for itself; nobody asks for them.
 NOT_ASKED_FOR = {
+    "SkipInBulk": "a run of a bulk operation for which there is no request",
     "RunsKnown": "a fact that a backfill looked up",
     "NewZones": "a fact about the time zones of this server",
     "RegisterVersion": "a worker that starts registers the version of its application",
