@@ -91,16 +91,27 @@ async def until_waiting(client: httpx2.AsyncClient, run: str, steps: int) -> Non
             return
 
 
+async def at_rest(client: httpx2.AsyncClient) -> None:
+    """Until nothing is ready or runs. A tick that takes an event makes its function ready, so none is missed."""
+    while True:
+        status = (await client.get("/v1/status")).json()
+        if not status["ready"] and not status["running"]:
+            return
+        await asyncio.sleep(0.001)  # whoever asks without a pause takes the time of those who work
+
+
 async def again(client: httpx2.AsyncClient, samples: int) -> tuple[float, float]:
-    """From sending an event to a function that is suspended again; looking adds up to one request."""
+    """From sending an event to a function that is suspended again; looking adds up to one request. The run itself is
+    looked at once, at the end: its view has all attempts, and reading it takes longer than a wake-up."""
     (run,) = await submit(client, "entity", 1)
     await until_waiting(client, run, 0)
     times: list[float] = []
     for sample in range(samples):
         begun = time.perf_counter()
         await client.post("/v1/events", json={"event": "ping", "key": run, "payload": {"n": sample}})
-        await until_waiting(client, run, sample + 1)
+        await at_rest(client)
         times.append((time.perf_counter() - begun) * 1_000)
+    assert (await run_of(client, run))["steps_total"] == samples, "each event woke the function"
     await client.post("/v1/events", json={"event": "ping", "key": run, "payload": {"end": True}})
     times.sort()
     return statistics.median(times), times[int(len(times) * 0.95)]

@@ -4,9 +4,10 @@ Helpers of `evolve` only.
 """
 
 from tickwork.core.base.values import Value
-from tickwork.core.evolve.indexes import clear_due, set_due, want
+from tickwork.core.evolve.indexes import clear_due, set_due, wait_for, wait_no_more, want
 from tickwork.core.evolve.messages import received_again
 from tickwork.core.state.history import (
+    NO_AWAITS,
     WITHDRAWN,
     Await,
     History,
@@ -17,6 +18,7 @@ from tickwork.core.state.history import (
 )
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.state import Run, State, Task
+from tickwork.core.state.tables import with_entry, without_entry
 
 RUNNING, WAITING = int(Phase.RUNNING), int(Phase.WAITING)
 
@@ -31,29 +33,30 @@ def history_of(state: State, task: Task) -> History:
 
 
 def append(history: History, entry: HistoryEntry) -> None:
-    history.entries.append(entry)
+    if isinstance(history.entries, list):
+        history.entries.append(entry)
+    else:
+        history.entries = [entry]
     history.size += entry_bytes(entry)
 
 
 def register(state: State, task: Task, request: Await, due: int) -> None:
     """From here on an outcome for this await is recorded."""
     history = history_of(state, task)
-    history.awaits[request.position] = PendingAwait(request, due, state.tick)
+    history.awaits = with_entry(history.awaits, request.position, PendingAwait(request, due, state.tick))
     if request.kind == "event":
-        task.run.tenant.waits.setdefault((request.name, request.key), {})[task.number] = task
+        wait_for(task.run.tenant, (request.name, request.key), task)
 
 
 def drop(task: Task, position: int) -> PendingAwait:
     """The await at this position has its outcome, or is given up."""
     history = task.history
     assert history is not None
-    pending = history.awaits.pop(position)
+    pending = history.awaits[position]
+    history.awaits = without_entry(history.awaits, position) or NO_AWAITS
     request = pending.request
     if request.kind == "event" and history.event_await(request.name, request.key) < 0:
-        waits = task.run.tenant.waits[request.name, request.key]
-        del waits[task.number]
-        if not waits:
-            del task.run.tenant.waits[request.name, request.key]
+        wait_no_more(task.run.tenant, (request.name, request.key), task)
     return pending
 
 
@@ -68,10 +71,11 @@ def settle(state: State, task: Task, position: int, *, value: Value = None, erro
         key=request.key,
     )  # fmt: skip
     if task.phase in (RUNNING, WAITING):
-        history.arrived.append(entry)
+        add_arrived(history, [entry])
     else:
         append(history, entry)
     if pending.group >= 0:
+        assert isinstance(history.groups, list), "the await is in one of them"
         history.groups[pending.group] -= 1
     if pending.group < 0 or error or not history.groups[pending.group]:
         history.woken = True
@@ -89,13 +93,21 @@ def arm(state: State, task: Task) -> None:
         set_due(state, task, max(due, state.tick + 1))
 
 
+def add_arrived(history: History, entries: list[HistoryEntry]) -> None:
+    """Outcomes that the attempt which runs now does not know."""
+    if isinstance(history.arrived, list):
+        history.arrived += entries
+    else:
+        history.arrived = entries
+
+
 def take_arrived(task: Task) -> None:
     """The next attempt gets what the one before it did not know."""
     history = task.history
     if history is not None and history.arrived:
         for entry in history.arrived:
             append(history, entry)
-        history.arrived = []
+        history.arrived = ()
 
 
 def give_back(state: State, task: Task, positions: tuple[int, ...]) -> None:
@@ -104,7 +116,7 @@ def give_back(state: State, task: Task, positions: tuple[int, ...]) -> None:
     history, run = task.history, task.run
     assert history is not None
     unseen = unseen_events(history, positions)
-    history.arrived = [entry for entry in history.arrived if entry not in unseen]
+    history.arrived = [entry for entry in history.arrived if entry not in unseen] or ()
     for entry in unseen:
         append(history, HistoryEntry(entry.position, WITHDRAWN, entry.name, entry.digest, at_ms=state.now_ms))
     if unseen:
@@ -119,9 +131,10 @@ def forget_awaits(task: Task) -> None:
     for position in list(history.awaits):
         drop(task, position)
     take_arrived(task)
-    history.groups, history.woken = [], False
-    if task.run.fanning is not None:
-        task.run.fanning = {index: other for index, other in task.run.fanning.items() if other is not task} or None
+    history.groups, history.woken = (), False
+    fanning = task.run.fanning
+    if fanning is not None and fanning.get(task.step.index) is task:
+        task.run.fanning = without_entry(fanning, task.step.index)
 
 
 def call_ended(state: State, task: Task, run: Run, output: Value) -> None:

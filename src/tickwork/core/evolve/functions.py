@@ -6,6 +6,7 @@ from typing import Any
 from tickwork.core.base.values import Value, pack
 from tickwork.core.definition.forms import filled, values_of
 from tickwork.core.evolve.awaits import (
+    add_arrived,
     append,
     arm,
     drop,
@@ -21,11 +22,21 @@ from tickwork.core.evolve.mailboxes import take_message
 from tickwork.core.evolve.messages import CONTINUED, note_received, note_said, refuse_open
 from tickwork.core.evolve.tasks.attempts import stand_in_line
 from tickwork.core.state import events as ev
-from tickwork.core.state.history import CANCELLATION, WITHDRAWN, Await, History, HistoryEntry, PendingAwait, StepEntry
+from tickwork.core.state.history import (
+    CANCELLATION,
+    NO_POSITIONS,
+    WITHDRAWN,
+    Await,
+    History,
+    HistoryEntry,
+    PendingAwait,
+    StepEntry,
+)
 from tickwork.core.state.inputs import Decide, Ingest, StepsRecorded, Suspended, request_in
 from tickwork.core.state.lifecycle import Cause, Phase, RunState, move_task
 from tickwork.core.state.messages import NO_PAYLOAD
 from tickwork.core.state.state import State, Task, Timer
+from tickwork.core.state.tables import with_entry
 
 
 def _on_steps_appended(state: State, event: ev.StepsAppended) -> None:
@@ -34,7 +45,12 @@ def _on_steps_appended(state: State, event: ev.StepsAppended) -> None:
     assert isinstance(report, StepsRecorded)
     _record(state, task, report.steps, report.versions)
     note_said(state, task.run, report)
-    history_of(state, task).reported |= dict.fromkeys(step.position for step in report.steps)
+    history = history_of(state, task)
+    positions = dict.fromkeys(step.position for step in report.steps)
+    if isinstance(history.reported, dict):
+        history.reported |= positions
+    else:
+        history.reported = positions
     task.heard = state.tick
 
 
@@ -46,7 +62,8 @@ def _record(state: State, task: Task, steps: tuple[StepEntry, ...], versions: tu
             append(history, _entry(step, task.attempt))
             history.cost += step.cost
     for name, number in versions:
-        history.versions.setdefault(name, number)
+        if name not in history.versions:
+            history.versions = {**history.versions, name: number}
 
 
 def _entry(step: StepEntry, attempt: int) -> HistoryEntry:
@@ -65,11 +82,11 @@ def _on_suspended(state: State, event: ev.FunctionSuspended) -> None:
     _record(state, task, report.steps, report.versions)
     note_said(state, run, report)
     history = history_of(state, task)
-    history.past, task.losses, task.returns, history.reported = task.attempt, 0, 0, {}
+    history.past, task.losses, task.returns, history.reported = task.attempt, 0, 0, NO_POSITIONS
     _set_phase(task, Cause.WAIT)
     run.busy -= 1
     run.waiting += 1
-    run.fanning = {**(run.fanning or {}), task.step.index: task}  # until it ends: its calls are children of the run
+    run.fanning = with_entry(run.fanning, task.step.index, task)  # until it ends: its calls are children of the run
     for position in report.withdrawn:
         if position in history.awaits:
             _withdraw(state, task, position)
@@ -101,13 +118,14 @@ def _group(history: History, together: tuple[tuple[int, ...], ...]) -> None:
     awaits = history.awaits
     for pending in awaits.values():
         pending.group = -1
-    history.groups = []
+    groups: list[int] = []
     for positions in together:
         known = (awaits[position] for position in positions if position in awaits)
         members = [pending for pending in known if pending.request.kind != "retry"]
         for pending in members:
-            pending.group = len(history.groups)
-        history.groups.append(len(members))
+            pending.group = len(groups)
+        groups.append(len(members))
+    history.groups = groups or ()
 
 
 def _withdraw(state: State, task: Task, position: int) -> None:
@@ -130,7 +148,8 @@ def _on_step_retrying(state: State, event: ev.StepRetrying) -> None:
         want(state, task.run)
         return
     request = Await(step.position, "retry", step.name, step.digest, message=f"{step.error}: {step.message}")
-    history.awaits[step.position] = PendingAwait(request, event.due, state.tick, tries=step.tries)
+    pending = PendingAwait(request, event.due, state.tick, tries=step.tries)
+    history.awaits = with_entry(history.awaits, step.position, pending)
     arm(state, task)
 
 
@@ -216,7 +235,7 @@ def _on_cancelled(state: State, event: ev.FunctionCancelled) -> None:
     for position in sorted(history.awaits):
         given_up = drop(task, position).request
         outcomes.append(HistoryEntry(position, WITHDRAWN, given_up.name, given_up.digest, at_ms=state.now_ms))
-    history.arrived += outcomes
+    add_arrived(history, outcomes)
     if task.phase not in (Phase.RUNNING, Phase.WAITING):
         take_arrived(task)
     history.woken = True

@@ -33,6 +33,7 @@ from tickwork.core.state.ready_queues import (
     pool_labels,
 )
 from tickwork.core.state.state import NOTHING, Run, State, Task, Tenant, Timer, Worker
+from tickwork.core.state.tables import with_entry, without_entry
 
 RUNNING = int(Phase.RUNNING)
 DEFAULT_QUEUE = "default"
@@ -110,6 +111,19 @@ def arm_sla(state: State, run: Run) -> None:
 def set_due(state: State, task: Task, tick: int) -> None:
     """The timer of a task's phase; call it after the phase is set."""
     task.due = set_timer(state, DUE_KIND[Phase(task.phase)], task.number, tick)
+
+
+def wait_for(tenant: Tenant, key: tuple[str, str], task: Task) -> None:
+    """From here on the task hears of events of this name and key."""
+    tenant.waits[key] = with_entry(tenant.waits.get(key), task.number, task)
+
+
+def wait_no_more(tenant: Tenant, key: tuple[str, str], task: Task) -> None:
+    left = without_entry(tenant.waits[key], task.number)
+    if left is None:
+        del tenant.waits[key]
+    else:
+        tenant.waits[key] = left
 
 
 def clear_due(state: State, task: Task) -> None:

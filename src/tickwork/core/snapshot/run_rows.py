@@ -12,13 +12,13 @@ import msgspec
 
 from tickwork.core.base.values import Value
 from tickwork.core.definition.plan import Kind, Plan
-from tickwork.core.evolve.indexes import DUE_KIND
+from tickwork.core.evolve.indexes import DUE_KIND, wait_for
 from tickwork.core.state.history import History, HistoryRecord, history_of_record, record_of_history
 from tickwork.core.state.inputs import RunTerms
 from tickwork.core.state.lifecycle import IDLE, Phase
 from tickwork.core.state.messages import ReceivedEvent, RunMessages
 from tickwork.core.state.state import Extract, FanOut, Run, State, Task, Timer
-from tickwork.core.state.tables import BLOCK_BITS
+from tickwork.core.state.tables import BLOCK_BITS, with_entry
 from tickwork.core.state.timing_wheel import mark_of
 
 
@@ -335,7 +335,7 @@ def _add_more_to_task(task: Task, more: TaskExtras, links: DeferredLinks) -> Non
         links.children.append(task)
     if more.wait_key is not None:
         task.wait_key = more.wait_key
-        run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
+        wait_for(run.tenant, task.wait_key, task)
     history = history_of_record(more.history)
     if history is not None:
         _add_history(task, history)
@@ -347,7 +347,7 @@ def _add_more_to_task(task: Task, more: TaskExtras, links: DeferredLinks) -> Non
         if row.deadline:
             links.timers.append(mark_of(row.deadline, Timer.REPEAT, task.number))
         if task.step.kind >= Kind.WORKFLOW and task.phase == WAITING:
-            run.fanning = {**(run.fanning or {}), task.step.index: task}
+            run.fanning = with_entry(run.fanning, task.step.index, task)
 
 
 def _add_history(task: Task, history: History) -> None:
@@ -356,6 +356,6 @@ def _add_history(task: Task, history: History) -> None:
     for pending in history.awaits.values():
         request = pending.request
         if request.kind == "event":
-            run.tenant.waits.setdefault((request.name, request.key), {})[task.number] = task
+            wait_for(run.tenant, (request.name, request.key), task)
     if task.step.durable and history.past:
-        run.fanning = {**(run.fanning or {}), task.step.index: task}
+        run.fanning = with_entry(run.fanning, task.step.index, task)

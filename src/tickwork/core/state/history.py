@@ -5,17 +5,26 @@ makes the same calls again. Outcomes that arrive while an attempt runs are unkno
 steps that it still reports (`arrived`). A plain task records its steps the same way and awaits nothing.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import cast
+
 import msgspec
 
 from tickwork.core.base.values import Value
 from tickwork.core.definition.model import InputField
 from tickwork.core.state.messages import ReceivedEvent
+from tickwork.core.state.tables import SmallTable, with_entry
 
 CANCELLATION = -1  # position of the entry that cancels the function
 FUNCTION_CANCELLED = "Cancelled"  # error of a function that ended because it was cancelled
 TIMED_OUT = "timeout"  # error of an event or approval that did not come in time
 WITHDRAWN = "withdrawn"  # kind of an await that the function gave up
 ENTRY_BYTES = 64  # of an entry, in addition to its texts and its value
+
+
+NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
+NO_POSITIONS: Mapping[int, None] = MappingProxyType({})
 
 
 class StepEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -89,31 +98,35 @@ class PendingAwait(msgspec.Struct, array_like=True, gc=False):
     tries: int = 0  # of a step to be retried
 
 
+NO_AWAITS: SmallTable[PendingAwait] = cast("SmallTable[PendingAwait]", MappingProxyType({}))
+
+
 class History(msgspec.Struct, gc=False, eq=False):
     """The history of one task."""
 
     started_ms: int
     base: int = 0  # first position since the function continued as new
-    entries: list[HistoryEntry] = []
-    awaits: dict[int, PendingAwait] = {}
-    arrived: list[HistoryEntry] = []
-    groups: list[int] = []  # how many members of each have no outcome yet
-    versions: dict[str, int] = {}
+    entries: list[HistoryEntry] | tuple[()] = ()  # shared by all functions while it is empty, as the next four
+    awaits: SmallTable[PendingAwait] = NO_AWAITS
+    arrived: list[HistoryEntry] | tuple[()] = ()
+    groups: list[int] | tuple[()] = ()  # how many members of each have no outcome yet
+    versions: Mapping[str, int] = NO_VERSIONS
     woken: bool = False  # an outcome is there that lets the function go on
     past: int = 0  # attempts that ended in a suspension: they do not count as tries
     failed: int = -1  # position of the recorded failure that ended the function
     size: int = 0  # bytes of its entries, about
     cancelled: str = ""  # why; from then on the function only undoes what it did
     cost: int = 0  # of its steps, also of those before it continued as new
-    reported: dict[int, None] = {}  # positions of the steps since the last suspension; follows from the entries
+    reported: Mapping[int, None] = NO_POSITIONS  # of the steps since the last suspension; follows from the entries
 
     def next_due(self) -> int:
         """The earliest tick at which an await is over; 0: none has an end."""
         return min((pending.due for pending in self.awaits.values() if pending.due), default=0)
 
     def next_position(self) -> int:
-        known = [entry.position for entry in self.entries] + [entry.position for entry in self.arrived]
-        return max([self.base - 1, *known, *self.awaits]) + 1
+        known: list[int] = [entry.position for entry in (*self.entries, *self.arrived)]
+        known += list(self.awaits)
+        return max([self.base - 1, *known]) + 1
 
     def event_await(self, name: str, key: str) -> int:
         """Position of the oldest await for this event; -1: there is none."""
@@ -133,9 +146,10 @@ def takes(request: Await, kept: ReceivedEvent) -> bool:
     return not kept.update and is_event(request, kept.name, kept.key)
 
 
-def reported_steps(entries: list[HistoryEntry], past: int) -> dict[int, None]:
+def reported_steps(entries: list[HistoryEntry], past: int) -> Mapping[int, None]:
     """Positions of the steps that attempts after `past` have reported."""
-    return {entry.position: None for entry in entries if entry.kind == "step" and entry.attempt > past}
+    steps = (entry for entry in entries if entry.kind == "step" and entry.attempt > past)
+    return {entry.position: None for entry in steps} or NO_POSITIONS
 
 
 def unseen_events(history: History, positions: tuple[int, ...]) -> list[HistoryEntry]:
@@ -182,8 +196,9 @@ def record_of_history(history: History | None) -> HistoryRecord | None:
         return None
     awaits = [history.awaits[position] for position in sorted(history.awaits)]
     return HistoryRecord(
-        history.started_ms, history.base, history.entries, awaits, history.arrived, history.groups, history.versions,
-        history.woken, history.past, history.failed, history.size, history.cancelled, history.cost,
+        history.started_ms, history.base, history.entries or [], awaits, list(history.arrived), list(history.groups),
+        dict(history.versions), history.woken, history.past, history.failed, history.size, history.cancelled,
+        history.cost,
     )  # fmt: skip
 
 
@@ -191,9 +206,11 @@ def history_of_record(record: HistoryRecord | None) -> History | None:
     """The lists of the record belong to the history from here on."""
     if record is None:
         return None
-    awaits = {pending.request.position: pending for pending in record.awaits}
+    awaits = NO_AWAITS
+    for pending in record.awaits:
+        awaits = with_entry(awaits, pending.request.position, pending)
     return History(
-        record.started_ms, record.base, list(record.entries), awaits, list(record.arrived), list(record.groups),
-        dict(record.versions), record.woken, record.past, record.failed, record.size, record.cancelled,
-        record.cost, reported_steps(record.entries, record.past),
+        record.started_ms, record.base, list(record.entries) or (), awaits, list(record.arrived) or (),
+        list(record.groups) or (), dict(record.versions) or NO_VERSIONS, record.woken, record.past, record.failed,
+        record.size, record.cancelled, record.cost, reported_steps(record.entries, record.past),
     )  # fmt: skip

@@ -41,7 +41,7 @@ from tickwork.core.state.retry import RetryBudget
 from tickwork.core.state.run_rates import RateKey
 from tickwork.core.state.schedule import CatchUpChoice, CatchUpPlan, FateRange, GovernorLimits, HintOrigin
 from tickwork.core.state.schedule import SchedulePolicy as ScheduleTerms
-from tickwork.core.state.tables import NameTable, NumberTable
+from tickwork.core.state.tables import NameTable, NumberTable, SmallTable
 from tickwork.core.state.timing_wheel import Wheel
 from tickwork.core.state.updates import Asset, ScheduleUpdates
 
@@ -138,7 +138,7 @@ class Tenant:
     workflow_gauges: dict[str, Limiter] = field(default_factory=dict)
     gates: "dict[tuple[str, str], ConcurrencyGate]" = field(default_factory=dict)
     rates: dict[str, dict[str, RateKey]] = field(default_factory=dict)  # by workflow and key: those that are not full
-    waits: "dict[tuple[str, str], dict[int, Task]]" = field(default_factory=dict)
+    waits: "dict[tuple[str, str], SmallTable[Task]]" = field(default_factory=dict)
     budgets: "dict[str, RetryBudget]" = field(default_factory=dict)
     schedules: "NameTable[Schedule]" = field(default_factory=NameTable)
     owned: "dict[str, dict[str, Schedule]]" = field(default_factory=dict)  # by application and name
@@ -233,7 +233,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     pin: str = ""  # `application@version` of the workers that may have it, or after `~` of those that come first
     sla_at: int = 0  # tick of the next point of its service level
     sla_next: int = 0  # which of the plan's points that is
-    fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node
+    fanning: "SmallTable[Task] | None" = None  # maps, repeats and child workflows in progress, by node
     tried: int = 0  # the highest attempt of a node that ended without success
     before: int = 0  # what that was when it was brought back: its attempts are counted on from there
     extracts: "dict[tuple[int, str], Extract | None] | None" = None  # by source and key; None: sought, not here yet

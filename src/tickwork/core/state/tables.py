@@ -1,9 +1,11 @@
 """Tables that never stop a partition: many small dicts instead of a large one, which would take long to grow."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator
 from typing import Generic, TypeVar
 from zlib import crc32
+
+import msgspec
 
 T = TypeVar("T")
 BLOCK_BITS = 12  # a block has numbers that differ in these bits only
@@ -83,3 +85,58 @@ class NameTable(Generic[T]):
 
 def _name(pair: tuple[str, object]) -> str:
     return pair[0]
+
+
+class OneEntry(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
+    """A table with one entry. Most are, and a dict takes four times as much."""
+
+    number: int
+    value: T
+
+    def keys(self) -> tuple[int, ...]:
+        return (self.number,)
+
+    def items(self) -> ItemsView[int, T]:
+        return {self.number: self.value}.items()
+
+    def values(self) -> tuple[T, ...]:
+        return (self.value,)
+
+    def get(self, number: int) -> T | None:
+        return self.value if number == self.number else None
+
+    def __getitem__(self, number: int) -> T:
+        if number != self.number:
+            raise KeyError(number)
+        return self.value
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.number,))
+
+    def __len__(self) -> int:
+        return 1
+
+    def __contains__(self, number: object) -> bool:
+        return number == self.number
+
+
+SmallTable = dict[int, T] | OneEntry[T]
+
+
+def with_entry(table: SmallTable[T] | None, number: int, value: T) -> SmallTable[T]:
+    """The table with this entry. A dict is changed in place, because it may be large."""
+    if not table or (isinstance(table, OneEntry) and table.number == number):
+        return OneEntry(number, value)
+    if isinstance(table, OneEntry):
+        return {table.number: table.value, number: value}
+    table[number] = value
+    return table
+
+
+def without_entry(table: SmallTable[T], number: int) -> SmallTable[T] | None:
+    """The table without this entry; None where nothing is left. A dict is changed in place."""
+    if isinstance(table, OneEntry):
+        assert table.number == number, "what is removed is there"
+        return None
+    del table[number]
+    return table or None

@@ -34,7 +34,7 @@ from tickwork.runtime.storage.run_records import rest_of
 from tickwork.runtime.views import run_filters
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.functions import STEPS_SHOWN, step_view
-from tickwork.runtime.views.published import PublishedPart, published_by
+from tickwork.runtime.views.published import Published, PublishedPart, published_before_end, published_by
 from tickwork.runtime.views.run_history import HistoryReader, facts_of_ended, facts_of_live, ticks_of
 from tickwork.runtime.views.text import instant_or_none
 
@@ -80,12 +80,13 @@ class QueryService:
             steps=await self._steps(draft, latest=STEPS_SHOWN),
             steps_total=len(draft.function[1].entries) if draft.function is not None else 0,
             awaits=draft.awaits,
-            published=await self._published(draft),
+            published=await self._published(draft.published),
         )
 
-    async def _published(self, draft: reads.RunDraft) -> dict[str, Any]:
-        parts = published_by(draft)
-        return {name: await self._shown_part(parts[name]) for name in sorted(parts)}
+    async def _published(self, published: Published | None) -> dict[str, Any]:
+        if published is None:
+            return {}
+        return {name: await self._shown_part(published.part(name)) for name in published.names()}
 
     async def _shown_part(self, part: PublishedPart | None) -> Any:
         """Nothing where it is not there yet, or too large to be shown."""
@@ -99,16 +100,21 @@ class QueryService:
 
     async def published_bytes(self, run_id: str, name: str, *, tenant: str = TENANT) -> bytes:
         """The value that a run has published last under this name, as MessagePack."""
-        draft = await self.draft(tenant, run_id)
-        if draft is None:
-            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+        owner = self._context.tenant(tenant)
+        live = owner.runs.get(run_id)
+        if live is not None:
+            published = published_by(live)
+        else:
+            row = await self._context.ended_row(tenant, run_id)
+            if row is None:
+                raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+            published = published_before_end(row, owner.versions.get(row.definition))
+        part = published.part(name)
         await self._context.until_durable()
-        parts = published_by(draft)
-        part = parts.get(name)
         if part is None:
-            there = sorted(known for known, value in parts.items() if value is not None)
+            there = [known for known in published.names() if published.part(known) is not None]
             known = f"it has published {', '.join(there)}" if there else "it has published none"
-            more = ", and this one is not there yet" if name in parts else ""
+            more = ", and this one is not there yet" if name in published.names() else ""
             message = f"run {shortened(run_id, 128)!r} has no value {shortened(name, 128)!r}: {known}{more}"
             raise Refused("unknown_value", message, path="name")
         data = await self._context.payloads.bytes_of(part.value)
@@ -129,7 +135,7 @@ class QueryService:
             base=draft.function[1].base,
             steps=await self._steps(draft),
             awaits=draft.awaits,
-            versions=draft.function[1].versions,
+            versions=dict(draft.function[1].versions),
             cost=draft.function[1].cost,
         )
 

@@ -1,12 +1,17 @@
 """Values that a run has published: those of a durable function, as it published them last, and those of a graph, which
-are parts of inputs and results."""
+are parts of inputs and results. Readers ask often, so nothing else of the run is looked at."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tickwork.core.base.values import Value
 from tickwork.core.definition import references
 from tickwork.core.definition.plan import Plan
-from tickwork.runtime.views.runs import RunDraft
+from tickwork.core.state.lifecycle import Phase
+from tickwork.core.state.messages import RunMessages
+from tickwork.core.state.state import Run
+from tickwork.ports.store import RunRow
+from tickwork.runtime.storage.run_records import record_of
 
 
 class PublishedPart(NamedTuple):
@@ -16,24 +21,44 @@ class PublishedPart(NamedTuple):
     walk: tuple[str, ...] = ()
 
 
-def published_by(draft: RunDraft) -> dict[str, PublishedPart | None]:
-    """By name. None: it will be published, and is not there yet."""
-    newest: dict[str, PublishedPart | None] = {}
-    if draft.plan is not None:
-        results = {view["node"]: value for view, value in draft.tasks if _has_result(view)}
-        for name, sources in draft.plan.definition.publish.items():
-            parts = (_part(draft, draft.plan, source, results) for source in reversed(sources))
-            newest[name] = next((part for part in parts if part is not None), None)
-    published = draft.messages.published if draft.messages is not None else {}
-    return newest | {name: PublishedPart(published[name].value) for name in sorted(published)}
+class Published(NamedTuple):
+    """What is known of a run here. Without a plan, its version of the workflow is not kept any more."""
+
+    plan: Plan | None
+    inputs: Value
+    phases: Sequence[int]
+    results: Mapping[int, Value]
+    messages: RunMessages | None
+
+    def names(self) -> list[str]:
+        return sorted({*(self.plan.definition.publish if self.plan is not None else ()), *self._said()})
+
+    def part(self, name: str) -> PublishedPart | None:
+        """None: it is not there, or not yet."""
+        if name in self._said():
+            return PublishedPart(self._said()[name])
+        sources = self.plan.definition.publish.get(name, ()) if self.plan is not None else ()
+        parts = (self._of_source(source) for source in reversed(sources))
+        return next((part for part in parts if part is not None), None)
+
+    def _said(self) -> dict[str, Value]:
+        published = self.messages.published if self.messages is not None else {}
+        return {name: value.value for name, value in published.items()}
+
+    def _of_source(self, source: str) -> PublishedPart | None:
+        assert self.plan is not None, "it has the source"
+        inputs, index = self.plan.definition.inputs, self.plan.index
+        ref = references.resolve(source, path="publish", inputs=inputs, nodes=index)
+        if ref.root == "inputs":
+            return PublishedPart(self.inputs, (ref.name, *ref.walk) if ref.name else ref.walk)
+        step = index[ref.name]
+        return PublishedPart(self.results.get(step), ref.walk) if self.phases[step] == Phase.SUCCEEDED else None
 
 
-def _has_result(view: dict[str, object]) -> bool:
-    return view["state"] == "succeeded" and "child" not in view
+def published_by(run: Run) -> Published:
+    return Published(run.plan, run.inputs, run.phases, run.results or {}, run.messages)
 
 
-def _part(draft: RunDraft, plan: Plan, source: str, results: dict[str, Value]) -> PublishedPart | None:
-    ref = references.resolve(source, path="publish", inputs=plan.definition.inputs, nodes=plan.index)
-    if ref.root == "inputs":
-        return PublishedPart(draft.inputs, (ref.name, *ref.walk) if ref.name else ref.walk)
-    return PublishedPart(results[ref.name], ref.walk) if ref.name in results else None
+def published_before_end(row: RunRow, plan: Plan | None) -> Published:
+    record = record_of(row)
+    return Published(plan, record.inputs, record.phases, dict(record.results), record.messages)

@@ -20,7 +20,6 @@ from tickwork.core.explain.run_labels import searchable_of, tags_of
 from tickwork.core.state.history import History, history_of_record
 from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase
-from tickwork.core.state.messages import RunMessages
 from tickwork.core.state.ready_queues import UNLIMITED, run_version
 from tickwork.core.state.state import LogicalClock, Run, State, Task
 from tickwork.core.state.tables import BLOCK_BITS
@@ -29,6 +28,7 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.partition.write_behind import AttemptRecord, WriteBehind
 from tickwork.runtime.storage.run_records import record_of
 from tickwork.runtime.views.functions import awaits_of, ended_history, fields_view, history_of_run
+from tickwork.runtime.views.published import Published, published_before_end, published_by
 from tickwork.runtime.views.text import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
@@ -114,8 +114,7 @@ class RunDraft(msgspec.Struct):
     tasks: list[tuple[dict[str, Any], Value]]
     function: tuple[str, History] | None = None  # node and history of a durable function
     awaits: tuple[wire.FunctionAwait, ...] = ()
-    messages: RunMessages | None = None
-    plan: Plan | None = None  # None: this version of the workflow is not kept any more
+    published: Published | None = None
 
 
 def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -146,7 +145,7 @@ def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterab
     head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
     function = history_of_run(state, run)
     awaits = awaits_of(state, *function) if function else ()
-    return RunDraft(head, run.inputs, None, tasks, function, awaits, run.messages, run.plan)
+    return RunDraft(head, run.inputs, None, tasks, function, awaits, published_by(run))
 
 
 def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[AttemptRecord]) -> RunDraft:
@@ -166,7 +165,7 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
         ]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
     function = ended_history(plan, history_of_record(record.history))
-    return RunDraft(head, record.inputs, output, tasks, function, messages=record.messages, plan=plan)
+    return RunDraft(head, record.inputs, output, tasks, function, published=published_before_end(row, plan))
 
 
 def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tickwork.core.evolve.indexes import (
     new_rated_gauge,
     set_due,
     set_timer,
+    wait_no_more,
     want,
 )
 from tickwork.core.evolve.races import GOOD, losers_of
@@ -32,7 +33,7 @@ from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, mov
 from tickwork.core.state.ready_queues import ReadyQueue
 from tickwork.core.state.retry import HANDLER_MISSING, RetryBudget
 from tickwork.core.state.state import NOTHING, FanOut, Queue, Run, State, Task, Timer, Worker
-from tickwork.core.state.tables import BLOCK_BITS
+from tickwork.core.state.tables import BLOCK_BITS, with_entry, without_entry
 
 PENDING = int(Phase.PENDING)
 READY = int(Phase.READY)
@@ -339,7 +340,7 @@ def start_waiting(state: State, task: Task, fan: FanOut | None) -> None:
     if fan is not None:
         if task.step.kind is Kind.WORKFLOW:
             task.attempt += 1
-        run.fanning = {**(run.fanning or {}), task.step.index: task}
+        run.fanning = with_entry(run.fanning, task.step.index, task)
         offer_children(state, task)
 
 
@@ -351,14 +352,11 @@ def stop_waiting(state: State, task: Task) -> None:
     if task.queued:
         take_from_lane(state, task)
     if task.wait_key is not None:
-        waits = run.tenant.waits[task.wait_key]
-        del waits[task.number]
-        if not waits:
-            del run.tenant.waits[task.wait_key]
+        wait_no_more(run.tenant, task.wait_key, task)
     if task.fan is not None:
         clear_deadline(state, task, task.fan)
-    if task.fan is not None and run.fanning is not None:
-        run.fanning = {index: other for index, other in run.fanning.items() if other is not task} or None
+    if task.fan is not None and run.fanning is not None and run.fanning.get(task.step.index) is task:
+        run.fanning = without_entry(run.fanning, task.step.index)
 
 
 def clear_deadline(state: State, task: Task, fan: FanOut) -> None:

@@ -7,7 +7,7 @@ from tickwork.core.base.values import Value, pack
 from tickwork.core.definition.forms import result_of, values_of
 from tickwork.core.definition.model import ApprovalNode
 from tickwork.core.definition.plan import Kind
-from tickwork.core.evolve.indexes import clear_due, set_due, set_timer, want
+from tickwork.core.evolve.indexes import clear_due, set_due, set_timer, wait_for, want
 from tickwork.core.evolve.mailboxes import take_message
 from tickwork.core.evolve.tasks.attempts import end_task, make_task, start_waiting
 from tickwork.core.state import events as ev
@@ -25,7 +25,7 @@ def _on_waiting(state: State, event: ev.TaskWaiting) -> None:
     task = make_task(state, run, step, Cause.WAIT)
     if step.kind is Kind.EVENT:
         task.wait_key = (step.node.event, event.key)  # type: ignore[attr-defined]
-        run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
+        wait_for(run.tenant, task.wait_key, task)
     fan = None
     if step.kind >= Kind.WORKFLOW:
         fan = FanOut(total=event.total, max_parallel=event.max_parallel, keys=event.keys)
