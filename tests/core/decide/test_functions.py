@@ -71,7 +71,7 @@ class Functions(Driver):
 
     def entries(self, run: str) -> list[HistoryEntry]:
         history = self.function(run).history
-        return [] if history is None else history.entries
+        return [] if history is None else list(history.entries)
 
     def outcomes(self, run: str) -> list[tuple[int, str, Any, str]]:
         return [(e.position, e.kind, unpack(e.value, what="it"), e.error) for e in self.entries(run)]
