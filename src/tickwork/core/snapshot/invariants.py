@@ -142,6 +142,9 @@ def workers(state: State) -> Iterator[str]:
             free = bool(station.free >> worker.number & 1)
             if free != (has_credit(worker) and station.serves(worker)):
                 yield f"worker {worker.id} is {'' if free else 'not '}listed as free for {station.queue}"
+    for lane in state.lanes.values():
+        if lane.pools is not None and lane.station is not lane.pools[not lane.pools[0].workers]:
+            yield f"ready queue {lane.number} is not served by the workers of its version, or by others without need"
     for number in held:
         yield f"attempts name worker {number}, who is gone"
 
