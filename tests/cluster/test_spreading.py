@@ -390,3 +390,48 @@ async def test_a_node_that_has_not_read_the_new_route_delivers_an_event_to_every
     answer = await cluster.client.post(f"{unaware.server.address}/v1/events", json={"event": "paid"})
 
     assert answer.json()["waiting"] == 4, answer.text
+
+
+async def test_policies_limits_and_settings_of_operators_reach_every_partition_before_and_after_a_spread(
+    cluster, houses
+):
+    client, address = cluster.client, houses[1].server.address
+
+    async def ok(method, path, body=None):
+        answer = await client.request(method, f"{address}/v1/{path}", json=body)
+        assert answer.status_code in (200, 204), answer.text
+        return answer.json() if answer.content else None
+
+    await ok("PUT", "policies/before", {"allow": "true"})
+    await ok("PUT", "settings", {"settings": {"loss_allowance": 3}})
+    await ok("PUT", "tenants/default", {"weight": 2, "limit": 7, "max_live_runs": 1_001})
+    await ok("PUT", "label-limits/gpu/true", {"limit": 5})
+    gated = {**DOCUMENT, "name": "gated", "policy": ["before"]}
+    await ok("PUT", "workflows", {"documents": [gated]})
+    await ok("POST", "tenants/default/pause", {"reason": "moving"})
+    await spread(cluster, houses, 3)
+    await ok("PUT", "policies/after", {"allow": "false"})
+    await ok("PUT", "settings", {"settings": {"ageing_ms": 7_000}})
+
+    engines = [engine for house in houses for number, engine in house.node.engines.items()
+               if number in houses[0].node.routes.partitions_of("default")]  # fmt: skip
+    states = [engine.context.state for engine in engines]
+    assert len(states) == 3
+    assert all(sorted(state.policies) == ["after", "before"] for state in states)
+    assert {(state.settings.loss_allowance, state.settings.ageing_ms) for state in states} == {(3, 7_000)}
+    assert sorted(state.tenants["default"].gauge.limit for state in states) == [2, 2, 3]
+    assert sum(state.label_gauges["gpu", "true"].limit for state in states) == 5
+    [tenant] = (await ok("GET", "tenants"))["tenants"]
+    assert all(state.tenants["default"].gauge.paused for state in states)
+    await ok("POST", "tenants/default/resume")
+    assert not any(state.tenants["default"].gauge.paused for state in states)
+    assert (tenant["limit"], tenant["weight"], tenant["max_live_runs"]) == (7, 2, 1_001)
+    assert (await ok("GET", "label-limits"))["limits"] == [{"label": "gpu", "value": "true", "limit": 5}]
+
+    await ok("DELETE", "policies/after")
+    await ok("DELETE", "label-limits/gpu/true")
+    assert all(sorted(state.policies) == ["before"] for state in states)
+    refused = await client.delete(f"{address}/v1/policies/before")
+    assert (refused.status_code, refused.json()["code"]) == (409, "in_use")
+    small = await client.put(f"{address}/v1/tenants/default", json={"limit": 2})
+    assert (small.status_code, small.json()["code"]) == (422, "limit_too_small")

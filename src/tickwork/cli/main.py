@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 LISTS = frozenset(
     (
         "alerts",
-        "approvals",
+        "assets",
         "backfills",
         "dead-letters",
         "endpoints",
         "holidays",
+        "inbox",
         "label-limits",
         "mailboxes",
         "policies",

@@ -236,6 +236,8 @@ class _PartitionActions:
             await engine.admin.put_tenant(TENANT, part, by=self._by)
         else:
             await self._ways.ask(partition, "PUT", f"/v1/tenants/{TENANT}", msgspec.to_builtins(part))
+        if tenant.paused:
+            await self.pause(partition, "tenant", TENANT)
         for limit in labels:
             own = part_of_limit(wire.LabelLimitRequest(limit=limit.limit), number, count)
             if engine is not None:
