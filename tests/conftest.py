@@ -72,7 +72,7 @@ LONGEST_PLACES = (
     "tests/sdk/test_surface.py",
     "tests/api/test_schema.py",
 )
-SEEDS_IN_CHECK = 3  # of each test over random histories; all of them in `make test`
+SEEDS_IN_CHECK = 2  # of each test over random histories; all of them in `make test`
 MANY = 100  # cases of one test: then every tenth is in `make check`
 
 

@@ -133,6 +133,7 @@ def test_the_ids_of_the_reliability_page_are_known(name, valid):
     assert tool.is_reliability_id(name) is valid
 
 
+@pytest.mark.slow
 def test_this_repository_names_only_ids_that_exist():
     result = tool.report(ROOT)
 

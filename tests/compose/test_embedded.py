@@ -181,6 +181,7 @@ def test_the_second_goes_on_alone_when_the_first_ends(tmp_path):
         assert client.address.url == url, "it answers where the first did"
 
 
+@pytest.mark.slow
 def test_the_script_of_the_examples(tmp_path):
     answer = subprocess.run(
         [sys.executable, str(EXAMPLES / "embedded_script.py")], cwd=tmp_path, capture_output=True, text=True, timeout=60

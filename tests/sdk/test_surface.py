@@ -81,6 +81,7 @@ def test_a_task_with_a_context_is_called_without_it():
     assert [one for _, one in first.map(["a", "bb"], times=2)] == [2, 4]
 
 
+@pytest.mark.slow
 def test_pyright_agrees_with_the_code_of_pages_and_examples(tmp_path):
     """As an editor does that is set up as usual. mypy looks at the examples with the public names."""
     for path in DOCS:
