@@ -203,6 +203,24 @@ async def order(ctx: tw.Durable, number: str) -> int:
     return paid + size + both[0] + winner.index + called if decision else 0
 
 
+@tw.task
+def told_of(failure: tw.Failure) -> None:
+    print(failure.reason)
+
+
+@tw.durable(on_failure=told_of, timeout="1h")
+async def watched(ctx: tw.Durable, number: str) -> str:
+    started: str = await ctx.start(order, number, key=number, delay="1m")
+    await ctx.signal("begun", {"number": number}, key=number)
+    ctx.stream("begun")
+    return started
+
+
+def free_in(run: str) -> int:
+    with tw.context().client() as client:
+        return int(client.read(run, "free"))
+
+
 def submitted(server: tw.Client) -> int:
     handle: tw.Handle[int] = server.submit(order, number="1")
     return server.result(handle)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
+from tickwork.sdk.authoring.follow_ups import Handler
 from tickwork.sdk.authoring.graph_builder import Builder, id_base
 from tickwork.sdk.authoring.placeholders import Node, Value
 from tickwork.sdk.authoring.schedules import Schedule
@@ -186,6 +187,8 @@ def durable(
     description: str = "",
     tags: Sequence[str] = (),
     search: Sequence[str] = (),
+    on_failure: Handler = None,
+    on_success: Handler = None,
     budget: int | None = None,
 ) -> "_Decorator": ...
 def durable(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
