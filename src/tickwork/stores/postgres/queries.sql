@@ -323,15 +323,16 @@ select distinct stretch from run_groups
 
 -- name: list_stretches_by_clues
 -- Those that have an entry of each group, newest first, and runs of this kind. Each entry comes with its group's number.
+-- With `exists`, the planner would read all of `run_groups` for a few candidates.
 select stretch from (
     select c.stretch, count(distinct ($2::integer[])[array_position($3::bigint[], c.clue)]) as met
       from run_clues c where c.clue = any($3::bigint[]) and c.stretch between $4 and $5
      group by c.stretch) candidates
  where met = $6
-   and exists (select from run_groups r
-                where r.tenant = $1 and r.stretch = candidates.stretch
-                  and ($7::text = '' or r.workflow = $7) and ($8::text = '' or r.schedule = $8)
-                  and (cardinality($9::integer[]) = 0 or r.state = any($9)))
+   and (select true from run_groups r
+         where r.tenant = $1 and r.stretch = candidates.stretch
+           and ($7::text = '' or r.workflow = $7) and ($8::text = '' or r.schedule = $8)
+           and (cardinality($9::integer[]) = 0 or r.state = any($9)) limit 1)
  order by stretch desc limit $10;
 
 -- name: read_attempts
