@@ -22,7 +22,7 @@ from tickwork.sdk.authoring.schedules import Policies
 OF_RUNS = {"workflow", "inputs", "context", "description", "governor"}  # no part of times and policies
 BY_FUNCTION = {"cron", "every", "at", "rrule", "anchor", "timezone"}  # `tw.cron(...)` and its siblings
 OF_UPDATES = {"listen_to", "updates"}  # read and written together, as the trigger of a spec
-OF_TRIGGERS = {"event", "event_key", "where", "ended", "together"}  # flags that make up `listen_to`
+OF_TRIGGERS = {"asset", "event", "event_key", "where", "ended", "together"}  # flags that make up `listen_to`
 BY_FLAGS = {"input", "inputs_json", "context", "description", "governed", "min", "max"}
 RENAMED_FLAGS = {"app_version": "version"}  # `--version` is that of the program
 
