@@ -110,7 +110,8 @@ def test_the_command_line_tells_the_whole_story(served, cli):
     calls = json.loads(cli("history", "cli", "--json"))["runs"]
     assert [call["source"] for call in calls] == ["test", "trigger"] and calls[1]["id"] == run
     assert "X-Team: stock" in cli("show", "cli") and "GET http://127.0.0.1" in cli()
-    assert "ai-interval" in cli("hint", "cli", "--every", "2m", "--reason", "look closer", "--cost", "7")
+    told = cli("hint", "cli", "--every", "2m", "--reason", "look closer", "--cost", "7")
+    assert "interval hint by " in told and "ai-" not in told + cli("show", "cli") + cli()
     assert "look closer" in cli("show", "cli") and "at a cost of 7" in cli("show", "cli")
     assert "baseline-interval" in cli("clear-hints", "cli")
     assert "paused" in cli("pause", "cli", "--until", "2200-01-01T00:00:00Z") and "paused until" in cli("list")

@@ -8,13 +8,16 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from tickwork.protocol import http_models as wire
 
 COLOURS = {
     "backoff": "yellow",
@@ -181,6 +184,13 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {hours} h"
     return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {rest:02} s"
+
+
+def source_words(source: str, hints: "wire.Hints | None" = None) -> str:
+    """Why a time was chosen, for people: a hint is its sender's."""
+    from tickwork.core.state import governor
+
+    return governor.source_words(source, hints.by if hints is not None else "")
 
 
 def value(data: Any, *, characters_max: int = 2_000) -> str:

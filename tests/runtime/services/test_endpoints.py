@@ -285,7 +285,7 @@ async def test_why_tells_who_chose_the_time_and_what_it_would_have_been():
         story = await house.engine.queries.why(call.id)
         [said] = [one.detail for one in story.entries if one.what == "scheduled"]
         assert call.source == "clamped-min"
-        assert "ai-interval was chosen at" in said and "a hint by planner: the queue grows" in said
+        assert "interval hint by planner was chosen at" in said and ": the queue grows" in said and "ai-" not in said
         assert f"the baseline would have been {baseline[:16]}" in said and "clamped-min moved it from" in said
 
 

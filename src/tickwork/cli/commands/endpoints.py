@@ -75,7 +75,7 @@ def listed(
     archived
         List archived ones instead.
     """
-    from tickwork.cli.output import console, print_json, safe, table, when
+    from tickwork.cli.output import console, print_json, safe, source_words, table, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -87,7 +87,8 @@ def listed(
         console(stderr=True).print("no endpoints here; tickwork endpoints put creates one")
         return Exit.OK
     rows = [
-        (safe(item.name), safe(f"{item.method} {item.url}"), safe(_times(item)), when(item.next_at), safe(item.source),
+        (safe(item.name), safe(f"{item.method} {item.url}"), safe(_times(item)), when(item.next_at),
+         safe(source_words(item.source, item.hints)),
          when(item.last_fired_at), when(item.last_success_at), _state(item))
         for item in page
     ]  # fmt: skip
@@ -143,7 +144,7 @@ def history(
     """
     from itertools import islice
 
-    from tickwork.cli.output import console, duration, print_json, safe, table, tinted, value, when
+    from tickwork.cli.output import console, duration, print_json, safe, source_words, table, tinted, value, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -152,7 +153,7 @@ def history(
         print_json(wire.EndpointRuns(runs=runs))
         return Exit.OK
     rows = [
-        (safe(run.id), when(run.scheduled_at), safe(run.source), tinted(run.state), str(run.attempt),
+        (safe(run.id), when(run.scheduled_at), safe(source_words(run.source)), tinted(run.state), str(run.attempt),
          "-" if run.status is None else str(run.status),
          "-" if run.duration_ms is None else duration(run.duration_ms / 1000),
          value(run.body, characters_max=300) if bodies else safe(_message_line(run)))
@@ -199,7 +200,7 @@ def _state(endpoint: "wire.Endpoint") -> str:
 def _tree(endpoint: "wire.Endpoint") -> "Tree":
     from rich.tree import Tree
 
-    from tickwork.cli.output import safe, tinted, value, when
+    from tickwork.cli.output import safe, source_words, tinted, value, when
 
     tree = Tree(f"[bold]{safe(endpoint.name)}[/]  {_state(endpoint)}")
     if endpoint.description:
@@ -221,10 +222,11 @@ def _tree(endpoint: "wire.Endpoint") -> "Tree":
               f"at most {endpoint.max_interval} apart" if endpoint.max_interval else ""]  # fmt: skip
     bounds = ", ".join(filter(None, limits))
     governor = tree.add(
-        f"next {when(endpoint.next_at)} by {safe(endpoint.source) or '-'}" + (f" ({bounds})" if bounds else "")
+        f"next {when(endpoint.next_at)} by {safe(source_words(endpoint.source, endpoint.hints)) or '-'}"
+        + (f" ({bounds})" if bounds else "")
     )
     for source, at in endpoint.candidates:
-        governor.add(f"candidate {safe(source)} {when(at)}")
+        governor.add(f"candidate {safe(source_words(source, endpoint.hints))} {when(at)}")
     hints = endpoint.hints
     if hints is not None:
         rhythm = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",

@@ -29,13 +29,14 @@ for command in (puts.put, puts.preview, puts.apply, diff):
 
 
 def _print_state(client: "Client", name: str, what: str, to: ClientOptions) -> int:
-    from tickwork.cli.output import console, print_json, safe, until
+    from tickwork.cli.output import console, print_json, safe, source_words, until
 
     schedule = client.schedule(name)
     if to.json:
         print_json(schedule)
         return Exit.OK
-    by = f" ({schedule.governed.source})" if schedule.governed is not None and schedule.governed.source else ""
+    source = source_words(schedule.governed.source, schedule.governed.hints) if schedule.governed is not None else ""
+    by = f" ({source})" if source else ""
     rest = f"next {until(schedule.next_at)}{safe(by)}" if schedule.next_at else "nothing is due"
     if schedule.paused_until and not schedule.next_at:
         rest = f"goes on {until(schedule.paused_until)}"
@@ -332,17 +333,18 @@ def _add_terms(tree: "Tree", schedule: "wire.Schedule") -> None:
 
 
 def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:
-    from tickwork.cli.output import safe, until, when
+    from tickwork.cli.output import safe, source_words, until, when
 
     limits = [
         f"at least {governed.min} apart" if governed.min else "",
         f"at most {governed.max}" if governed.max else "",
     ]
     bounds = ", ".join(filter(None, limits))
-    branch = tree.add(f"Governor: by {safe(governed.source) or 'nothing yet'}" + (f" ({bounds})" if bounds else ""))
+    words = safe(source_words(governed.source, governed.hints))
+    branch = tree.add(f"Governor: by {words or 'nothing yet'}" + (f" ({bounds})" if bounds else ""))
     for source, at in governed.candidates:
         chosen = " [green]chosen[/]" if source == governed.source else ""
-        branch.add(f"candidate {safe(source)} {until(at)}{chosen}")
+        branch.add(f"candidate {safe(source_words(source, governed.hints))} {until(at)}{chosen}")
     if governed.failures:
         branch.add(f"{governed.failures} failures in a row")
     hints = governed.hints
