@@ -20,7 +20,7 @@ async def test_an_endpoint_is_put_shown_listed_and_archived(http):
     assert shown["headers"] == {"X-Team": "stock"} and shown["candidates"] == [["baseline-interval", shown["next_at"]]]
     assert {name: shown[name] for name in SHOP} == SHOP
     assert [one["name"] for one in (await http.get("/v1/endpoints?group=shops")).json()["endpoints"]] == ["shop"]
-    assert [(await http.delete("/v1/endpoints/shop")).status_code for _ in range(2)] == [204, 204]
+    assert [(await http.post("/v1/endpoints/shop/archive")).status_code for _ in range(2)] == [204, 204]
     assert (await http.get("/v1/endpoints")).json()["endpoints"] == []
     assert (await http.get("/v1/endpoints?archived=true")).json()["endpoints"][0]["archived"] is True
     assert (await put(http)).status_code == 200
@@ -68,7 +68,7 @@ async def test_an_address_that_workers_refuse_is_warned_of(http, url, warned):
 async def test_it_is_run_tested_and_its_calls_are_read(http):
     await put(http)
     worker = Worker(http)
-    run_id = (await http.post("/v1/endpoints/shop/run")).json()["run_id"]
+    run_id = (await http.post("/v1/endpoints/shop/trigger")).json()["run_id"]
     [work] = await worker.work()
     running = (await http.get("/v1/endpoints/shop/runs")).json()["runs"][0]
     await worker.finish(work, value={"status": 201, "body": {"queue": 3}, "cut": False, "duration_ms": 12})
@@ -107,7 +107,8 @@ async def test_it_is_paused_advised_and_reset(http):
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("GET", "", None), ("DELETE", "", None), ("POST", "/run", {}), ("POST", "/test", {}), ("POST", "/pause", {}),
+        ("GET", "", None), ("POST", "/archive", {}), ("POST", "/restore", {}), ("POST", "/trigger", {}),
+        ("POST", "/test", {}), ("POST", "/pause", {}),
         ("POST", "/resume", {}), ("POST", "/reset_failures", {}), ("PUT", "/hints", {"interval": "1m"}),
         ("DELETE", "/hints", None), ("GET", "/runs", None),
     ],

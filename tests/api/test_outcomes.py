@@ -47,7 +47,7 @@ async def test_every_request_that_changes_something_documents_the_unknown_outcom
     assert "outcome_unknown" in paths["/v1/runs"]["post"]["responses"]["504"]["description"]
 
 
-@pytest.mark.parametrize("deed", ["schedules/s/trigger", "schedules/s/test", "endpoints/e/run", "endpoints/e/test"])
+@pytest.mark.parametrize("deed", ["schedules/s/trigger", "schedules/s/test", "endpoints/e/trigger", "endpoints/e/test"])
 async def test_a_trigger_repeated_under_its_key_begins_one_run(http, greet, deed):
     never = {"workflow": "greet", "cron": "0 0 1 1 *", "overlap": "allow"}
     assert (await http.put("/v1/schedules/s", json=never)).status_code == 200

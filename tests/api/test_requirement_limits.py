@@ -60,7 +60,7 @@ async def test_a_tick_begins_no_more_due_endpoints_than_its_maximum(tmp_path):
             endpoints = {f"poll-{number}": {"url": "http://127.0.0.1/none", "every": "1h"} for number in range(25)}
             answer = await http.put("/v1/endpoints", json={"endpoints": endpoints})
             assert answer.status_code == 200, answer.text
-            await asyncio.gather(*(http.post(f"/v1/endpoints/{name}/run") for name in endpoints))
+            await asyncio.gather(*(http.post(f"/v1/endpoints/{name}/trigger") for name in endpoints))
             visits = await visits_of(store)
             async with asyncio.timeout(20):
                 while len({number for some in visits for number in some}) < 25:

@@ -38,7 +38,8 @@ def test_a_governed_schedule_shows_its_candidates_its_hint_and_who_gave_it():
     )
 
     assert "ai-" not in text
-    for words in ("Governor: by interval hint by ann", "candidate interval hint by ann", "chosen", "baseline-interval", "every 30s", "ann", "queue is long", "cost 7", "20s",
+    for words in ("Governor: by interval hint by ann", "candidate interval hint by ann", "chosen",
+                  "baseline-interval", "every 30s", "ann", "queue is long", "cost 7", "20s",
                   "2 failures in a row", "2026-03-29T03:00:00+02:00", "2026-03-29T01:00:00Z"):  # fmt: skip
         assert words in text
     assert text.count("chosen") == 1

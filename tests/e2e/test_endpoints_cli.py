@@ -63,7 +63,7 @@ def test_an_endpoint_from_put_to_archive(served):
     told = served.put_endpoint(
         "alive", health(served), every=timedelta(hours=1), success="status == 200", headers={"X-A": "b"}, retries=1
     )
-    run = served.run_endpoint("alive")
+    run = served.trigger_endpoint("alive")
     assert served.wait(run, timeout=20).state == "completed"
     served.wait(served.test_endpoint("alive"), timeout=20)
 
@@ -83,7 +83,7 @@ def test_the_asynchronous_client_does_the_same(served):
             await client.put_endpoint(
                 "later", health(served), cron="0 6 * * *", timezone="Europe/Berlin", body={"a": 1}
             )
-            run = await client.run_endpoint("later")
+            run = await client.trigger_endpoint("later")
             await client.wait(run, timeout=20)
             await client.wait(await client.test_endpoint("later"), timeout=20)
             await client.apply_endpoints({"more": wire.EndpointRequest(url=health(served), every="1h")})
@@ -102,7 +102,7 @@ def test_the_asynchronous_client_does_the_same(served):
 def test_the_command_line_tells_the_whole_story(served, cli):
     out = cli("put", "cli", health(served), "--every", "1h", "--header", "X-Team: stock", "--group", "shops")
     assert "cli: 1h after the start of each run; next" in out and "address_refused" in out
-    run = cli("run", "cli").strip()
+    run = cli("trigger", "cli").strip()
     served.wait(run, timeout=20)
     served.wait(cli("test", "cli").strip(), timeout=20)
 
@@ -120,6 +120,8 @@ def test_the_command_line_tells_the_whole_story(served, cli):
     assert "group shops: resumed" in cli("resume", "--group", "shops")
     assert "failures reset" in cli("reset-failures", "cli")
     assert "archived" in cli("archive", "cli") and "cli" in cli("list", "--archived")
+    assert "restored; next" in cli("restore", "cli") and "shops" not in cli("list", "--archived")
+    assert "cli" in cli("list") and "not archived" in cli("restore", "cli", code=4)
 
 
 def test_a_queue_for_endpoints_is_declared_and_paused(served, cli, monkeypatch, capsys):

@@ -71,7 +71,7 @@ def sale(program, tmp_path):
 
 def look(module, client):
     """Call each monitor once."""
-    for run in [client.run_endpoint(name) for name in module.MONITORS]:
+    for run in [client.trigger_endpoint(name) for name in module.MONITORS]:
         client.wait(run, timeout=WAIT_S)
 
 

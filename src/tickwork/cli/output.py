@@ -186,11 +186,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {rest:02} s"
 
 
-def source_words(source: str, hints: "wire.Hints | None" = None) -> str:
+def source_label(source: str, hints: "wire.Hints | None" = None) -> str:
     """Why a time was chosen, for people: a hint is its sender's."""
     from tickwork.core.state import governor
 
-    return governor.source_words(source, hints.by if hints is not None else "")
+    return governor.source_label(source, hints.by if hints is not None else "")
 
 
 def value(data: Any, *, characters_max: int = 2_000) -> str:

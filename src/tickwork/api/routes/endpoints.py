@@ -56,11 +56,18 @@ async def put(request: Request) -> Response:
 
 
 async def archive(request: Request) -> Response:
+    await request.body(wire.Reason)
     await request.engine.endpoints.archive(request.name("endpoint"), by=request.by)
     return nothing()
 
 
-async def run(request: Request) -> Response:
+async def restore(request: Request) -> Response:
+    await request.body(wire.Reason)
+    await request.engine.schedules.steer(_known(request), "restore", by=request.by)
+    return nothing()
+
+
+async def trigger(request: Request) -> Response:
     return await _trigger(request, test=False)
 
 
@@ -210,12 +217,16 @@ ROUTES = (
         edited=_edited,
     ),
     _route(
-        "DELETE", _PATH, archive, "Archive an endpoint: it is no longer called, and its runs are kept.", DONE,
-        headers=(IF_MATCH,), refusals=(404, 412), edited=_edited,
+        "POST", f"{_PATH}/archive", archive, "Archive an endpoint: it is no longer called, and its runs are kept.",
+        DONE, body=_REASON, headers=(IF_MATCH,), refusals=(404, 412), edited=_edited,
     ),
     _route(
-        "POST", f"{_PATH}/run", run, "Call it now, in addition to its times.", _TRIGGERED, body=_REASON, headers=(KEY,),
-        refusals=(404, 409, 429),
+        "POST", f"{_PATH}/restore", restore, "Restore an endpoint from the archive.", DONE, body=_REASON,
+        refusals=(404, 409),
+    ),
+    _route(
+        "POST", f"{_PATH}/trigger", trigger, "Call it now, in addition to its times.", _TRIGGERED, body=_REASON,
+        headers=(KEY,), refusals=(404, 409, 429),
     ),
     _route(
         "POST", f"{_PATH}/test", test, "Call it now as a test, without effect on times and failures.", _TRIGGERED,

@@ -40,20 +40,21 @@ add_actions(
     endpoints,
     ResourceKind(
         noun="endpoint",
-        run_command="run",
         summaries={
-            "run": "Call an endpoint now, in addition to its times, and print the run's id.",
+            "trigger": "Call an endpoint now, in addition to its times, and print the run's id.",
             "test": "Call an endpoint now as a test, without effect on its times and failures, and print the run's id.",
             "pause": "Pause an endpoint, or a group of endpoints, until it is resumed.",
             "resume": "Resume a paused endpoint or group, from now on.",
             "reset-failures": "Reset the failure count of an endpoint, and so its backoff.",
             "hint": "Give the Governor of an endpoint a hint: call it at this interval, or once at this time.",
             "clear-hints": "Withdraw all hints for an endpoint; its own times apply again.",
-            "archive": ("Archive an endpoint with its history; it is no longer called. `endpoints put` restores it."),
+            "archive": "Archive an endpoint with its history; it is no longer called.",
+            "restore": "Restore an endpoint from the archive; `endpoints put` restores it, too.",
         },
         check=lambda client, name: client.endpoint(name),
         archive=lambda client, name: client.archive_endpoint(name),
-        run=lambda client, name, test: client.test_endpoint(name) if test else client.run_endpoint(name),
+        restore=lambda client, name: client.restore_endpoint(name),
+        trigger=lambda client, name, test: client.test_endpoint(name) if test else client.trigger_endpoint(name),
         print_state=_print_state,
     ),
 )
@@ -75,7 +76,7 @@ def listed(
     archived
         List archived ones instead.
     """
-    from tickwork.cli.output import console, print_json, safe, source_words, table, when
+    from tickwork.cli.output import console, print_json, safe, source_label, table, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -88,7 +89,7 @@ def listed(
         return Exit.OK
     rows = [
         (safe(item.name), safe(f"{item.method} {item.url}"), safe(_times(item)), when(item.next_at),
-         safe(source_words(item.source, item.hints)),
+         safe(source_label(item.source, item.hints)),
          when(item.last_fired_at), when(item.last_success_at), _state(item))
         for item in page
     ]  # fmt: skip
@@ -144,7 +145,7 @@ def history(
     """
     from itertools import islice
 
-    from tickwork.cli.output import console, duration, print_json, safe, source_words, table, tinted, value, when
+    from tickwork.cli.output import console, duration, print_json, safe, source_label, table, tinted, value, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -153,7 +154,7 @@ def history(
         print_json(wire.EndpointRuns(runs=runs))
         return Exit.OK
     rows = [
-        (safe(run.id), when(run.scheduled_at), safe(source_words(run.source)), tinted(run.state), str(run.attempt),
+        (safe(run.id), when(run.scheduled_at), safe(source_label(run.source)), tinted(run.state), str(run.attempt),
          "-" if run.status is None else str(run.status),
          "-" if run.duration_ms is None else duration(run.duration_ms / 1000),
          value(run.body, characters_max=300) if bodies else safe(_message_line(run)))
@@ -200,7 +201,7 @@ def _state(endpoint: "wire.Endpoint") -> str:
 def _tree(endpoint: "wire.Endpoint") -> "Tree":
     from rich.tree import Tree
 
-    from tickwork.cli.output import safe, source_words, tinted, value, when
+    from tickwork.cli.output import safe, source_label, tinted, value, when
 
     tree = Tree(f"[bold]{safe(endpoint.name)}[/]  {_state(endpoint)}")
     if endpoint.description:
@@ -222,11 +223,11 @@ def _tree(endpoint: "wire.Endpoint") -> "Tree":
               f"at most {endpoint.max_interval} apart" if endpoint.max_interval else ""]  # fmt: skip
     bounds = ", ".join(filter(None, limits))
     governor = tree.add(
-        f"next {when(endpoint.next_at)} by {safe(source_words(endpoint.source, endpoint.hints)) or '-'}"
+        f"next {when(endpoint.next_at)} by {safe(source_label(endpoint.source, endpoint.hints)) or '-'}"
         + (f" ({bounds})" if bounds else "")
     )
     for source, at in endpoint.candidates:
-        governor.add(f"candidate {safe(source_words(source, endpoint.hints))} {when(at)}")
+        governor.add(f"candidate {safe(source_label(source, endpoint.hints))} {when(at)}")
     hints = endpoint.hints
     if hints is not None:
         rhythm = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",

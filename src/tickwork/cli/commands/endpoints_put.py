@@ -142,9 +142,9 @@ def _show(previews: "dict[str, wire.EndpointPreview]") -> None:
 
 
 def next_time(endpoint: "wire.Endpoint | wire.EndpointPreview") -> str:
-    from tickwork.cli.output import safe, source_words, when
+    from tickwork.cli.output import safe, source_label, when
     from tickwork.protocol import http_models as wire
 
     hints = endpoint.hints if isinstance(endpoint, wire.Endpoint) else None
-    why = f" ({safe(source_words(endpoint.source, hints))})" if endpoint.source else ""
+    why = f" ({safe(source_label(endpoint.source, hints))})" if endpoint.source else ""
     return (f"next {when(endpoint.next_at)}" if endpoint.next_at else "nothing is due") + why

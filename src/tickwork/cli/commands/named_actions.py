@@ -1,4 +1,4 @@
-"""Commands that schedules and endpoints share: pause, resume, archive, run now, and hints to the Governor.
+"""Commands that schedules and endpoints share: pause, archive, trigger, hints to the Governor, and their opposites.
 
 An endpoint is a schedule with a call. Its commands differ in their help, in what they print, and in refusing the name
 of a schedule that is no endpoint. Each is durable when the command returns, and the journal names its author.
@@ -22,11 +22,11 @@ class ResourceKind:
     """What differs between the two kinds."""
 
     noun: str
-    run_command: str  # the name of the command that starts a run now
     summaries: Mapping[str, str]  # the first line of the help, by the name of the command
     check: "Callable[[Client, str], object]"  # raises if the name belongs to no resource of the kind
     archive: "Callable[[Client, str], None]"
-    run: "Callable[[Client, str, bool], str]"  # the flag: as a test
+    restore: "Callable[[Client, str], None]"
+    trigger: "Callable[[Client, str, bool], str]"  # the flag: as a test
     print_state: "Callable[[Client, str, str, ClientOptions], int]"  # with a word for what was done
 
 
@@ -91,6 +91,18 @@ def add_actions(app: App, kind: ResourceKind) -> None:
             kind.archive(client, name)
             return kind.print_state(client, name, "archived", to)
 
+    def restore(name: str, /, *, to: ClientOptions = TO) -> int:
+        """{summary}
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        with to.client() as client:
+            kind.restore(client, name)
+            return kind.print_state(client, name, "restored", to)
+
     def reset_failures(name: str, /, *, to: ClientOptions = TO) -> int:
         """{summary}
 
@@ -104,7 +116,7 @@ def add_actions(app: App, kind: ResourceKind) -> None:
             client.reset_failures(name)
             return kind.print_state(client, name, "failures reset", to)
 
-    def run(name: str, /, *, to: ClientOptions = TO) -> int:
+    def trigger(name: str, /, *, to: ClientOptions = TO) -> int:
         """{summary}
 
         Parameters
@@ -112,7 +124,7 @@ def add_actions(app: App, kind: ResourceKind) -> None:
         name
             Its name.
         """
-        return _run_now(kind, name, to, test=False)
+        return _trigger(kind, name, to, test=False)
 
     def test(name: str, /, *, to: ClientOptions = TO) -> int:
         """{summary}
@@ -122,7 +134,7 @@ def add_actions(app: App, kind: ResourceKind) -> None:
         name
             Its name.
         """
-        return _run_now(kind, name, to, test=True)
+        return _trigger(kind, name, to, test=True)
 
     def hint(
         name: str,
@@ -177,8 +189,9 @@ def add_actions(app: App, kind: ResourceKind) -> None:
         "pause": pause,
         "resume": resume,
         "archive": archive,
+        "restore": restore,
         "reset-failures": reset_failures,
-        kind.run_command: run,
+        "trigger": trigger,
         "test": test,
         "hint": hint,
         "clear-hints": clear_hints,
@@ -194,12 +207,12 @@ def _check_name_or_group(kind: ResourceKind, name: str, group: str) -> None:
         raise CommandExit(Exit.USAGE, f"name one {kind.noun}, or a group with --group")
 
 
-def _run_now(kind: ResourceKind, name: str, to: ClientOptions, *, test: bool) -> int:
+def _trigger(kind: ResourceKind, name: str, to: ClientOptions, *, test: bool) -> int:
     from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        run_id = kind.run(client, name, test)
+        run_id = kind.trigger(client, name, test)
     if to.json:
         print_json(wire.Triggered(run_id=run_id))
     else:

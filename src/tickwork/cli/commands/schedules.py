@@ -29,13 +29,13 @@ for command in (puts.put, puts.preview, puts.apply, diff):
 
 
 def _print_state(client: "Client", name: str, what: str, to: ClientOptions) -> int:
-    from tickwork.cli.output import console, print_json, safe, source_words, until
+    from tickwork.cli.output import console, print_json, safe, source_label, until
 
     schedule = client.schedule(name)
     if to.json:
         print_json(schedule)
         return Exit.OK
-    source = source_words(schedule.governed.source, schedule.governed.hints) if schedule.governed is not None else ""
+    source = source_label(schedule.governed.source, schedule.governed.hints) if schedule.governed is not None else ""
     by = f" ({source})" if source else ""
     rest = f"next {until(schedule.next_at)}{safe(by)}" if schedule.next_at else "nothing is due"
     if schedule.paused_until and not schedule.next_at:
@@ -48,7 +48,6 @@ add_actions(
     schedules,
     ResourceKind(
         noun="schedule",
-        run_command="trigger",
         summaries={
             "trigger": "Start a run of a schedule now, in addition to its times, and print the run's id.",
             "test": "Start a run as the schedule would, without any effect on the schedule.",
@@ -58,27 +57,15 @@ add_actions(
             "hint": "Give the Governor of a schedule a hint: run at this interval, or once at this time.",
             "clear-hints": "Withdraw all hints for a schedule; its own times apply again.",
             "archive": "Archive a schedule with its history; it no longer fires.",
+            "restore": "Restore a schedule from the archive.",
         },
         check=lambda _client, _name: None,  # the server refuses an unknown name
         archive=lambda client, name: client.archive_schedule(name),
-        run=lambda client, name, test: client.trigger_schedule(name, test=test),
+        restore=lambda client, name: client.restore_schedule(name),
+        trigger=lambda client, name, test: client.trigger_schedule(name, test=test),
         print_state=_print_state,
     ),
 )
-
-
-@schedules.command
-def restore(name: str, /, *, to: ClientOptions = TO) -> int:
-    """Restore a schedule from the archive.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    """
-    with to.client() as client:
-        client.restore_schedule(name)
-        return _print_state(client, name, "restored", to)
 
 
 @schedules.command
@@ -333,18 +320,18 @@ def _add_terms(tree: "Tree", schedule: "wire.Schedule") -> None:
 
 
 def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:
-    from tickwork.cli.output import safe, source_words, until, when
+    from tickwork.cli.output import safe, source_label, until, when
 
     limits = [
         f"at least {governed.min} apart" if governed.min else "",
         f"at most {governed.max}" if governed.max else "",
     ]
     bounds = ", ".join(filter(None, limits))
-    words = safe(source_words(governed.source, governed.hints))
+    words = safe(source_label(governed.source, governed.hints))
     branch = tree.add(f"Governor: by {words or 'nothing yet'}" + (f" ({bounds})" if bounds else ""))
     for source, at in governed.candidates:
         chosen = " [green]chosen[/]" if source == governed.source else ""
-        branch.add(f"candidate {safe(source_words(source, governed.hints))} {until(at)}{chosen}")
+        branch.add(f"candidate {safe(source_label(source, governed.hints))} {until(at)}{chosen}")
     if governed.failures:
         branch.add(f"{governed.failures} failures in a row")
     hints = governed.hints

@@ -13,7 +13,7 @@ from tickwork.core.explain.run_labels import tags_of
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import source_words
-from tickwork.core.state.governor import HINTED, Decision, SignalSource, source_words
+from tickwork.core.state.governor import HINTED, Decision, SignalSource, source_label
 from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
 from tickwork.core.state.ready_queues import BROKER_WORKER_PREFIX, is_broker_worker, run_version
 from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
@@ -207,7 +207,7 @@ def fired_words(state: State, event: ev.RunScheduled) -> tuple[str, str]:
 def _governed_words(decision: Decision, advice: HintOrigin | None, failures: int) -> str:
     """Why an endpoint was due at that time: the source that won, the baseline, and what moved the time."""
     at_ms = {candidate.source: candidate.at_ms for candidate in decision.candidates}
-    chosen = source_words(decision.chosen, advice.by if advice is not None else "")
+    chosen = source_label(decision.chosen, advice.by if advice is not None else "")
     text = f"{chosen} was chosen at {instant_text(decision.decided_ms)}"
     if decision.chosen in HINTED:
         if advice is not None and advice.reason:

@@ -38,7 +38,7 @@ HINTED = frozenset((SignalSource.AI_INTERVAL, SignalSource.AI_ONESHOT))
 HINTS_IN_WORDS = {SignalSource.AI_INTERVAL: "interval hint", SignalSource.AI_ONESHOT: "one-shot hint"}
 
 
-def source_words(source: str, by: str = "") -> str:
+def source_label(source: str, by: str = "") -> str:
     """A source for people. A hint is its sender's, who may be a person or a planner: "interval hint by ann"."""
     hint = HINTS_IN_WORDS.get(source)  # type: ignore[call-overload]
     if hint is None:

@@ -42,10 +42,14 @@ class AsyncEndpointsClient:
         return (await self._send(requests.put_all(wanted))).endpoints
 
     async def archive_endpoint(self, name: str) -> None:
-        """Archive an endpoint: it is no longer called, and its runs are kept. `put_endpoint` restores it."""
+        """Archive an endpoint: it is no longer called, and its runs are kept."""
         await self._send(requests.archive(name))
 
-    async def run_endpoint(self, name: str) -> str:
+    async def restore_endpoint(self, name: str) -> None:
+        """Restore an endpoint from the archive. `put_endpoint` restores it, too."""
+        await self._send(requests.restore(name))
+
+    async def trigger_endpoint(self, name: str) -> str:
         """Call an endpoint now, in addition to its times. Return the id of the run."""
         return (await self._send(requests.trigger(name, test=False))).run_id
 

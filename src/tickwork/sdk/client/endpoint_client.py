@@ -43,10 +43,14 @@ class EndpointsClient:
         return self._send(requests.put_all(wanted)).endpoints
 
     def archive_endpoint(self, name: str) -> None:
-        """Archive an endpoint: it is no longer called, and its runs are kept. `put_endpoint` restores it."""
+        """Archive an endpoint: it is no longer called, and its runs are kept."""
         self._send(requests.archive(name))
 
-    def run_endpoint(self, name: str) -> str:
+    def restore_endpoint(self, name: str) -> None:
+        """Restore an endpoint from the archive. `put_endpoint` restores it, too."""
+        self._send(requests.restore(name))
+
+    def trigger_endpoint(self, name: str) -> str:
         """Call an endpoint now, in addition to its times. Return the id of the run."""
         return self._send(requests.trigger(name, test=False)).run_id
 

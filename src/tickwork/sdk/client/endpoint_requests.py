@@ -74,11 +74,15 @@ def put_all(requests: Mapping[str, wire.EndpointRequest]) -> ApiCall[wire.Endpoi
 
 
 def archive(name: str) -> ApiCall[None]:
-    return ApiCall("DELETE", _path(name), None)
+    return ApiCall("POST", _path(name, "archive"), None, body=_encode(wire.Reason()))
+
+
+def restore(name: str) -> ApiCall[None]:
+    return ApiCall("POST", _path(name, "restore"), None, body=_encode(wire.Reason()))
 
 
 def trigger(name: str, *, test: bool) -> ApiCall[wire.Triggered]:
-    return ApiCall("POST", _path(name, "test" if test else "run"), wire.Triggered, body=_encode(wire.Reason()))
+    return ApiCall("POST", _path(name, "test" if test else "trigger"), wire.Triggered, body=_encode(wire.Reason()))
 
 
 def runs(name: str, *, states: tuple[str, ...], cursor: str, limit: int) -> ApiCall[wire.EndpointRuns]:
