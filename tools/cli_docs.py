@@ -79,7 +79,7 @@ WIRE = {
     "settings apply": '`{"settings": {NAME: VALUE}}`',
     "dead-letters": "`DeadLetters`", "dead-letters show": "`RunDetail`",
     "dead-letters redrive": "`DeadLetterResult`", "dead-letters drop": "`DeadLetterResult`",
-    "resolve": "`RunDetail`", "alerts": "`Alerts`", "tick": "`TickTrace`",
+    "resolve": "`RunDetail`", "alarms": "`Alarms`", "tick": "`TickTrace`",
     "queues apply": '`{"queues": [NAME, …]}`', "queues delete": '`{"queue": NAME}`',
     "workflows show": "`WorkflowDetail`", "workflows put": '`{"workflows": [NAME, …]}`',
     "workflows pause": '`{"workflow": NAME}`', "workflows resume": '`{"workflow": NAME}`',

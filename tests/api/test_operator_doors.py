@@ -334,10 +334,10 @@ async def test_a_run_is_found_by_the_beginning_of_its_id(client, http):
 
 async def test_alerts_are_listed_newest_first(client, http):
     await failed_runs(client, http, 1)
-    alerts = await client.alerts()
+    alarms = await client.alarms()
 
-    assert {alert.kind for alert in alerts} >= {"run_failed"}
-    assert [alert.at for alert in alerts] == sorted((alert.at for alert in alerts), reverse=True)
+    assert {alarm.kind for alarm in alarms} >= {"run_failed"}
+    assert [alarm.at for alarm in alarms] == sorted((alarm.at for alarm in alarms), reverse=True)
 
 
 async def test_failed_nodes_are_resolved_with_values_and_a_run_is_repeated_with_other_inputs(client, http):

@@ -43,4 +43,4 @@ async def test_the_page_shows_alarms_and_what_is_wrong_with_the_clock(http):
     }
     known = set(Status.__struct_fields__) | {f"clock.{name}" for name in ClockStatus.__struct_fields__}
 
-    assert {"alerts", "clock", "clock.description"} <= read <= known
+    assert {"alarms", "clock", "clock.description"} <= read <= known

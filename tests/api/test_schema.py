@@ -233,6 +233,15 @@ def test_every_route_that_the_table_lacks_is_missed():
         "GET /v1/versions", "GET /v1/versions/latest", "PUT /v1/versions/latest", "GET /v1/workers",
         "POST /v1/workers/{worker}/exchange", "GET /v1/workflows", "PUT /v1/workflows",
         "GET /v1/workflows/{workflow}", "POST /v1/workflows/{workflow}/pause", "POST /v1/workflows/{workflow}/resume",
+        "DELETE /v1/label-limits/{label}/{value}", "DELETE /v1/policies/{policy}", "DELETE /v1/queues/{queue}",
+        "DELETE /v1/workflows/{workflow}", "GET /v1/alarms", "GET /v1/assets", "GET /v1/assets/{asset}",
+        "GET /v1/bulk", "GET /v1/bulk/{operation}", "GET /v1/dead-letters", "GET /v1/label-limits",
+        "GET /v1/partitions/{partition}/ticks/{tick}", "GET /v1/policies", "GET /v1/run-ids", "GET /v1/settings",
+        "GET /v1/tenants", "POST /v1/bulk", "POST /v1/bulk/preview", "POST /v1/bulk/{operation}/cancel",
+        "POST /v1/dead-letters/drop", "POST /v1/dead-letters/redrive", "POST /v1/policies/{policy}/test",
+        "POST /v1/tenants/{tenant}/pause", "POST /v1/tenants/{tenant}/resume", "PUT /v1/assets/{asset}",
+        "PUT /v1/label-limits/{label}/{value}", "PUT /v1/policies/{policy}", "PUT /v1/settings",
+        "PUT /v1/tenants/{tenant}",
     }  # fmt: skip
 
     assert {f"{method} {path}" for method, path in ROUTES} == wanted

@@ -73,8 +73,8 @@ async def test_a_pinned_run_waits_for_a_worker_of_its_version_and_that_is_said(h
     reply = await new.call()
 
     assert reply.work == ()
-    alerts = (await http.get("/v1/status")).json()["alerts"]
-    assert any("stranded" in alert and "shop@v1" in alert for alert in alerts)
+    alarms = (await http.get("/v1/status")).json()["alarms"]
+    assert any("stranded" in alarm and "shop@v1" in alarm for alarm in alarms)
     rows = (await http.get("/v1/versions")).json()["versions"]
     assert [(one["version_name"], one.get("workers", 0), one.get("stranded", 0)) for one in rows] == [
         ("v2", 1, 0), ("v1", 0, 1),
@@ -88,8 +88,8 @@ async def test_a_pinned_run_waits_for_a_worker_of_its_version_and_that_is_said(h
     reply = await old.call(profile=WorkerProfile(labels={PIN_LABEL: "shop@v1"}), held=(), wait_ms=1_000)
 
     assert [work.run_id for work in reply.work] == [run]
-    alerts = (await http.get("/v1/status")).json().get("alerts", [])
-    assert not any("stranded" in alert for alert in alerts)
+    alarms = (await http.get("/v1/status")).json().get("alarms", [])
+    assert not any("stranded" in alarm for alarm in alarms)
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "code"), [

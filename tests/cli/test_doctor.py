@@ -19,8 +19,8 @@ CLOCK = wire.ClockStatus(state="held", description=HELD, **TIMES)
     ("status", "name", "advice"),
     [
         ({"clock": CLOCK}, "server's clock", "tickwork clock confirm"),
-        ({"alerts": (f"other_store: {HELD}", f"other_store: {HELD}")}, "other_store", "TICKWORK_ADVERTISE"),
-        ({"alerts": (f"stranded: {HELD}",)}, "stranded", "tickwork versions"),
+        ({"alarms": (f"other_store: {HELD}", f"other_store: {HELD}")}, "other_store", "TICKWORK_ADVERTISE"),
+        ({"alarms": (f"stranded: {HELD}",)}, "stranded", "tickwork versions"),
     ],
 )
 def test_the_doctor_warns_of_a_held_clock_and_of_a_foreign_store_and_says_what_to_do(status, name, advice):
@@ -31,6 +31,6 @@ def test_the_doctor_warns_of_a_held_clock_and_of_a_foreign_store_and_says_what_t
 
 
 def test_the_doctor_has_nothing_to_say_of_what_needs_nobody():
-    status = msgspec.structs.replace(STATUS, alerts=("late: x",))
+    status = msgspec.structs.replace(STATUS, alarms=("late: x",))
 
     assert not list(_known(status))

@@ -35,5 +35,5 @@ async def test_a_node_of_another_store_gets_no_reports_and_the_alarm_is_in_the_s
     assert (alarm.kind, alarm.text) == (
         "other_store", f"the node at {address} has another store than this one; it gets no reports"
     )  # fmt: skip
-    alerts = (await cluster.client.get(f"{first.server.address}/v1/status")).json()["alerts"]
-    assert alarm.line() in alerts
+    alarms = (await cluster.client.get(f"{first.server.address}/v1/status")).json()["alarms"]
+    assert alarm.line() in alarms

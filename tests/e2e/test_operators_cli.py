@@ -153,4 +153,4 @@ def test_dead_letters_are_found_resolved_redriven_and_dropped_by_the_beginning_o
     assert "nothing happened in it" in run("tick", str(tick + 1_000_000), code=3)
     row = json.loads(run("why", "first-order", "--json"))["steps"][0]
     assert row["text"].startswith("submitted")
-    assert "run_failed" in run("alerts")
+    assert "run_failed" in run("alarms")

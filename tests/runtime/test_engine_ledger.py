@@ -86,7 +86,7 @@ async def test_a_difference_is_an_alarm_and_stops_nothing():
     await engine.stop()
 
     assert status.ledger_differences >= 1
-    assert any(alert.startswith("ledger_gap: default/noon:") for alert in status.alerts)
+    assert any(alarm.startswith("ledger_gap: default/noon:") for alarm in status.alarms)
     assert engine.context.alarms.counts["ledger_gap"] == status.ledger_differences
     assert status.live_runs == 2  # both days ran all the same
 

@@ -115,7 +115,11 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
             "page", "Print a link to the server's page for one browser; it works once.", "commands.status:page"
         ),
         CommandEntry("workflows", "List the workflows that the server knows.", "commands.workflows:workflows"),
-        CommandEntry("workers", "List the connected workers.", "commands.status:workers"),
+        CommandEntry(
+            "workers",
+            "List the connected workers, with what each has and how much of it is in use.",
+            "commands.status:workers",
+        ),
         CommandEntry("queues", "List queues, with their waiting and running tasks.", "commands.queues:queues"),
         CommandEntry(
             "policies",
@@ -125,7 +129,7 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("tenants", "List tenants with their share, limits and work.", "commands.limits:tenants"),
         CommandEntry("label-limits", "List the limits of labels.", "commands.limits:label_limits"),
         CommandEntry("settings", "Show the settings that are in force.", "commands.machine_settings:settings"),
-        CommandEntry("alerts", "List the latest alerts, newest first.", "commands.status:alerts"),
+        CommandEntry("alarms", "List the latest alarms, newest first.", "commands.status:alarms"),
         CommandEntry("tick", "Show what one tick did.", "commands.status:tick"),
         CommandEntry("versions", "List the versions of an application, newest first.", "commands.versions:versions"),
         CommandEntry("db", "Manage the store: upgrade, check, backup, restore, copy.", "commands.db:db"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LISTS = frozenset(
     (
-        "alerts",
+        "alarms",
         "assets",
         "backfills",
         "dead-letters",

@@ -286,7 +286,7 @@ async def test_dispatch_of_a_house_stops_says_why_and_goes_on_when_it_is_release
     assert difference is not None and difference.held and hand.held == {}
     status = await engine.overview.status()
     assert "audit_difference at seq" in status.dispatch_held
-    assert {"audit_difference", "dispatch_held"} <= {alert.partition(":")[0] for alert in status.alerts}
+    assert {"audit_difference", "dispatch_held"} <= {alarm.partition(":")[0] for alarm in status.alarms}
     held = engine.queries.why_not("after").nodes[0].obstacles[0]
     assert (held.held, held.by) == ("paused", "partition:0") and "audit_difference" in held.text
 

@@ -14,7 +14,7 @@ from tickwork.core.base.errors import TickworkError
 from tickwork.core.base.names import TENANT
 from tickwork.ports.store import HasHorizon
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.views.alerts import alert_views
+from tickwork.runtime.views.alarms import alarm_views
 
 if TYPE_CHECKING:
     from tickwork.api.forwarding import ClusterRouter
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 async def status(request: Request) -> Response:
     status = await request.engine.overview.status()
-    return as_json(msgspec.structs.replace(status, alerts=(*_node_alerts(request.node), *status.alerts)))
+    return as_json(msgspec.structs.replace(status, alarms=(*_node_alarms(request.node), *status.alarms)))
 
 
-def _node_alerts(node: "Node | None") -> list[str]:
+def _node_alarms(node: "Node | None") -> list[str]:
     """Those that belong to no partition."""
     return [alarm.line() for alarm in node.alarms.recent] if node is not None else []
 
@@ -55,8 +55,8 @@ async def spread_status(
             ready=sum(part.ready for part in statuses),
             running=sum(part.running for part in statuses),
             runs=runs,
-            alerts=tuple(
-                dict.fromkeys((*_node_alerts(router.node), *(alert for part in statuses for alert in part.alerts)))
+            alarms=tuple(
+                dict.fromkeys((*_node_alarms(router.node), *(alarm for part in statuses for alarm in part.alarms)))
             ),
             accepting=all(part.accepting for part in statuses),
             clock=next((clock for clock in clocks if clock.state != "steady"), statuses[0].clock),
@@ -64,27 +64,27 @@ async def spread_status(
     )
 
 
-async def alerts(request: Request) -> Response:
-    of_node = alert_views(request.node.alarms) if request.node is not None else []
-    return as_json(wire.Alerts(alerts=tuple(_newest_first([*of_node, *request.engine.overview.alerts()]))))
+async def alarms(request: Request) -> Response:
+    of_node = alarm_views(request.node.alarms) if request.node is not None else []
+    return as_json(wire.Alarms(alarms=tuple(_newest_first([*of_node, *request.engine.overview.alarms()]))))
 
 
 async def spread_alerts(
     router: "ClusterRouter", handler: "LocalHandler", request: Request
 ) -> Response | StreamingResponse | None:
-    """The alerts of the partitions, and of the nodes that own them."""
+    """The alarms of the partitions, and of the nodes that own them."""
     answers = await router.collect(handler, request, router.node.routes.partitions_of(TENANT))
     if not isinstance(answers, list):
         return answers
-    found = [alert for answer in answers for alert in msgspec.json.decode(answer, type=wire.Alerts).alerts]
-    return as_json(wire.Alerts(alerts=tuple(_newest_first([*alert_views(router.node.alarms), *found]))))
+    found = [alarm for answer in answers for alarm in msgspec.json.decode(answer, type=wire.Alarms).alarms]
+    return as_json(wire.Alarms(alarms=tuple(_newest_first([*alarm_views(router.node.alarms), *found]))))
 
 
-def _newest_first(found: list[wire.Alert]) -> list[wire.Alert]:
+def _newest_first(found: list[wire.Alarm]) -> list[wire.Alarm]:
     """Each once: several partitions may tell the same of their node."""
-    every = dict.fromkeys((alert.at, alert.kind, alert.text, alert.count, alert.partition) for alert in found)
+    every = dict.fromkeys((alarm.at, alarm.kind, alarm.text, alarm.count, alarm.partition) for alarm in found)
     return [
-        wire.Alert(at=at, kind=kind, text=text, count=count, partition=partition)
+        wire.Alarm(at=at, kind=kind, text=text, count=count, partition=partition)
         for at, kind, text, count, partition in sorted(every, reverse=True)
     ]
 
@@ -136,13 +136,13 @@ ROUTES = (
     ),
     Route(
         method="GET",
-        path="/v1/alerts",
+        path="/v1/alarms",
         routed_to="runs",
         gather=spread_alerts,
-        handler=alerts,
-        summary="List the latest alerts, newest first. They are kept while their server runs, and counted in metrics.",
+        handler=alarms,
+        summary="List the latest alarms, newest first. They are kept while their server runs, and counted in metrics.",
         tag="server",
-        responses={200: ResponseSpec(wire.Alerts)},
+        responses={200: ResponseSpec(wire.Alarms)},
     ),
     Route(
         method="POST",

@@ -236,8 +236,8 @@ def _known(status: "Status") -> Iterator[Check]:
     if status.clock is not None and status.clock.description:
         advice = "correct the clock, or: tickwork clock confirm"
         yield Check(name="server's clock", result="warn", detail=status.clock.description, advice=advice)
-    for alert in dict.fromkeys(status.alerts):
-        kind, _, detail = alert.partition(": ")
+    for alarm in dict.fromkeys(status.alarms):
+        kind, _, detail = alarm.partition(": ")
         if kind in _ADVICE:
             yield Check(name=kind, result="warn", detail=detail, advice=_ADVICE[kind])
 

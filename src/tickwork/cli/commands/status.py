@@ -1,14 +1,17 @@
-"""What a server has: workers, alerts, ticks, and how it is."""
+"""What a server has: workers, alarms, ticks, and how it is."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tickwork.cli.exit_codes import Exit
 from tickwork.cli.options import TO, ClientOptions, Count
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tickwork.protocol import http_models as wire
 
-ALERTS_SHOWN = 10
+ALARMS_SHOWN = 10
 
 
 def page(*, to: ClientOptions = TO) -> int:
@@ -35,27 +38,34 @@ def page(*, to: ClientOptions = TO) -> int:
 
 
 def workers(*, to: ClientOptions = TO) -> int:
-    """List the connected workers."""
-    from tickwork.cli.output import console, print_json, safe, table, when
-    from tickwork.core.state.ready_queues import PIN_LABEL
+    """List the connected workers, with what each has and how much of it is in use."""
+    from tickwork.cli.output import console, print_json
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         listing = tuple(client.workers())
     if to.json:
         print_json(wire.Workers(workers=listing))
-        return Exit.OK
+    else:
+        console().print(worker_table(listing))
+    return Exit.OK
+
+
+def worker_table(listing: "Sequence[wire.Worker]") -> "Table":
+    from tickwork.cli.output import ago, safe, table
+    from tickwork.core.state.ready_queues import PIN_LABEL
+
     rows = [
         (safe(worker.id), safe(", ".join(worker.queues)),
          safe(", ".join(f"{k}={v}" for k, v in sorted(worker.labels.items()) if k != PIN_LABEL)),
          safe(worker.version) + (" [yellow]not the latest[/]" if worker.latest is False else ""),
-         f"{worker.running}/{worker.credit}", safe(_resources(worker)), when(worker.last_heard_at), safe(worker.host),
-         str(worker.pid or "-"))
+         f"{worker.in_use.slots}/{worker.resources.slots}", _resources(worker), ago(worker.last_heard_at),
+         safe(worker.host), str(worker.pid or "-"))
         for worker in listing
     ]  # fmt: skip
-    columns = ("worker", "queues", "labels", "version", ">running", "in use", "heard", "host", ">pid")
-    console().print(table(columns, rows))
-    return Exit.OK
+    return table(
+        ("=worker", "queues", "labels", "version", ">slots", "resources in use", "last heartbeat", "host", ">pid"), rows
+    )
 
 
 def _resources(worker: "wire.Worker") -> str:
@@ -94,15 +104,15 @@ def status(*, to: ClientOptions = TO) -> int:
         screen.print(f"[yellow]clock[/]    {safe(report.clock.description)}", soft_wrap=True)
     if report.dispatch_held:
         screen.print(f"[red]held[/]     nothing is given to workers: {safe(report.dispatch_held)}")
-    if len(report.alerts) > ALERTS_SHOWN:
-        screen.print(f"alerts   {len(report.alerts)}, the last {ALERTS_SHOWN} of them (--json has all)")
-    for alert in report.alerts[-ALERTS_SHOWN:]:
-        screen.print(f"[yellow]alert[/]    {safe(alert)}", soft_wrap=True)
+    if len(report.alarms) > ALARMS_SHOWN:
+        screen.print(f"alarms   {len(report.alarms)}, the last {ALARMS_SHOWN} of them (--json has all)")
+    for alarm in report.alarms[-ALARMS_SHOWN:]:
+        screen.print(f"[yellow]alarm[/]    {safe(alarm)}", soft_wrap=True)
     return Exit.OK
 
 
-def alerts(*, limit: Count = 20, to: ClientOptions = TO) -> int:
-    """List the latest alerts, newest first. They are kept while their server runs.
+def alarms(*, limit: Count = 20, to: ClientOptions = TO) -> int:
+    """List the latest alarms, newest first. They are kept while their server runs.
 
     Parameters
     ----------
@@ -113,18 +123,18 @@ def alerts(*, limit: Count = 20, to: ClientOptions = TO) -> int:
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        listing = tuple(client.alerts())
+        listing = tuple(client.alarms())
     if to.json:
-        print_json(wire.Alerts(alerts=listing[:limit]))
+        print_json(wire.Alarms(alarms=listing[:limit]))
         return Exit.OK
     if not listing:
-        console(stderr=True).print("no alerts")
+        console(stderr=True).print("no alarms")
         return Exit.OK
     rows = [
-        (when(alert.at), safe(alert.kind), f"{alert.count:,}" if alert.count > 1 else "", safe(alert.text))
-        for alert in listing[:limit]
+        (when(alarm.at), safe(alarm.kind), f"{alarm.count:,}" if alarm.count > 1 else "", safe(alarm.text))
+        for alarm in listing[:limit]
     ]
-    console().print(table(("at", "alert", ">times", ""), rows), soft_wrap=True)
+    console().print(table(("at", "alarm", ">times", ""), rows), soft_wrap=True)
     if len(listing) > limit:
         console(stderr=True).print(f"… {len(listing) - limit} more (--limit)")
     return Exit.OK

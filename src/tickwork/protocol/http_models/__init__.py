@@ -47,8 +47,8 @@ from tickwork.protocol.http_models.endpoints import (
     EndpointSet,
 )
 from tickwork.protocol.http_models.operators import (
-    Alert,
-    Alerts,
+    Alarm,
+    Alarms,
     DeadLetter,
     DeadLetterProblem,
     DeadLetterRequest,
@@ -165,8 +165,8 @@ from tickwork.protocol.http_models.workflows import (
 
 __all__ = [
     "STORE_HEADER",
-    "Alert",
-    "Alerts",
+    "Alarm",
+    "Alarms",
     "AppVersion",
     "AppVersions",
     "Asset",

@@ -1,4 +1,4 @@
-"""Models of what operators set: policies, limits of tenants and labels, settings, dead letters, alerts."""
+"""Models of what operators set: policies, limits of tenants and labels, settings, dead letters, alarms."""
 
 from tickwork.protocol.http_models.base import Model, Reason, RequestModel
 from tickwork.protocol.http_models.runs import Page, Run
@@ -159,7 +159,7 @@ class DeadLetterResult(Model, frozen=True, kw_only=True):
     more: bool = False  # the workflow has more of them: call again
 
 
-class Alert(Model, frozen=True, kw_only=True):
+class Alarm(Model, frozen=True, kw_only=True):
     """Something that an operator should know."""
 
     at: str
@@ -169,8 +169,8 @@ class Alert(Model, frozen=True, kw_only=True):
     partition: int = 0
 
 
-class Alerts(Model, frozen=True, kw_only=True):
-    alerts: tuple[Alert, ...]  # newest first
+class Alarms(Model, frozen=True, kw_only=True):
+    alarms: tuple[Alarm, ...]  # newest first
 
 
 class TickRun(Model, frozen=True, kw_only=True):

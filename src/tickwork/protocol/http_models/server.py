@@ -71,7 +71,7 @@ class Status(Model, frozen=True, kw_only=True):
     running: int
     workers: int
     runs: dict[str, int] = {}  # ended ones, by state
-    alerts: tuple[str, ...] = ()
+    alarms: tuple[str, ...] = ()
     accepting: bool = True
     schedules: int = 0
     schedules_late: int = 0  # those that catch up

@@ -11,7 +11,7 @@ from tickwork.runtime.context import EngineContext
 from tickwork.runtime.partition.clock_monitor import describe_clock
 from tickwork.runtime.partition.recovery import settings_of
 from tickwork.runtime.views import runs as reads
-from tickwork.runtime.views.alerts import alert_views
+from tickwork.runtime.views.alarms import alarm_views
 from tickwork.runtime.views.text import instant, instant_or_none
 from tickwork.runtime.views.ticks import tick_trace
 from tickwork.runtime.views.versions import latest_name, stranded_words
@@ -31,9 +31,9 @@ class OverviewService:
     async def tick(self, tick: int) -> wire.TickTrace:
         return await tick_trace(self._context, tick)
 
-    def alerts(self) -> list[wire.Alert]:
+    def alarms(self) -> list[wire.Alarm]:
         """The latest alarms of this partition, newest first."""
-        return alert_views(self._context.alarms, self._context.number)
+        return alarm_views(self._context.alarms, self._context.number)
 
     async def head(self) -> wire.PartitionHead:
         """Read the head from the store, because callers want to know what is durable."""
@@ -58,7 +58,7 @@ class OverviewService:
         ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
         ledger = live.write_behind.ledger
         balance = ledger.balances.get(tenant)
-        alerts = [alarm.line() for alarm in self._context.alarms.recent]
+        alarms = [alarm.line() for alarm in self._context.alarms.recent]
         return wire.Status(
             version=VERSION,
             tick=state.tick,
@@ -71,7 +71,7 @@ class OverviewService:
             running=len(live.write_behind.open),
             workers=len(state.workers),
             runs={state: count for state, count in ended.items() if count},
-            alerts=(*alerts, *stranded_words(state)),
+            alarms=(*alarms, *stranded_words(state)),
             accepting=self._context.accepting,
             schedules=len(ledger),
             schedules_late=len(ledger.late),

@@ -1,1 +1,1 @@
-"""The part of the clients for operators: policies, limits, settings, dead letters, alerts."""
+"""The part of the clients for operators: policies, limits, settings, dead letters, alarms."""

@@ -156,9 +156,9 @@ class AsyncOperatorsClient:
 
     # ---- what happened
 
-    async def alerts(self) -> Sequence[wire.Alert]:
-        """List the latest alerts, newest first."""
-        return await self._send(requests.alerts())
+    async def alarms(self) -> Sequence[wire.Alarm]:
+        """List the latest alarms, newest first."""
+        return await self._send(requests.alarms())
 
     async def tick(self, number: int, *, partition: int = 0) -> wire.TickTrace:
         """What one tick of a partition did: its inputs, and the runs that it processed, in order."""

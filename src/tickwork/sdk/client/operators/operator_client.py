@@ -156,9 +156,9 @@ class OperatorsClient:
 
     # ---- what happened
 
-    def alerts(self) -> Sequence[wire.Alert]:
-        """List the latest alerts, newest first."""
-        return self._send(requests.alerts())
+    def alarms(self) -> Sequence[wire.Alarm]:
+        """List the latest alarms, newest first."""
+        return self._send(requests.alarms())
 
     def tick(self, number: int, *, partition: int = 0) -> wire.TickTrace:
         """What one tick of a partition did: its inputs, and the runs that it processed, in order."""

@@ -1,4 +1,4 @@
-"""API calls of operators, as values; both clients send them: policies, limits, settings, dead letters, alerts."""
+"""API calls of operators, as values; both clients send them: policies, limits, settings, dead letters, alarms."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -129,8 +129,8 @@ def put_workflows(documents: Iterable[Mapping[str, Any]]) -> ApiCall[None]:
     return ApiCall("PUT", "/v1/workflows", None, body=_encode(request))
 
 
-def alerts() -> ApiCall[list[wire.Alert]]:
-    return ApiCall("GET", "/v1/alerts", ("alerts", wire.Alert))
+def alarms() -> ApiCall[list[wire.Alarm]]:
+    return ApiCall("GET", "/v1/alarms", ("alarms", wire.Alarm))
 
 
 def tick(number: int, partition: int) -> ApiCall[wire.TickTrace]:
