@@ -47,7 +47,7 @@ WIRE = {
     "check": '`{"runs": [ID, …], "differ": {ID: TEXT}}`',
     "signal": '`{"event": NAME, "waiting": COUNT, "kept": BOOL, "schedules": COUNT, "duplicate": BOOL}`',
     "ask": "the reply", "read": "the value",
-    "assets": "`Assets`", "assets show": "`Asset`", "assets update": "`AssetHeard`",
+    "webhooks": "`Webhooks`", "assets": "`Assets`", "assets show": "`Asset`", "assets update": "`AssetHeard`",
     "mailboxes put": '`{"mailbox": NAME}`', "mailboxes delete": '`{"mailbox": NAME}`',
     "tenants pause": '`{"tenant": NAME}`', "tenants resume": '`{"tenant": NAME}`',
     "mailboxes": "`Mailboxes`, or `MailboxMessages` of one",

@@ -43,7 +43,7 @@ NUMBERS = [
 KNOWN = {
     "attempt": "1", "backfill": "1", "endpoint": "shop", "group": "all", "holidays": "bank", "node": "hello",
     "partition": "0", "queue": "default", "run": "alive", "schedule": "often", "task": "2", "worker": "w1",
-    "workflow": "greet",
+    "workflow": "greet", "webhook": "shop",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.applications import Starlette
 
 from api.scripted_worker import flow, task
+from api.signed_webhooks import declared
 from api.test_hostile import Stranger
 from campaign import LONG, examples
 from tickwork.api.app import TABLE, make_app
@@ -91,7 +92,7 @@ class Served:
         await engine.start()
         try:
             await self.fill(engine)
-            self.inner = make_app(engine, hosts=("testserver",))
+            self.inner = make_app(engine, hosts=("testserver",), webhooks=declared(folder))
             yield
         finally:
             await engine.stop()
@@ -214,6 +215,7 @@ def test_every_route_that_the_table_lacks_is_missed():
         "GET /v1/partitions/{partition}/journal", "POST /v1/partitions/{partition}/known",
             "POST /v1/partitions/{partition}/pause",
         "POST /v1/partitions/{partition}/resume",
+        "GET /v1/webhooks", "POST /v1/webhooks/{webhook}",
         "POST /v1/events", "GET /v1/mailboxes", "PUT /v1/mailboxes/{mailbox}", "DELETE /v1/mailboxes/{mailbox}",
             "GET /v1/mailboxes/{mailbox}/messages",
             "GET /v1/journal", "GET /v1/inbox", "GET /v1/queues", "PUT /v1/queues/{queue}",

@@ -10,6 +10,8 @@ import httpx2
 import msgspec
 
 from tickwork.api.app import make_app
+from tickwork.api.http.request import NO_WEBHOOKS
+from tickwork.api.http.webhooks import Webhooks
 from tickwork.api.server import HttpServer, listen
 from tickwork.cluster.direct_link import OwnerConnections, OwnerLink
 from tickwork.cluster.node import Node, member_of
@@ -85,6 +87,7 @@ class House:
         port: int = 0,
         attend=None,
         token: str = "",
+        webhooks: Webhooks = NO_WEBHOOKS,
         **member,
     ) -> None:
         self.cluster, self.name = cluster, name
@@ -125,7 +128,8 @@ class House:
             attend=attend,
         )
         self.node.alarms.on_alarm = self.alarms.append
-        self.server = HttpServer(make_app(self.node, token=token or None), self.node, port=port, inner=self.inner)
+        self.app = make_app(self.node, token=token or None, webhooks=webhooks)
+        self.server = HttpServer(self.app, self.node, port=port, inner=self.inner)
         self.up = False
 
     async def start(self) -> "House":

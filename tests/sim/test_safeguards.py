@@ -163,7 +163,7 @@ def publications_beside_spreads(patch):
         said = next((value for name, value in scope["headers"] if name == ways.PARTITION), None)
         if said is not None:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
-        body = await ways._body(receive, whole)
+        body = await ways._body(receive, whole, route)
         return await self._all(place, route, scope, body, self.node.routes.partitions_of("default"))
 
     async def complete(self, engine, tenant):

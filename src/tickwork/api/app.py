@@ -14,9 +14,10 @@ from tickwork.api.http.auth import DEFAULTS, Authenticator, guarded, not_a_node
 from tickwork.api.http.browser_sessions import BrowserSessions
 from tickwork.api.http.errors import answer_to, log, problem
 from tickwork.api.http.etags import with_etag
-from tickwork.api.http.request import KNOWN, ClientDisconnected, Request, ShutdownSignal
+from tickwork.api.http.request import KNOWN, NO_WEBHOOKS, ClientDisconnected, Request, ShutdownSignal
 from tickwork.api.http.response import Response, StreamingResponse, json_encoder
 from tickwork.api.http.route import ResponseSpec, Route
+from tickwork.api.http.webhooks import Webhooks
 from tickwork.api.openapi import document
 from tickwork.api.routes import (
     artifacts,
@@ -45,6 +46,7 @@ from tickwork.api.routes import (
     submissions,
     tasks,
     versions,
+    webhooks,
     workers,
     workflows,
 )
@@ -98,6 +100,7 @@ TABLE: tuple[Route, ...] = (
     *dead_letters.ROUTES,
     *tasks.ROUTES,
     *events.ROUTES,
+    *webhooks.ROUTES,
     *mailboxes.ROUTES,
     *assets.ROUTES,
     *bulk.ROUTES,
@@ -128,6 +131,7 @@ class PathHandler:
         router: ClusterRouter | None = None,
         *,
         store: Callable[[], str],
+        webhooks: Webhooks = NO_WEBHOOKS,
     ) -> None:
         """In a cluster, `router` finds the engine of each request. `store` returns the store's identity, once open."""
         self._routes = {route.method: route for route in routes}
@@ -137,6 +141,7 @@ class PathHandler:
         self._ids = ids
         self._closing = shutdown
         self._store = store
+        self._webhooks = webhooks
         self._ways = router  # of a cluster
         self._allow = ", ".join(sorted(self._routes)).encode()
         self._about_runs = any(
@@ -189,6 +194,7 @@ class PathHandler:
         try:
             request = Request(scope, receive, route, engine, self._closing, whole)
             request.ways = self._ways
+            request.webhooks = self._webhooks
             handling = route.handler(request) if route.edited is None else with_etag(request, route)
             answer: Response | StreamingResponse = await handling
         except ClientDisconnected:
@@ -304,6 +310,7 @@ def make_app(
     hosts: Iterable[str] = (),
     closing: ShutdownSignal | None = None,
     ways: ClusterRouter | None = None,
+    webhooks: Webhooks = NO_WEBHOOKS,
 ) -> Starlette:
     """`hosts` are further names, beside those of loopback, to which a server without a token answers. `ways` may be
     given for a node, where the other nodes are reached in another way than over HTTP."""
@@ -322,7 +329,10 @@ def make_app(
     for route in TABLE:
         places.setdefault(route.path, []).append(route)
     open_paths = frozenset(route.path for route in TABLE if route.open)
-    made = {path: PathHandler(routes, alone, ids, closing, ways, store=store) for path, routes in places.items()}
+    made = {
+        path: PathHandler(routes, alone, ids, closing, ways, store=store, webhooks=webhooks)
+        for path, routes in places.items()
+    }
     sessions = BrowserSessions(token) if token is not None else None
     guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts), "sessions": sessions}
     app = Starlette(

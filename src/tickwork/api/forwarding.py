@@ -15,7 +15,16 @@ from starlette.types import Message, Receive, Scope
 
 from tickwork.api.http.auth import not_a_node
 from tickwork.api.http.errors import OUTCOME_UNKNOWN, problem, retry_after
-from tickwork.api.http.request import NODE, PARTITION, ClientDisconnected, Request, ShutdownSignal
+from tickwork.api.http.request import (
+    BODY_S,
+    BYTES_PER_S_MIN,
+    NODE,
+    PARTITION,
+    ClientDisconnected,
+    Request,
+    ShutdownSignal,
+    too_slow,
+)
 from tickwork.api.http.response import JSON, Response, StreamingResponse, as_json, json_encoder
 from tickwork.api.http.route import Route
 from tickwork.cluster.node_credentials import CODE
@@ -68,20 +77,22 @@ class ClusterRouter:
         if target is not None:
             return await self._here_or_nowhere(handler, route, scope, receive, whole, target)
         if route.routed_to == "every":
-            return await self._runs(handler, route, scope, await _body(receive, whole))
+            return await self._runs(handler, route, scope, await _body(receive, whole, route))
         if route.routed_to == "run":
-            return await self._run(handler, route, scope, await _body(receive, whole))
+            return await self._run(handler, route, scope, await _body(receive, whole, route))
         if route.routed_to == "any":
             # Runs in a partition that was just added must receive it, too.
             await self.node.routes.refresh()
-            return await self._any(handler, route, scope, await _body(receive, whole), self._partitions(route, scope))
+            return await self._any(
+                handler, route, scope, await _body(receive, whole, route), self._partitions(route, scope)
+            )
         if route.routed_to == "runs":
-            return await self._runs(handler, route, scope, await _body(receive, whole))
+            return await self._runs(handler, route, scope, await _body(receive, whole, route))
         partition = self._partitions(route, scope)[0]
         engine = self.node.owned(partition)
         if engine is not None:
             return await self._local(handler, route, scope, receive, whole, engine)
-        return await self.at(partition, handler, route, scope, await _body(receive, whole))
+        return await self.at(partition, handler, route, scope, await _body(receive, whole, route))
 
     async def _run(
         self, handler: "LocalHandler", route: Route, scope: Scope, body: bytes
@@ -266,7 +277,7 @@ class ClusterRouter:
         target = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if target is not None and target != EVERY:
             return await self._here_or_nowhere(handler, route, scope, receive, whole, target)
-        body, home = await _body(receive, whole), self.node.routes.home(TENANT)
+        body, home = await _body(receive, whole, route), self.node.routes.home(TENANT)
         if self.node.owned(home) is None:
             if target == EVERY:
                 return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
@@ -319,6 +330,8 @@ class ClusterRouter:
                 return problem(OUTCOME_UNKNOWN, OutcomeUnknown.code, message)
             if answer is None or answer.status in (503, OUTCOME_UNKNOWN):
                 return answer
+            if route.open and answer.status >= 400:  # its sender repeats it until every partition has it
+                return answer
             if isinstance(answer, Response) and answer.status == 200:
                 heard.append(msgspec.json.decode(answer.body, type=wire.Heard))
             if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
@@ -346,9 +359,19 @@ def _unknown_run(answer: Response | StreamingResponse | None) -> bool:
     return isinstance(answer, Response) and answer.status == 404 and b'"unknown_run"' in answer.body
 
 
-async def _body(receive: Receive, whole: bytes | None) -> bytes:
+async def _body(receive: Receive, whole: bytes | None, route: Route) -> bytes:
+    """Return the body. Of one beyond the route's limit only so much that the handler refuses it."""
     if whole is not None:
         return whole
+    bytes_max = min(route.body.bytes_max, BODY_BYTES_MAX) if route.body is not None else BODY_BYTES_MAX
+    try:
+        async with asyncio.timeout(BODY_S + bytes_max / BYTES_PER_S_MIN):
+            return await _read(receive, bytes_max)
+    except TimeoutError:
+        raise too_slow() from None
+
+
+async def _read(receive: Receive, bytes_max: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -357,7 +380,7 @@ async def _body(receive: Receive, whole: bytes | None) -> bytes:
             raise ClientDisconnected
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
-        if size > BODY_BYTES_MAX or not message.get("more_body", False):
+        if size > bytes_max or not message.get("more_body", False):
             return b"".join(pieces)
 
 

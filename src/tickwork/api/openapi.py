@@ -38,6 +38,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tenant": ("The name of the tenant.", _NAME),
     "tick": ("The number of the tick.", _NUMBER),
     "value": ("The value of the label.", _NAME),
+    "webhook": ("The name of the webhook.", _NAME),
     "worker": ("The name of the worker.", _NAME),
     "workflow": ("The name of the workflow.", _NAME),
 }
@@ -49,7 +50,7 @@ HEADERS: dict[str, dict[str, Any]] = {
 }
 REFUSALS = {
     400: "The request is malformed.",
-    401: "The token is missing or wrong.",
+    401: "The token or signature is missing or wrong.",
     403: "The origin or the caller is not allowed.",
     404: "It does not exist.",
     406: "The value cannot be represented in this media type.",

@@ -60,6 +60,11 @@ GROUPS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("reject", "Reject an approval node of a run.", "commands.run_actions:reject"),
         CommandEntry("signal", "Send an event to the runs that wait for it.", "commands.run_actions:signal"),
         CommandEntry(
+            "webhooks",
+            "List the webhooks that the server receives, and the event that each becomes.",
+            "commands.webhooks:webhooks",
+        ),
+        CommandEntry(
             "assets",
             "List assets: what tasks make and schedules listen to, with the last update of each.",
             "commands.assets:assets",

@@ -21,8 +21,9 @@ from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.auditing import ClusterAuditor, Companions, EngineAuditor, holding, keeping
 from tickwork.compose.brokers import carrying
-from tickwork.compose.settings import PREFIX, BadSettings, Settings, duration_setting, how_long
+from tickwork.compose.settings import KEY_START, PREFIX, BadSettings, Settings, duration_setting, how_long
 from tickwork.compose.starting import check_start
+from tickwork.compose.webhooks import webhooks_of
 from tickwork.compose.worker_process import PARENT
 from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Settings as MachineSettings
@@ -166,13 +167,14 @@ def _attending(
 async def _serving_node(
     settings: Settings, keeper_of: Callable[[Engine], EngineCompanion] | None, on_alarm: Callable[[Alarm], None]
 ) -> AsyncIterator[tuple[Node, HttpServer]]:
+    webhooks = webhooks_of(settings)
     shared = SHARED in os.environ
     listener = listen(settings.host, settings.port, shared=shared)
     inner = listen(settings.host, 0) if shared else None
     try:
         node = make_node(settings, _address(settings, inner or listener), _attending(settings, keeper_of))
         node.alarms.on_alarm = on_alarm  # from the beginning: a partition that cannot be owned raises one alarm
-        app = make_app(node, token=settings.token or None)
+        app = make_app(node, token=settings.token or None, webhooks=webhooks)
         server = HttpServer(app, node, host=settings.host, port=settings.port, listener=listener, inner=inner)
         await node.start()
         if isinstance(node.store, HasWarnings) and node.store.notes:
@@ -282,7 +284,8 @@ def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, s
         f"{PREFIX}{name.upper()}": "" if value is None else str(value)
         for name, value in msgspec.structs.asdict(settings).items()
     }
-    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
+    kept = (f"{PREFIX}DEBUG", PREFIX + KEY_START.upper())
+    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name.startswith(kept)}
     return {**left, **variables, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 
 

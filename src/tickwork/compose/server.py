@@ -18,6 +18,7 @@ from tickwork.compose.cluster import serving_node
 from tickwork.compose.local_protection import announced, protected
 from tickwork.compose.settings import Settings, duration_setting, how_long
 from tickwork.compose.starting import check_start
+from tickwork.compose.webhooks import webhooks_of
 from tickwork.core.state.state import LogicalClock as LogicalClock
 from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
@@ -65,8 +66,10 @@ async def serving(
     settings: Settings, *, own_process: bool = True, failpoints: Failpoints | None = None
 ) -> AsyncIterator[tuple[Engine, HttpServer]]:
     """An engine that answers on its port, until the block ends."""
+    webhooks = webhooks_of(settings)
     engine = make_engine(settings, own_process=own_process, failpoints=failpoints)
-    server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
+    app = make_app(engine, token=settings.token or None, webhooks=webhooks)
+    server = HttpServer(app, engine, host=settings.host, port=settings.port)
     async with carrying(settings) as keeper_of:
         await engine.start()
         keeper = keeper_of(engine) if keeper_of is not None else None

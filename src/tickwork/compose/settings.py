@@ -26,7 +26,7 @@ FOLDER = ".tickwork"
 FILE = "tickwork.toml"
 # Variables with our prefix that are no settings: what tasks get, and what helps to find a fault.
 OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "process", "run_id"))
-KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
+KEY_START = "secret_"  # a name that starts so is a key for requests, and the settings leave it alone
 # What a number may be. A value outside would not be noticed before something else breaks, or is there for good.
 BOUNDS: dict[str, tuple[float, float]] = {
     "partitions": (1, 65_536),
@@ -77,7 +77,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pass_env: str = ""  # variables that tasks get too, comma-separated; AWS_* stands for all that begin so
     allow_networks: str = ""  # that requests of http nodes may reach beside public addresses, comma-separated
     allow_ports: str = ""  # that they may reach beside 80 and 443, comma-separated
-    secrets: str = ""  # folder with a file for each key that signs requests
+    secrets: str = ""  # folder with a file for each key that signs requests, or checks those of webhooks
+    webhooks: str = ""  # file that declares the signed requests of other services that the server receives
     catch_up: str = ""  # how a server that starts deals with what is late; "": as each schedule says
     retention_runs: str = "3d"  # how long ended runs are in the database; then in the archive. "0": for ever
     retention_journal: str = "3d"  # the same for rows of the journal
@@ -129,7 +130,7 @@ def load(flags: Mapping[str, Any], *, env: Mapping[str, str] | None = None, here
     chosen: dict[str, Any] = {}
     for source, values in (
         ("pyproject.toml", _pyproject(here)),
-        (FILE, _toml(here / FILE)),
+        (FILE, read_toml(here / FILE)),
         (".env", _environment(_dotenv(here / ".env"), here, strict=False)),
         ("the environment", _environment(os.environ if env is None else env, here, strict=True)),
         ("flags", {name: value for name, value in flags.items() if value is not None}),
@@ -223,7 +224,7 @@ def _dotenv(path: Path) -> dict[str, str]:
     return {key.strip(): value.strip().strip("'\"") for key, value in pairs}
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
@@ -241,7 +242,7 @@ def _text(path: Path) -> str:
 
 
 def _pyproject(here: Path) -> dict[str, Any]:
-    tool = _toml(here / "pyproject.toml").get("tool", {})
+    tool = read_toml(here / "pyproject.toml").get("tool", {})
     own = tool.get("tickwork", {}) if isinstance(tool, dict) else {}
     return own if isinstance(own, dict) else {}
 

@@ -1,4 +1,5 @@
-"""Keys that a worker holds for requests: from its environment or from a folder of files, never from a document.
+"""Keys that a worker holds for requests, and a server for webhooks: from the environment or from a folder of files,
+never from a document.
 
 `name` is the variable TICKWORK_SECRET_NAME (upper case, `-` and `.` as `_`), or else the file of that name in the
 folder.

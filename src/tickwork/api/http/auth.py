@@ -42,6 +42,9 @@ ONCE = frozenset(
         b"last-event-id",
         b"origin",
         b"sec-fetch-site",
+        b"webhook-id",
+        b"webhook-signature",
+        b"webhook-timestamp",
         b"x-tickwork-by",
         b"x-tickwork-session",
         b"x-tickwork-store",
@@ -69,7 +72,8 @@ class Authenticator:
         self._app = app
         self._sessions = sessions
         self._token = token.encode() if token is not None else None
-        self._open_paths = open_paths
+        self._open_paths = frozenset(path for path in open_paths if "{" not in path)
+        self._open_folders = tuple(path.partition("{")[0] for path in open_paths if "{" in path)
         self._hosts = LOOPBACK_NAMES | frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,14 +93,20 @@ class Authenticator:
             await refused.send(send_guarded, body=scope["method"] != "HEAD")
 
     def is_open(self, scope: Scope) -> bool:
-        return scope["path"] in self._open_paths
+        return self._opens(scope["path"])
+
+    def _opens(self, path: str) -> bool:
+        """Return whether the path is open itself, or is one name in an open folder."""
+        if path in self._open_paths:
+            return True
+        return any(path.startswith(folder) and "/" not in path[len(folder) :] for folder in self._open_folders)
 
     def refusal(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]) and (twice := _twice(scope["headers"])):
             return problem(400, "repeated_header", "give this header once", path=f"header.{twice}")
         site = headers.get(b"sec-fetch-site")
-        is_open = scope["path"] in self._open_paths
+        is_open = self._opens(scope["path"])
         if site == b"cross-site" and not (is_open and scope["method"] in SAFE_METHODS):
             return problem(403, "cross_site", "pages of other sites must not use this server")
         if PARTITION in headers and NODE not in headers:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 from tickwork.api.http.errors import HttpRefused
 from tickwork.api.http.response import JSON, MSGPACK, Header
 from tickwork.api.http.route import MANY_MAX, QueryParam, Route
+from tickwork.api.http.webhooks import Webhooks
 from tickwork.cluster.node_credentials import HEADER
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tickwork.runtime.engine import Engine
 
 T = TypeVar("T")
+NO_WEBHOOKS = Webhooks()
 NODE = HEADER.encode()  # the header by which a node proves that it is one
 PARTITION = b"x-tickwork-partition"  # the header in which a node names the partition
 INNER = "tickwork.inner"  # in the scope of a part of a request, which this node handles
@@ -61,7 +63,7 @@ class ClientDisconnected(Exception):
 
 
 class Request:
-    __slots__ = ("_engine", "_headers", "_receive", "_whole", "closing", "query", "route", "scope", "ways")
+    __slots__ = ("_engine", "_headers", "_receive", "_whole", "closing", "query", "route", "scope", "ways", "webhooks")
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Request:
         self.route = route
         self._engine = engine  # None: the request needs no partition
         self.ways: ClusterRouter | None = None  # None: not a node of a cluster
+        self.webhooks = NO_WEBHOOKS
         self.closing = shutdown
         self._receive = receive
         self._whole = whole
@@ -182,12 +185,14 @@ class Request:
         if header.isdigit() and (len(header) > 18 or int(header) > body.bytes_max):
             raise _too_large(body.bytes_max)
         if self._whole is not None:
+            if len(self._whole) > body.bytes_max:
+                raise _too_large(body.bytes_max)
             return self._whole
         try:
             async with asyncio.timeout(BODY_S + body.bytes_max / BYTES_PER_S_MIN):
                 return await self._read(body.bytes_max)
         except TimeoutError:
-            raise HttpRefused(408, "body_too_slow", "the body arrived too slowly", headers=_CLOSE) from None
+            raise too_slow() from None
 
     async def _read(self, bytes_max: int) -> bytes:
         chunks: list[bytes] = []
@@ -264,6 +269,10 @@ def invalid(error: msgspec.ValidationError) -> Refused:
     """Move the location out of a message such as `Expected ... - at `$.runs[0].key`` into the field of the problem."""
     message, _, location = str(error).partition(" - at `")
     return Refused("invalid_body", message, path=location.rstrip("`").removeprefix("$").removeprefix("."))
+
+
+def too_slow() -> HttpRefused:
+    return HttpRefused(408, "body_too_slow", "the body arrived too slowly", headers=_CLOSE)
 
 
 def _too_large(bytes_max: int) -> HttpRefused:

@@ -143,6 +143,7 @@ from tickwork.protocol.http_models.server import (
     Status,
     Stored,
 )
+from tickwork.protocol.http_models.webhooks import Webhook, Webhooks
 from tickwork.protocol.http_models.workers import Queue, QueueRequest, Queues, Worker, WorkerResources, Workers
 from tickwork.protocol.http_models.workflows import (
     AppVersion,
@@ -300,6 +301,8 @@ __all__ = [
     "Upcoming",
     "UpdateRequest",
     "UpdateResult",
+    "Webhook",
+    "Webhooks",
     "Why",
     "Worker",
     "WorkerResources",

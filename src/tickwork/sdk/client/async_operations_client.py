@@ -99,6 +99,10 @@ class AsyncOperationsClient:
         """Remove a refused run from the inbox for good."""
         await self._send(calls.remove_from_inbox(run_id))
 
+    async def webhooks(self) -> Sequence[wire.Webhook]:
+        """List the webhooks that the server receives, with the event that each becomes. Secrets are not shown."""
+        return await self._send(requests.webhooks())
+
     async def assets(self) -> Sequence[wire.Asset]:
         """List the assets: what tasks make and schedules listen to, with the last update of each."""
         return await self._send(requests.assets())

@@ -100,6 +100,10 @@ class OperationsClient:
         """Remove a refused run from the inbox for good."""
         self._send(calls.remove_from_inbox(run_id))
 
+    def webhooks(self) -> Sequence[wire.Webhook]:
+        """List the webhooks that the server receives, with the event that each becomes. Secrets are not shown."""
+        return self._send(requests.webhooks())
+
     def assets(self) -> Sequence[wire.Asset]:
         """List the assets: what tasks make and schedules listen to, with the last update of each."""
         return self._send(requests.assets())

@@ -226,7 +226,11 @@ def _reading(value: Instant | date, path: str) -> str:
     return value if isinstance(value, str) else value.isoformat()
 
 
-# ---- assets, to which schedules listen
+# ---- what schedules listen to: webhooks, which become events, and assets
+
+
+def webhooks() -> ApiCall[list[wire.Webhook]]:
+    return ApiCall("GET", "/v1/webhooks", ("webhooks", wire.Webhook))
 
 
 def assets() -> ApiCall[list[wire.Asset]]:

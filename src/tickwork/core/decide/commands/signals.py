@@ -110,30 +110,47 @@ def _ingest(turn: TickContext, position: int, ingest: inputs.Ingest) -> None:
     if not ingest.run_id:
         if ingest.id and _is_known(turn, position, ingest):
             return
+        full = ingest.id != "" and _is_full(state, ingest)  # a refused event comes again, under the same id
+        if ingest.id and not full:
+            turn.emit(EventIdKept(position, state.next_number))
         given = give_event(turn, position, ingest)
-        turn.effects.append(_result_of(position, ingest, given, hear_event(turn, position, ingest)))
+        schedules = hear_event(turn, position, ingest)
+        if full and schedules:
+            turn.emit(EventIdKept(position, state.next_number))
+        turn.effects.append(_result_of(position, ingest, given, schedules))
     else:
         _give_to_run(turn, position, ingest, live_run(state, ingest.tenant, ingest.run_id))
 
 
 def _update_asset(turn: TickContext, position: int, request: inputs.UpdateAsset) -> None:
     check_asset(turn.state, request)
-    if request.id and _is_known(turn, position, request):
-        return
+    if request.id:
+        if _is_known(turn, position, request):
+            return
+        turn.emit(EventIdKept(position, turn.state.next_number))
     schedules = update_asset(turn, position, request)
     turn.effects.append(CommandResult(position, "", "", f"{schedules} schedules"))
 
 
 def _is_known(turn: TickContext, position: int, ingest: inputs.Ingest | inputs.UpdateAsset) -> bool:
-    """Whether an event with this id came before, within the window of keys. From now on it is known."""
+    """Whether an event with this id came before, within the window of keys."""
     state = turn.state
     known = tenant_of(state, ingest.tenant).event_ids.get(ingest.id)
     if known is not None and known.came + state.settings.clock.ticks(state.settings.dedupe_window_ms) > state.tick:
         turn.emit(Duplicate(position, ""))
         turn.effects.append(CommandResult(position, "", "", DUPLICATE))
         return True
-    turn.emit(EventIdKept(position, state.next_number))
     return False
+
+
+def _is_full(state: State, ingest: inputs.Ingest) -> bool:
+    """Whether the event has a mailbox that takes no more with its key."""
+    mailbox = tenant_of(state, ingest.tenant).mailboxes.get(ingest.event)
+    return mailbox is not None and not _waiting(state, ingest) and _is_full_for(mailbox, ingest.key)
+
+
+def _is_full_for(mailbox: Mailbox, key: str) -> bool:
+    return len(mailbox.queues.get(key, ())) >= mailbox.capacity
 
 
 def _result_of(position: int, ingest: inputs.Ingest, given: int, schedules: int) -> CommandResult:
@@ -262,7 +279,7 @@ def _give_to_mailbox(
     turn: TickContext, position: int, ingest: inputs.Ingest, mailbox: Mailbox, waiting: list[Task], command: int
 ) -> int:
     number = turn.state.next_number
-    if not waiting and len(mailbox.queues.get(ingest.key, ())) >= mailbox.capacity:
+    if not waiting and _is_full_for(mailbox, ingest.key):
         turn.emit(MessageRefused(number, position, command))
         return Given.REFUSED
     turn.emit(MessageKept(number, position, command))
