@@ -574,3 +574,21 @@ def test_a_planted_large_folder_is_found():
 
     assert large_folders([*full, SOURCE / "core" / "__init__.py", *others], SOURCE) == {}
     assert large_folders([*full, SOURCE / "core" / "more.py"], SOURCE) == {"core": MODULES_MAX + 1}
+
+
+LINES_MAX = 600
+
+
+def long_modules(texts: dict[str, str]) -> dict[str, int]:
+    lines = {module: len(text.splitlines()) for module, text in texts.items()}
+    return {module: count for module, count in lines.items() if count > LINES_MAX}
+
+
+def test_no_module_has_more_than_600_lines():
+    assert long_modules(sources()) == {}
+
+
+def test_a_planted_long_module_is_found():
+    planted = {"p.full": "x = 1\n" * LINES_MAX, "p.long": "x = 1\n" * (LINES_MAX + 1)}
+
+    assert long_modules(planted) == {"p.long": LINES_MAX + 1}
