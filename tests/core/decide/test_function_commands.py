@@ -6,11 +6,12 @@ import pytest
 
 from core.decide.test_functions import Functions, assert_recovers, sleep, step
 from driver import BY, T, task
-from tickwork.core.base.values import pack
+from tickwork.core.base.values import Ref, pack
 from tickwork.core.explain.run_history import why
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.effects import CancelAttempt
+from tickwork.core.state.history import StepEntry
 from tickwork.journal.record import Row
 
 
@@ -100,6 +101,17 @@ def test_a_refusal_that_passes_is_tried_again_if_the_function_may_be():
 
     assert driver.attempt_of(run, "g").attempt == 2
     assert driver.run("new-0") is None
+
+
+def test_the_history_of_the_run_has_time_size_tries_and_cost_of_each_step():
+    driver, run = begun()
+    whole = step(0, "ask", "a" * 20, took_ms=12, tries=3, cost=7)
+    failed = step(1, "send", error="ValueError", message="no address", took_ms=5)
+    driver.record(run, whole, failed, StepEntry(2, "load", "d", Ref("sha256:0", 4_000_000)), step(3, "note"))
+
+    assert words(driver, run)[-1] == (
+        "recorded ask (12 ms, try 3, 21 bytes, cost 7), send failed: ValueError (5 ms), load (4000000 bytes), note"
+    )
 
 
 def test_the_history_of_both_runs_says_who_began_what():

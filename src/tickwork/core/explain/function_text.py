@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from tickwork.core.base.values import Ref, Value
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.history import Await, StepEntry
@@ -49,12 +50,28 @@ def function_words(state: State, task: Task, event: FunctionEvent) -> tuple[str,
 
 
 def _steps(steps: Iterable[StepEntry]) -> str:
-    words = [f"{step.name} failed: {step.error}" if step.error else _with_cost(step) for step in steps]
+    words = [_step(step) for step in steps]
     return f"recorded {_joined(words)}" if words else "recorded"
 
 
-def _with_cost(step: StepEntry) -> str:
-    return f"{step.name} at a cost of {step.cost}" if step.cost else step.name
+def _step(step: StepEntry) -> str:
+    size = _size(step.value)
+    figures = [
+        f"{step.took_ms} ms" if step.took_ms else "",
+        f"try {step.tries}" if step.tries > 1 else "",
+        f"{size} bytes" if size else "",
+        f"cost {step.cost}" if step.cost else "",
+    ]
+    shown = ", ".join(figure for figure in figures if figure)
+    outcome = f"{step.name} failed: {step.error}" if step.error else step.name
+    return f"{outcome} ({shown})" if shown else outcome
+
+
+def _size(value: Value) -> int:
+    """As far as it is known without reading the value."""
+    if isinstance(value, bytes):
+        return len(value)
+    return value.size if isinstance(value, Ref) else 0
 
 
 def _suspension(report: inp.Suspended) -> str:
