@@ -107,6 +107,14 @@ class Stage:
     def texts(self, key: tuple[int, int], stream: str = "stdout") -> list[str]:
         return [text for one, text in self.lines.get(key, []) if one == stream]
 
+    def saved(self, key: tuple[int, int]) -> list[bytes]:
+        """Its checkpoints, in the order in which they came."""
+        return [
+            report.value
+            for report in self.said
+            if isinstance(report, Checkpointed) and (report.task, report.attempt) == key
+        ]
+
     def began(self, key: tuple[int, int]) -> bool:
         return any(isinstance(one, Started) and (one.task, one.attempt) == key for one in self.said)
 

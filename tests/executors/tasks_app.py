@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tickwork.sdk.authoring.tasks import task
@@ -326,6 +327,39 @@ async def checkpoint_in_coroutine() -> int:
     await context().checkpoint_async(1)
     context().checkpoint(2)
     return 2
+
+
+@task(name="checkpoints_beside_each_other")
+async def checkpoints_beside_each_other() -> list[int]:
+    here = context()
+
+    async def part(number: int) -> int:
+        return number
+
+    return await asyncio.gather(*[here.step_async(f"part {number}", part, number) for number in range(4)])
+
+
+@task(name="checkpoints_in_both")
+async def checkpoints_in_both() -> list[int]:
+    here = context()
+
+    async def part(number: int) -> int:
+        return number
+
+    steps = [here.step_async(f"part {number}", part, number) for number in range(3)]
+    threads = [asyncio.to_thread(here.step, "in a thread", abs, -number) for number in range(3, 6)]
+    return await asyncio.gather(*steps, *threads)
+
+
+def positive(number: int) -> int:
+    return abs(number)
+
+
+@task(name="checkpoints_in_threads")
+def checkpoints_in_threads() -> list[int]:
+    here = context()
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda number: here.step("part", positive, number), [-1] * 8))
 
 
 @task(name="in_folder")

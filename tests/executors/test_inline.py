@@ -27,6 +27,9 @@ async def test_functions_run_and_answer(threads):
         assert await stage.value("coroutine", seconds=0.01) == "awaited"
         assert await stage.value("checkpoints", size=1) is None
         assert await stage.value("checkpoint_in_coroutine") == 2
+        assert await stage.value("checkpoints_beside_each_other") == [0, 1, 2, 3]
+        assert await stage.value("checkpoints_in_threads") == [1] * 8
+        assert await stage.value("checkpoints_in_both") == [0, 1, 2, 3, 4, 5]
         assert isinstance(await stage.end(stage.start("fail")), Failed)
         missing = await stage.end(stage.start("absent"))
         large = await stage.end(stage.start("large", args={"items": 50_000}))

@@ -420,6 +420,22 @@ async def test_a_checkpoint_waits_until_it_is_durable():
         await stage.end(key)
 
 
+async def test_parts_of_an_attempt_that_save_beside_each_other_each_wait_for_their_own():
+    async with playing() as stage:
+        assert await stage.value("checkpoints_beside_each_other") == [0, 1, 2, 3]
+        assert await stage.value("checkpoints_in_threads") == [1] * 8
+        assert await stage.value("checkpoints_in_both") == [0, 1, 2, 3, 4, 5]
+        stage.slow = True
+        key = stage.start("checkpoints_beside_each_other")
+        for saved in range(4):
+            await stage.until(lambda saved=saved: len(stage.saved(key)) > saved)
+            assert key not in stage.ends
+            stage.executor.saved(*key)
+        await stage.end(key)
+
+    assert stage.saved(key) == sorted(stage.saved(key), key=len), "each has what those before it have"
+
+
 async def test_progress_is_passed_on_a_few_times_a_second():
     async with playing() as stage:
         await stage.end(stage.start("progress", args={"count": 20_000}))

@@ -1,5 +1,6 @@
 """Durable functions in a world. Each suspension drops the function, so that every test is a test of the replay."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -329,3 +330,44 @@ def test_a_function_that_is_not_the_same_in_each_replay_fails_with_both_sides_an
     assert run.state == "failed"
     assert "the history has step 'step 1' where the code now has step 'step 2' at " in run.error
     assert f"{__file__}:{restless.function.__code__.co_firstlineno + 3}" in run.error
+
+
+def saves(number: int) -> int:
+    tw.context().checkpoint(number)
+    return number
+
+
+async def saves_by_awaiting(number: int) -> int:
+    await tw.context().checkpoint_async(number)
+    return number
+
+
+def looks(number: int) -> object:
+    return tw.context().last_checkpoint
+
+
+@pytest.mark.parametrize("part", [saves, saves_by_awaiting, looks])
+def test_a_step_that_uses_checkpoints_fails_with_advice(world, part):
+    @tw.durable
+    async def careless(ctx: tw.Durable) -> list[object]:
+        return await ctx.gather(ctx.step(part, 1), ctx.step(part, 2))
+
+    run = world.run(careless)
+
+    assert run.state == "failed"
+    assert "have no checkpoints" in run.why() and "await ctx.call(...)" in run.why()
+
+
+def test_steps_of_a_task_run_beside_each_other(world):
+    async def part(number: int) -> int:
+        return number
+
+    @tw.task
+    async def parts(ctx: tw.Context) -> list[int]:
+        return await asyncio.gather(*[ctx.step_async(f"part {number}", part, number) for number in range(3)])
+
+    @tw.workflow
+    def whole() -> list[int]:
+        return parts()
+
+    world.run(whole).assert_completed(output=[0, 1, 2])

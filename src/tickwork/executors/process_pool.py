@@ -76,7 +76,7 @@ class ProcessPool:
         self._later: dict[
             Key, tuple[QueuedAttempt, int]
         ] = {}  # since when: another attempt of their task has not ended
-        self._saving: dict[Key, ChildProcess] = {}  # children that wait until their checkpoint is durable
+        self._saving: dict[Key, ChildProcess] = {}  # children of attempts that have sent checkpoints or steps
         self._suspects: list[tuple[int, list[Key]]] = []
         self._born = 0
         self._failures = 0  # children in a row that did not come up
@@ -155,7 +155,7 @@ class ProcessPool:
             self._end(key, (error, message))
 
     def kept(self, key: Key) -> None:
-        child = self._saving.pop(key, None)
+        child = self._saving.get(key)  # it may wait for several
         if child is not None:
             child.order(CheckpointDurable(*key))
 

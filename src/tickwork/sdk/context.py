@@ -23,6 +23,7 @@ from tickwork.protocol.task_commands import Command, GiveEvent, MarkUpdated, Sta
 from tickwork.sdk.values.encode import encode, plain, sized
 
 if TYPE_CHECKING:
+    import asyncio
     import logging
     from pathlib import Path
 
@@ -155,11 +156,13 @@ class Context:
         "_lock",
         "_log",
         "_saved",
+        "_saving",
         "_scheduled_ms",
         "_scope",
         "_streamed",
         "_submitted_ms",
         "_targets",
+        "_turns",
         "_was",
         "_workdir",
         "attempt",
@@ -204,6 +207,8 @@ class Context:
         self._cancelled: threading.Event | None = None
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self._lock = threading.RLock()
+        self._saving = threading.RLock()  # one checkpoint after the other, so that the last one is the newest
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None  # the same for coroutines
         self._scope: _Scope | None = None
         self._workdir: Path | None = None
         self._commands: list[Command] = []
@@ -371,11 +376,12 @@ class Context:
 
     def checkpoint(self, value: Any) -> None:
         """Save `value` for the next attempt. It is durable when this returns."""
-        self._save(self._with_value(value))
+        with self._saving:
+            self._save(self._with_value(value))
 
     async def checkpoint_async(self, value: Any) -> None:
         """Like `checkpoint`, for asynchronous code: it does not block the event loop."""
-        await self._save_async(self._with_value(value))
+        await self._save_async(lambda: self._with_value(value))
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
@@ -399,8 +405,9 @@ class Context:
             _within.reset(token)
         if inspect.isawaitable(result):
             return self._finish_awaitable(position, name, fn, result)
-        recorded, data = self._record(position, name, result)
-        self._save(data)
+        with self._saving:
+            recorded, data = self._record(position, name, result)
+            self._save(data)
         return self._recalled(fn, recorded)
 
     async def step_async(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -414,14 +421,21 @@ class Context:
             result = await awaitable
         finally:
             _within.reset(token)
-        recorded, data = self._record(position, name, result)
-        await self._save_async(data)
-        return self._recalled(fn, recorded)  # type: ignore[no-any-return]  # as above
+        return self._recalled(fn, await self._record_async(position, name, result))  # type: ignore[no-any-return]  # as above
 
     async def _finish_awaitable(self, position: str, name: str, fn: Callable[..., Any], result: Awaitable[Any]) -> Any:
-        recorded, data = self._record(position, name, await result)
+        return self._recalled(fn, await self._record_async(position, name, await result))
+
+    async def _record_async(self, position: str, name: str, result: Any) -> msgspec.Raw:
+        recorded = msgspec.Raw()
+
+        def data() -> bytes:
+            nonlocal recorded
+            recorded, state = self._record(position, name, result)
+            return state
+
         await self._save_async(data)
-        return self._recalled(fn, recorded)
+        return recorded
 
     def _begin(self, name: str) -> tuple[str, msgspec.Raw | None]:
         if not isinstance(name, str) or not name:
@@ -468,6 +482,10 @@ class Context:
             return sized(_encoder.encode(state), what="checkpoint and results of steps")
 
     def _state(self) -> _Saved:
+        if _step.get() is not None:
+            message = "a durable function and its steps have no checkpoints, because each step is recorded"
+            advice = "make each part a step of the function, or call a task that has checkpoints: await ctx.call(...)"
+            raise Refused("no_checkpoint", f"{message}: {advice}")
         if self._was is None:
             self._was = _Saved(steps=[]) if self._saved is None else _saved_decoder.decode(self._saved)
         return self._was
@@ -476,16 +494,22 @@ class Context:
         if self._channel is not None:
             self._channel.save(data)
 
-    async def _save_async(self, data: bytes) -> None:
+    async def _save_async(self, data: Callable[[], bytes]) -> None:
+        """`data` is called in its turn, so that each checkpoint has what those before it have."""
         if self._channel is None:
-            return
-        save_async = getattr(self._channel, "save_async", None)
-        if save_async is not None:
-            await save_async(data)
+            data()
             return
         import asyncio  # here, because it is large and most tasks are not asynchronous
 
-        await asyncio.to_thread(self._channel.save, data)
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns[0] is not loop:
+            self._turns = (loop, asyncio.Lock())
+        async with self._turns[1]:
+            save_async = getattr(self._channel, "save_async", None)
+            if save_async is not None:
+                await save_async(data())
+            else:
+                await asyncio.to_thread(self._channel.save, data())
 
 
 def commands_of(here: Context) -> bytes | None:

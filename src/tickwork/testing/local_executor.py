@@ -123,11 +123,12 @@ class LocalChannel:
         self._executor, self._key = executor, key
 
     def save(self, value: bytes) -> None:
+        self._executor.expect(self._key)
         self._executor.say(Checkpointed(*self._key, value))
 
     async def save_async(self, value: bytes) -> None:
         saved = self._executor.expect(self._key)
-        self.save(value)
+        self._executor.say(Checkpointed(*self._key, value))
         await saved
 
     def folder(self) -> Path:
@@ -160,7 +161,7 @@ class LocalExecutor:
         self._book, self._clock, self.publish, self.reader = book, clock, publish, reader
         self._sink: ReportSink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._saving: dict[Key, asyncio.Future[None]] = {}
+        self._saving: dict[Key, list[asyncio.Future[None]]] = {}  # in the order of what was sent
         self._folders: dict[Key, TemporaryDirectory[str]] = {}
 
     @property
@@ -184,9 +185,9 @@ class LocalExecutor:
         self._tasks[key] = asyncio.get_running_loop().create_task(self._attempt(work, spec))
 
     def saved(self, task: int, attempt: int) -> None:
-        waiting = self._saving.pop((task, attempt), None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        waiting = self._saving.get((task, attempt))
+        if waiting and not (saved := waiting.pop(0)).done():
+            saved.set_result(None)
 
     def stop(self, task: int, attempt: int) -> None:
         self._saving.pop((task, attempt), None)
@@ -214,8 +215,9 @@ class LocalExecutor:
         self._sink.piece(*key, number, text, self._clock.wall_ms())
 
     def expect(self, key: Key) -> "asyncio.Future[None]":
-        self._saving[key] = asyncio.get_running_loop().create_future()
-        return self._saving[key]
+        future = asyncio.get_running_loop().create_future()
+        self._saving.setdefault(key, []).append(future)
+        return future
 
     def folder(self, key: Key) -> Path:
         if key not in self._folders:

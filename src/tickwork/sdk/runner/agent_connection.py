@@ -25,6 +25,7 @@ from tickwork.protocol.child_shared_memory import ChildSharedMemory
 PACKET_BYTES = 256 * 1024
 LOOK_NS = 200_000  # whatever printed past Python took longer, or has done so before
 READ_S, READ_S_MAX = 0.0005, 0.2  # how often, and how long, is looked whether the agent has read it
+BESIDE_S = 0.02
 Key = tuple[int, int]
 
 
@@ -74,12 +75,25 @@ class ControlReader:
         self._stream = stream
         self._frames = FrameDecoder()
         self._reading = threading.Lock()
-        self._kept: dict[Key, Callable[[], None]] = {}
+        self._kept: dict[Key, list[Callable[[], None]]] = {}  # waiters of each attempt, in the order of what it sent
+        self._keeping = threading.Lock()
         self.cancel: Callable[[Key], None] = lambda _key: None
         self.retire: Callable[[], None] = lambda: None
 
     def expect(self, key: Key, kept: Callable[[], None]) -> None:
-        self._kept[key] = kept
+        """An attempt may have several that wait: its threads, or its coroutines."""
+        with self._keeping:
+            self._kept.setdefault(key, []).append(kept)
+
+    def _next_waiter(self, key: Key) -> Callable[[], None]:
+        with self._keeping:
+            waiting = self._kept.get(key)
+            if not waiting:
+                return lambda: None
+            kept = waiting.pop(0)
+            if not waiting:
+                del self._kept[key]
+            return kept
 
     def read(self, *, flags: int = 0) -> None:
         data = self._stream.recv(PACKET_BYTES, flags)
@@ -91,11 +105,25 @@ class ControlReader:
     def _follow(self, order: ControlMessage) -> None:
         match order:
             case CheckpointDurable():
-                self._kept.pop((order.task, order.attempt), lambda: None)()
+                self._next_waiter((order.task, order.attempt))()
             case Cancel():
                 self.cancel((order.task, order.attempt))
             case Retire():
                 self.retire()
+
+    def read_pending(self) -> None:
+        """Read what has come, unless another thread does."""
+        if self._reading.acquire(blocking=False):
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    self.read(flags=socket.MSG_DONTWAIT)
+            finally:
+                self._reading.release()
+
+    def wait_beside_loop(self, done: threading.Event) -> None:
+        """The same for a thread beside an event loop, which reads unless it is blocked itself."""
+        while not done.wait(BESIDE_S):
+            self.read_pending()
 
     def wait(self, done: threading.Event) -> None:
         """Blocks this thread until what it expects has come."""

@@ -7,7 +7,6 @@ at a time), `thread` or `async` (WIDTH at a time).
 """
 
 import asyncio
-import contextlib
 import mmap
 import os
 import signal
@@ -93,6 +92,23 @@ KnownSpecs = dict[int, tuple[NodeSpec, Handler | None]]  # by the number of the 
 become = _current.set  # each thread runs one attempt after the other, so nothing needs to be restored
 
 
+def settling(future: "asyncio.Future[None]") -> Callable[[], None]:
+    """Return what settles this future, from any thread."""
+    thread = threading.get_ident()
+
+    def settle() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def from_any() -> None:
+        if threading.get_ident() == thread:
+            settle()
+        else:
+            future.get_loop().call_soon_threadsafe(settle)
+
+    return from_any
+
+
 class AttemptChannel:
     """The way of one attempt to the agent."""
 
@@ -109,7 +125,7 @@ class AttemptChannel:
 
     async def save_async(self, value: bytes) -> None:
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._host.orders.expect(self._key, lambda: None if kept.done() else kept.set_result(None))
+        self._host.orders.expect(self._key, settling(kept))
         self._send(value)
         await kept
 
@@ -124,7 +140,7 @@ class AttemptChannel:
     async def record(self, report: StepsRecorded) -> None:
         """Return when the steps of a durable function are durable."""
         recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._host.orders.expect(self._key, lambda: None if recorded.done() else recorded.set_result(None))
+        self._host.orders.expect(self._key, settling(recorded))
         self._host.output.flush()
         self._host.voice.say(report)
         await recorded
@@ -348,12 +364,15 @@ class _Loop:
         parked = int(os.environ.get(PARKED_VARIABLE) or 0)
         self._parked = ParkedFunctions(count_max=parked, bytes_max=PARKED_BYTES_MAX)
         self._over = asyncio.Event()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._listening = self._retired = False
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
         host = self._host
-        host.orders.cancel, host.orders.retire = self._cancel, self._retire
+        host.orders.cancel = lambda key: self._here(partial(self._cancel, key))
+        host.orders.retire = lambda: self._here(self._retire)
+        host.wait = self._wait
         loop.add_reader(host.voice.stream.fileno(), self._ordered)
         self._listen()
         await self._over.wait()
@@ -436,6 +455,19 @@ class _Loop:
         size = len(checkpoint or b"") + sum(Path(file).stat().st_size for file in files.values())
         return await attempt.run(park=partial(parked.keep, name, history_bytes=size))
 
+    def _here(self, do: Callable[[], None]) -> None:
+        """Do it in the thread of the loop: another one may have read the order."""
+        if threading.get_ident() == self._thread:
+            do()
+        else:
+            self._loop.call_soon_threadsafe(do)
+
+    def _wait(self, done: threading.Event) -> None:
+        if threading.get_ident() == self._thread:
+            self._host.orders.wait(done)  # nothing else runs here meanwhile
+        else:
+            self._host.orders.wait_beside_loop(done)
+
     def _cancel(self, key: Key) -> None:
         task, here = self._tasks.get(key), self._contexts.get(key)
         if here is not None:
@@ -450,8 +482,7 @@ class _Loop:
         self._host.voice.say(Retired())
 
     def _ordered(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._host.orders.read(flags=socket.MSG_DONTWAIT)
+        self._host.orders.read_pending()
 
 
 def ready(app: App) -> AppLoaded:

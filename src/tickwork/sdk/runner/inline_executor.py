@@ -66,7 +66,7 @@ class RunningAttempt:
         self.begun = self.over = False  # over: it was abandoned
         self.context: AttemptContext | None = None
         self.cancel: Callable[[], object] = lambda: None
-        self.kept: Callable[[], object] = lambda: None
+        self.kept: list[Callable[[], object]] = []  # waiters, in the order of what was sent
         self.thread = 0  # in which its function runs, while it does; -1: in none any more
 
 
@@ -122,8 +122,8 @@ class InlineExecutor:
 
     def saved(self, task: int, attempt: int) -> None:
         turn = self._turns.get((task, attempt))
-        if turn is not None:
-            turn.kept()
+        if turn is not None and turn.kept:
+            turn.kept.pop(0)()
 
     def stop(self, task: int, attempt: int) -> None:
         self._line.remove(task, attempt)
@@ -379,7 +379,7 @@ class InlineExecutor:
     def expect_kept(self, key: Key, kept: Callable[[], object]) -> None:
         turn = self._turns.get(key)
         if turn is not None:
-            turn.kept = kept
+            turn.kept.append(kept)
 
     def reader(self) -> Direct:
         """What tasks read, from any thread but the agent's."""
