@@ -188,3 +188,45 @@ def test_a_function_that_starts_runs_outside_of_its_steps_fails_with_advice(worl
 
     assert run.state == "failed"
     assert "await ctx.start(...)" in run.why()
+
+
+@tw.durable
+async def starts(ctx: tw.Durable, workflow: str) -> str:
+    try:
+        return await ctx.start(workflow, text=5)
+    except tw.StepFailed as failed:
+        return f"caught {failed}"
+
+
+@tw.durable
+async def starts_what_it_knows(ctx: tw.Durable) -> str:
+    try:
+        return await ctx.start(target, text=5)
+    except tw.StepFailed as failed:
+        return f"caught {failed}"
+
+
+@tw.durable
+async def calls(ctx: tw.Durable, workflow: str) -> str:
+    try:
+        return await ctx.call(workflow, text=5)
+    except tw.CallFailed as failed:
+        return f"caught {failed}"
+
+
+@pytest.mark.parametrize(("workflow", "reason"), [("absent", "absent"), ("target", "text")])
+def test_a_start_that_the_server_refuses_fails_the_function_and_a_call_can_be_caught(world, workflow, reason):
+    world.publish(target)
+
+    run = world.run(starts, workflow=workflow)
+    assert run.state == "failed" and reason in run.why()
+    assert world.runs(target) == []
+    caught = world.run(calls, workflow=workflow)
+    assert caught.state == "completed", caught.why()
+    assert caught.output.startswith("caught ")
+
+
+def test_wrong_inputs_of_a_workflow_that_the_code_knows_can_be_caught(world):
+    run = world.run(starts_what_it_knows)
+
+    assert run.state == "completed" and run.output.startswith("caught "), run.why()
