@@ -27,21 +27,26 @@ from tickwork.cli.main import make_app
 from tickwork.cluster import multiplexed_connection as node_frames
 from tickwork.core.base.values import EncryptedValue as SealedValue
 from tickwork.core.base.values import Ref
-from tickwork.core.definition.document import json_schema
+from tickwork.core.definition.document import canonical, json_schema, parse
+from tickwork.core.definition.model import Definition, TaskNode
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot.snapshot import capture
+from tickwork.core.state import inputs
+from tickwork.core.state.events import StepsAppended
+from tickwork.core.state.history import StepEntry
 from tickwork.core.state.inputs import Input
 from tickwork.core.state.schedule import FateRange
 from tickwork.core.state.state import LogicalClock, Run, Settings
 from tickwork.journal import export, reproduction
-from tickwork.journal.record import GENESIS, SealedRow, unseal
+from tickwork.journal.record import GENESIS, Row, SealedRow, unseal
 from tickwork.ports import broker
 from tickwork.ports.leases import HeldLease, Member
 from tickwork.ports.store import CacheRow, ChildRow, InboxRow, LogChunk, RunRow
 from tickwork.ports.store_maintenance import ArchiveObject, TableBatch
 from tickwork.protocol import child_messages as child
 from tickwork.protocol import worker_messages as worker
-from tickwork.protocol.http_models import MailboxRequest, ScheduleRequest, Submission
+from tickwork.protocol.http_models import AssetUpdateRequest, MailboxRequest, ScheduleRequest, Signal, Submission
+from tickwork.protocol.task_commands import GiveEvent, MarkUpdated, StartRun, decode_commands, encode_commands
 from tickwork.runtime.maintenance import backup
 from tickwork.runtime.partition.write_behind import AttemptRecord, attempts_decoder, attempts_encoder
 from tickwork.runtime.storage import archive, run_records
@@ -137,6 +142,18 @@ CATALOG = worker.Catalog(
 LOG_PIECE = worker.LogPiece(
     task=11, attempt=2, chunk=3, first=40, lines=b"{}\n", run="r-1", worker="w-1", session="s-1", store="st-1"
 )
+COMMANDS = [
+    StartRun(Submission(workflow="etl", inputs={"day": 1}, id="r-2", key="k", delay_ms=5, priority=3), place="3.0"),
+    GiveEvent(Signal(event="paid", key="k", payload={"sum": 5})),
+    MarkUpdated("sales", AssetUpdateRequest(partition="2026-01-02", details={"rows": 3})),
+]
+STEPS_WITH_COMMANDS = (
+    worker.StepsRecorded(task=22, attempt=1, steps=(STEP,), commands=encode_commands(COMMANDS)),
+    worker.StepsRecorded(task=22, attempt=2, steps=(STEP,), commands=REF),
+)
+PUBLISHING = Definition(
+    name="etl", nodes=(TaskNode(id="load", handler="app:load"),), publish={"rows": ("inputs.rows", "nodes.load")}
+)  # fmt: skip
 JOB = child.LargeAttemptJob(
     work=WORK, args_file="args", checkpoint_file="checkpoint", fetched=(("sha256:cd", "file"),)
 )  # fmt: skip
@@ -185,6 +202,9 @@ def _messages() -> Iterator[tuple[str, Sample]]:
     beats = worker.Heartbeats(via="node-2", workers=("w-1", "w-2"))
     yield "worker_beats", Sample(beats, encode(beats), worker.beats_decoder.decode)
     yield "worker_log_piece", Sample(LOG_PIECE, encode(LOG_PIECE), _msgpack(worker.LogPiece))
+    steps = worker.Call(worker="w-1", session="s-1", seq=4, credit=16, reports=STEPS_WITH_COMMANDS)
+    yield "worker_steps_with_commands", Sample(steps, encode(steps), worker.call_decoder.decode)
+    yield "task_commands", Sample(tuple(COMMANDS), encode_commands(COMMANDS), decode_commands)
     yield "worker_catalog", Sample(CATALOG, encode(CATALOG), _msgpack(worker.Catalog))
     line = LogLine(at=7, stream="stdout", text="hello")
     yield "worker_log_line", Sample(line, msgspec.json.encode(line), _json(LogLine))
@@ -244,6 +264,16 @@ MEMBER = Member(
     engine=True, oldest=1, machine=1, unable=(3,), secrets=("x",),
 )  # fmt: skip
 SUBMISSION = Submission(workflow="etl", inputs={"day": 1}, id="r-1", key="k", delay_ms=5, priority=3, version="v2")
+RECORDED = inputs.StepsRecorded(
+    task=22, attempt=1, steps=(StepEntry(3, "book", "0a", b"\x01", at_ms=7, took_ms=2, cost=5),), sender="w-1",
+    commands=(
+        inputs.TaskCommand(inputs.Submit("task", "acme", "r-2", "etl", b"\x80", inputs.SubmitOptions(key="k"))),
+        inputs.TaskCommand(inputs.Ingest("task", "acme", event="paid", key="k", payload=b"\x01"), partitions=(0, 3)),
+        inputs.TaskCommand(inputs.UpdateAsset("task", "acme", asset="sales", partition="2026-01-02", details=b"\x80")),
+    ),
+)  # fmt: skip
+REFUSED = inputs.StepsRecorded(task=22, attempt=2, steps=(), refused=("no_workflow", "there is no workflow x"))
+ROW = Row(seq=1, tick=5, rules="1", inputs=[RECORDED, REFUSED], events=[StepsAppended(task=22, input=0)])
 SPAN = FateRange(
     tenant="acme", name="nightly", schedule=5, version=2, from_ms=1, to_ms=9, count=3, fate=4, cause="paused",
     backfill=6,
@@ -355,6 +385,8 @@ def _files() -> Iterator[tuple[str, Sample]]:
         ),
     )
     row = SealedRow(seq=1, tick=5, hash=b"\x02" * 32, data=b"\x01\x95")
+    yield "row_of_steps", Sample(ROW, msgspec.msgpack.encode(ROW, order="deterministic"), _msgpack(Row))
+    yield "definition_publish", Sample(PUBLISHING, canonical(PUBLISHING), parse)
     yield "sealed_row_message", Sample(row, msgspec.msgpack.encode(row), _msgpack(SealedRow))
     yield "cursor", _cursor()
 
