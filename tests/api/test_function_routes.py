@@ -85,3 +85,30 @@ async def test_a_run_without_a_function_has_no_history(http):
     answer = await http.get(f"/v1/runs/{run_id}/history")
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_history")
     assert (await http.get("/v1/runs/nobody/history")).json()["code"] == "unknown_run"
+
+
+async def test_a_run_is_shown_with_the_latest_attempts_and_a_count_of_the_earlier_ones(http):
+    run_id, worker = await suspended(http, Await(1, "event", "paid", "d"))
+    for position in range(2, 6):
+        await http.post("/v1/events", json={"event": "paid"})
+        [work] = await worker.work()
+        await worker.call(
+            Suspended(work.task, work.attempt, (), (Await(position, "event", "paid", "d"),), started_ms=1, ended_ms=2)
+        )
+
+    async def shown(**query):
+        answer = await http.get(f"/v1/runs/{run_id}", params=query)
+        assert answer.status_code == 200, answer.text
+        [task] = answer.json()["tasks"]
+        return [attempt["attempt"] for attempt in task["attempts"]], task.get("attempts_earlier", 0)
+
+    assert await shown() == ([1, 2, 3, 4, 5], 0)
+    assert await shown(attempts=2) == ([4, 5], 3)
+    assert await shown(attempts=2, attempts_before=4) == ([2, 3], 1)
+    assert await shown(attempts=2, attempts_before=2) == ([1], 0)
+    await http.post("/v1/events", json={"event": "paid"})
+    [work] = await worker.work()
+    await worker.finish(work, value="done")
+    assert await shown(attempts=2) == ([5, 6], 4)
+    assert await shown(attempts=2, attempts_before=5) == ([3, 4], 2)
+    assert (await http.get(f"/v1/runs/{run_id}", params={"attempts": 0})).status_code == 422

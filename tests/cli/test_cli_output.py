@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from tickwork.cli import progress
+from tickwork.cli.commands.runs import _tree
 from tickwork.cli.output import duration, in_words, safe, table, took, value, when
 from tickwork.cli.progress import _children_first, children_words, name_of, remark, tasks_table
 from tickwork.protocol import http_models as wire
@@ -67,6 +68,24 @@ def test_a_map_shows_the_counts_of_its_children_and_a_failure_its_first_line():
     assert children_words({"total": 4, "running": 0}) == "none started of 4"
     assert remark(broken) == "ValueError: no"
     assert name_of(broken) == "score\\[4]" or name_of(broken) == "score[4]"
+
+
+def test_a_task_with_many_attempts_says_how_many_are_not_shown_and_how_to_see_them():
+    attempt = wire.Attempt(attempt=901, worker="w", state="suspended", dispatched_at="2026-01-01T00:00:00Z")
+    task = wire.Task(
+        id="1", node="poll", kind="durable", state="waiting", attempts=(attempt,) * 100, attempts_earlier=900
+    )
+    run = wire.RunDetail(
+        id="r-1", workflow="poll", definition="d", state="waiting", source="submit", by="api",
+        submitted_at="2026-01-01T00:00:00Z", tasks=(task,),
+    )  # fmt: skip
+    out = io.StringIO()
+    screen = Console(file=out, width=100, highlight=False)
+    screen.print(_tree(run))
+    screen.print(tasks_table(run))
+
+    assert "900 earlier attempts (--attempts-before 901)" in out.getvalue()
+    assert re.search(r"poll +waiting +1000 ", out.getvalue())
 
 
 def test_an_id_stays_in_one_piece_however_narrow_the_screen():

@@ -100,7 +100,7 @@ def tasks_table(detail: wire.RunDetail) -> "Table":
     tasks = table(
         ("task", "state", ">tries", ">time", ""),
         [
-            (name_of(task), tinted(task.state), str(len(task.attempts) or "-"), task_took(task) or "-", remark(task))
+            (name_of(task), tinted(task.state), str(_tries(task) or "-"), task_took(task) or "-", remark(task))
             for task in detail.tasks[:TASKS_SHOWN]
         ],
     )
@@ -108,6 +108,10 @@ def tasks_table(detail: wire.RunDetail) -> "Table":
     if len(detail.tasks) > TASKS_SHOWN:
         tasks.caption = f"… and {len(detail.tasks) - TASKS_SHOWN} more (tickwork show {safe(detail.id)})"
     return tasks
+
+
+def _tries(task: wire.Task) -> int:
+    return task.attempts_earlier + len(task.attempts)
 
 
 def name_of(task: wire.Task) -> str:
@@ -140,8 +144,8 @@ def task_error(task: wire.Task) -> str:
 
 
 def task_took(task: wire.Task) -> str:
-    """From the first attempt's start to the last one's end; empty before that."""
-    if not task.attempts:
+    """From the first attempt's start to the last one's end; empty before that, and if the first is not shown."""
+    if not task.attempts or task.attempts_earlier:
         return ""
     first, last = task.attempts[0], task.attempts[-1]
     return took(first.started_at or first.dispatched_at, last.ended_at)

@@ -16,6 +16,7 @@ from tickwork.api.routes.action_specs import DONE, KEY, REASON, checked_text
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.base.names import TENANT
 from tickwork.protocol import http_models as wire
+from tickwork.runtime.views.runs import AttemptPage
 from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Gather = Callable[[ClusterRouter, LocalHandler, Request], Awaitable[Response | StreamingResponse | None]]
 
 PAGE_MAX = 500
+ATTEMPTS_SHOWN, ATTEMPTS_MAX = 100, 10_000  # of each task
 UPDATE_KEY = ("Idempotency-Key", "The same key is the same update. The body may name it instead.")
 
 _values = msgspec.msgpack.Decoder()
@@ -125,7 +127,8 @@ async def spread_ids(
 
 
 async def show(request: Request) -> Response:
-    return as_json(await request.engine.queries.run(request.run_id))
+    page = AttemptPage(request.query["attempts"], request.query["attempts_before"])
+    return as_json(await request.engine.queries.run(request.run_id, page=page))
 
 
 async def history(request: Request) -> Response:
@@ -303,6 +306,10 @@ ROUTES = (
         handler=show,
         summary="Show a run with its tasks and their attempts.",
         tag="runs",
+        query=(
+            QueryParam("attempts", "Maximum number of attempts of each task.", int, ATTEMPTS_SHOWN, 1, ATTEMPTS_MAX),
+            QueryParam("attempts_before", "Show attempts with smaller numbers than this; 0: the latest.", int, 0),
+        ),
         responses={200: ResponseSpec(wire.RunDetail)},
         refusals=(404,),
     ),

@@ -65,20 +65,22 @@ def runs(
     return Exit.OK
 
 
-def show(run: str, /, *, data: str | None = None, to: ClientOptions = TO) -> int:
+def show(run: str, /, *, attempts_before: int = 0, data: str | None = None, to: ClientOptions = TO) -> int:
     """Show a run with its tasks, attempts, errors and output.
 
     Parameters
     ----------
     run
         Its id, or the beginning of it.
+    attempts_before
+        Each task is shown with its latest 100 attempts; this shows those before an attempt.
     data
         A data folder that no server uses, instead of a server. If no server answers, .tickwork is read.
     """
     from tickwork.cli.output import console, print_json
 
     with to.reader(to.folder(data)) as client:
-        detail = client.get(whole_id(client, run))
+        detail = client.get(whole_id(client, run), attempts_before=attempts_before)
     if to.json:
         print_json(detail)
     else:
@@ -338,6 +340,8 @@ def _add_task(tree: "Tree", task: "wire.Task") -> None:
     branch = tree.add(f"{name_of(task)}  {tinted(task.state)}{f'  {time}' if time else ''}  [dim]{safe(task.kind)}[/]")
     if task.children:
         branch.add(children_words(task.children))
+    if task.attempts_earlier:
+        branch.add(f"… {task.attempts_earlier} earlier attempts (--attempts-before {task.attempts[0].attempt})")
     for attempt in task.attempts:
         line = branch.add(
             f"attempt {attempt.attempt} {tinted(attempt.state)} "

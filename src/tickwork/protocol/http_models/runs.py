@@ -40,6 +40,7 @@ class Task(Model, frozen=True, kw_only=True):
     dedupe_key: str = ""  # of work: what `ctx.idempotency_key` is in each of its attempts
     priority: int | None = None  # of work
     lease_ends_at: str | None = None  # of a running task: its worker counts as lost if it is silent until then
+    attempts_earlier: int = 0  # before those in `attempts`; `?attempts_before=` shows them
 
 
 class Run(Model, frozen=True, kw_only=True):

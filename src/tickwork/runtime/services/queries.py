@@ -65,8 +65,10 @@ class QueryService:
         self._context, self._lease_end_ms = context, lease_end_ms
         self.watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
 
-    async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
-        draft = await self.draft(tenant, run_id)
+    async def run(
+        self, run_id: str, *, tenant: str = TENANT, page: reads.AttemptPage = reads.ALL_ATTEMPTS
+    ) -> wire.RunDetail:
+        draft = await self.draft(tenant, run_id, page)
         if draft is None:
             raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
         await self._context.until_durable()
@@ -167,7 +169,9 @@ class QueryService:
             [step_view(node, entry, await self.plain(entry.value), reads.shown(entry.value)) for entry in entries]
         )
 
-    async def draft(self, tenant: str, run_id: str) -> reads.RunDraft | None:
+    async def draft(
+        self, tenant: str, run_id: str, page: reads.AttemptPage = reads.ALL_ATTEMPTS
+    ) -> reads.RunDraft | None:
         owner = self._context.tenant(tenant)
         live = owner.runs.get(run_id)
         if live is not None:
@@ -176,7 +180,7 @@ class QueryService:
             stored = await self._stored_attempts(live.number)
             if owner.runs.get(run_id) is live:
                 return reads.live_draft(
-                    self._context.state, self._context.live.write_behind, live, [*stored, *unwritten]
+                    self._context.state, self._context.live.write_behind, live, [*stored, *unwritten], page
                 )
         row = await self._context.ended_row(tenant, run_id)
         if row is None:
@@ -188,7 +192,7 @@ class QueryService:
         own = attempts_decoder.decode(row.attempts) if row.attempts else []
         stored += [attempt for attempt in own if (attempt.task, attempt.attempt, attempt.ended_ms) not in known]
         plan = owner.versions.get(row.definition)
-        return reads.ended_draft(row, plan, decode_value(row.output), stored)
+        return reads.ended_draft(row, plan, decode_value(row.output), stored, page)
 
     async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[AttemptRecord]:
         """Return the attempts of one task from its run's record; an ended map child is found only by its run's id."""

@@ -4,7 +4,7 @@ Unfinished runs are read from the state; ended runs from the write-behind buffer
 a pause, so it never mixes two ticks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Any, NamedTuple
 
@@ -117,7 +117,32 @@ class RunDraft(msgspec.Struct):
     published: Published | None = None
 
 
-def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterable[AttemptRecord]) -> RunDraft:
+class AttemptPage(NamedTuple):
+    """Which attempts of each task are shown: the latest so many (0: all), of those before a number (0: of all)."""
+
+    latest: int = 0
+    before: int = 0
+
+    def views(self, rows: Sequence[AttemptRecord], progress: Any) -> dict[str, Any]:
+        if self.before:
+            rows = [row for row in rows if row.attempt < self.before]
+        earlier = max(0, len(rows) - self.latest) if self.latest else 0
+        return {
+            "attempts": tuple(attempt_view(row, progress) for row in rows[earlier:]),
+            "attempts_earlier": earlier,
+        }
+
+
+ALL_ATTEMPTS = AttemptPage()
+
+
+def live_draft(
+    state: State,
+    write_behind: WriteBehind,
+    run: Run,
+    stored: Iterable[AttemptRecord],
+    page: AttemptPage = ALL_ATTEMPTS,
+) -> RunDraft:
     clock = state.settings.clock
     attempts = _by_task(
         {
@@ -128,14 +153,14 @@ def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterab
     tasks: list[tuple[dict[str, Any], Value]] = []
     for step in run.plan.steps:
         task = state.tasks.get(run.number + step.index)
-        view = _task_view(run.number, step, run.phases[step.index], attempts, progress)
+        view = _task_view(run.number, step, run.phases[step.index], attempts, progress, page)
         view |= _work_fields(step, run.tenant.id, run.id, run.priority)
         if task is not None:
             _add_live(view, state, task)
         if step.kind is Kind.APPROVAL:
             _add_message(view, step, run.plan, run.inputs, run.results or {})
         tasks.append((view, (run.results or {}).get(step.index)))
-        for child in _children(run.number, step, attempts, progress):
+        for child in _children(run.number, step, attempts, progress, page):
             child |= _work_fields(step, run.tenant.id, run.id, run.priority, child["child"])
             living = state.tasks.get(int(child["id"]))
             if living is not None:  # a task whose last attempt failed may be due again
@@ -148,20 +173,22 @@ def live_draft(state: State, write_behind: WriteBehind, run: Run, stored: Iterab
     return RunDraft(head, run.inputs, None, tasks, function, awaits, published_by(run))
 
 
-def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[AttemptRecord]) -> RunDraft:
+def ended_draft(
+    row: RunRow, plan: Plan | None, output: Value, stored: Iterable[AttemptRecord], page: AttemptPage = ALL_ATTEMPTS
+) -> RunDraft:
     record = record_of(row)
     attempts = _by_task(stored)
     results = dict(record.results)
     tasks: list[tuple[dict[str, Any], Value]] = []
     for step in plan.steps if plan is not None else ():
-        view = _task_view(row.number, step, record.phases[step.index], attempts, {})
+        view = _task_view(row.number, step, record.phases[step.index], attempts, {}, page)
         view |= _work_fields(step, row.tenant, row.id, record.priority)
         if plan is not None and step.kind is Kind.APPROVAL:
             _add_message(view, step, plan, record.inputs, results)
         tasks.append((view, results.get(step.index)))
         tasks += [
             (child | _work_fields(step, row.tenant, row.id, record.priority, child["child"]), None)
-            for child in _children(row.number, step, attempts, {})
+            for child in _children(row.number, step, attempts, {}, page)
         ]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
     function = ended_history(plan, history_of_record(record.history))
@@ -181,7 +208,12 @@ def _by_task(attempts: Iterable[AttemptRecord]) -> dict[int, list[AttemptRecord]
 
 
 def _task_view(
-    run: int, step: Step, phase: int, attempts: dict[int, list[AttemptRecord]], progress: dict[int, Any]
+    run: int,
+    step: Step,
+    phase: int,
+    attempts: dict[int, list[AttemptRecord]],
+    progress: dict[int, Any],
+    page: AttemptPage,
 ) -> dict[str, Any]:
     number = run + step.index
     kind = step.node.__struct_config__.tag
@@ -190,7 +222,7 @@ def _task_view(
         "node": step.id,
         "kind": "durable" if step.durable else str(kind),
         "state": TASK_STATES[phase],
-        "attempts": tuple(attempt_view(row, progress.get(row.task)) for row in attempts.get(number, ())),
+        **page.views(attempts.get(number, ()), progress.get(number)),
     }
 
 
@@ -228,7 +260,7 @@ def _add_message(view: dict[str, Any], step: Step, plan: Plan, inputs: Value, re
 
 
 def _children(
-    run: int, step: Step, attempts: dict[int, list[AttemptRecord]], progress: dict[int, Any]
+    run: int, step: Step, attempts: dict[int, list[AttemptRecord]], progress: dict[int, Any], page: AttemptPage
 ) -> Iterator[dict[str, Any]]:
     """Children of a map or repeat that were given to a worker; the latest of many."""
     body = step.body
@@ -237,12 +269,12 @@ def _children(
     mine = [(rows[-1].child, number) for number, rows in attempts.items() if rows[-1].step == step.index]
     for child, number in sorted(pair for pair in mine if pair[0] >= 0)[-CHILDREN_SHOWN:]:
         last = attempts[number][-1]
-        view = _task_view(run, step, Phase.RUNNING, {}, {})
+        view = _task_view(run, step, Phase.RUNNING, {}, {}, page)
         view |= {
             "id": str(number),
             "child": child,
             "state": "running" if not last.ended_ms else ATTEMPT_STATES[last.state],
-            "attempts": tuple(attempt_view(row, progress.get(number)) for row in attempts[number]),
+            **page.views(attempts[number], progress.get(number)),
         }
         yield view
 

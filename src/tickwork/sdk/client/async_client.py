@@ -149,9 +149,10 @@ class AsyncClient(AsyncOperationsClient, AsyncOperatorsClient, AsyncSchedulesCli
             answers += calls.batch_answer(await self._send(calls.submit_batch(batch)))
         return calls.settle(answers, workflow)
 
-    async def get(self, run: RunLike) -> wire.RunDetail:
-        """Return a run with its tasks, inputs and output."""
-        return await self._send(calls.get(run))
+    async def get(self, run: RunLike, *, attempts: int | None = None, attempts_before: int = 0) -> wire.RunDetail:
+        """Return a run with its tasks, inputs and output. Each task has its latest 100 attempts, or so many as you say;
+        `attempts_before` is for the earlier ones: it shows attempts with smaller numbers."""
+        return await self._send(calls.get(run, attempts=attempts, attempts_before=attempts_before))
 
     async def history(self, run: RunLike) -> wire.FunctionHistory:
         """What the durable function of a run has recorded, and what it waits for."""

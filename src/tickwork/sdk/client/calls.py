@@ -255,8 +255,11 @@ def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..
     return [handle for handle in handles if handle is not None]
 
 
-def get(run: RunLike) -> ApiCall[wire.RunDetail]:
-    return ApiCall("GET", _run(run), wire.RunDetail)
+def get(run: RunLike, *, attempts: int | None = None, attempts_before: int = 0) -> ApiCall[wire.RunDetail]:
+    query = {} if attempts is None else {"attempts": str(attempts)}
+    if attempts_before:
+        query["attempts_before"] = str(attempts_before)
+    return ApiCall("GET", _run(run), wire.RunDetail, query)
 
 
 def history(run: RunLike) -> ApiCall[wire.FunctionHistory]:

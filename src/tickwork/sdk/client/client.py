@@ -150,9 +150,10 @@ class Client(OperationsClient, OperatorsClient, SchedulesClient, EndpointsClient
             answers += calls.batch_answer(self._send(calls.submit_batch(batch)))
         return calls.settle(answers, workflow)
 
-    def get(self, run: RunLike) -> wire.RunDetail:
-        """Return a run with its tasks, inputs and output."""
-        return self._send(calls.get(run))
+    def get(self, run: RunLike, *, attempts: int | None = None, attempts_before: int = 0) -> wire.RunDetail:
+        """Return a run with its tasks, inputs and output. Each task has its latest 100 attempts, or so many as you say;
+        `attempts_before` is for the earlier ones: it shows attempts with smaller numbers."""
+        return self._send(calls.get(run, attempts=attempts, attempts_before=attempts_before))
 
     def history(self, run: RunLike) -> wire.FunctionHistory:
         """What the durable function of a run has recorded, and what it waits for."""
