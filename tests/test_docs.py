@@ -265,7 +265,6 @@ def test_a_promise_without_a_test_is_noticed():
     assert promises(text) == ["- One. (`test_one`)", "- Two.", "| row | - |"]
 
 
-@pytest.mark.proves("S000-23")
 def test_the_settings_of_a_cluster_are_told_with_their_defaults():
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", (ROOT / "docs" / "cluster.md").read_text(), re.MULTILINE)
     fields = {one.name: one.default for one in msgspec.structs.fields(Settings)}

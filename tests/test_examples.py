@@ -124,6 +124,7 @@ def test_an_example_gives_its_output(client, example, workflow, inputs, output):
     assert matches(output, found), found
 
 
+@pytest.mark.proves("S001-189")
 def test_a_risky_task_waits_in_the_inbox(client):
     run = client.submit("settle", {"amount": 30})
     [entry] = until(lambda: client.inbox(["approval"], workflow="settle"))

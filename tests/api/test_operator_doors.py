@@ -152,7 +152,7 @@ async def test_a_policy_is_tested_against_what_was_recorded(client, http):
     assert [policy.allow for policy in await client.policies()] == ["inputs.x == 1"], "a test changes nothing"
 
 
-@pytest.mark.proves("S001-11", "S001-26", "S001-101", "S001-24", "S001-104")
+@pytest.mark.proves("S001-11", "S001-26", "S001-101", "S001-24", "S001-103", "S001-104", "S001-157")
 async def test_a_tenant_has_a_limit_a_rate_and_a_share(client, http):
     await publish(http, flow())
     await client.put_tenant(limit=2, weight=3)

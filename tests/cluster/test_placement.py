@@ -48,7 +48,6 @@ def test_without_nodes_nobody_owns_anything():
     assert place(8, []) == {}
 
 
-@pytest.mark.proves("S000-29")
 @given(st.text(max_size=20), counts, st.integers(1, 80), st.text(max_size=40))
 def test_a_run_lives_in_a_partition_of_its_tenant_for_life(tenant, partitions, spread, run_id):
     route = Route(tenant, home_of(tenant, partitions), spread)

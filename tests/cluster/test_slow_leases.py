@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import itertools
 
 import pytest
 
 from tickwork.cluster.lease_renewal import MARGIN
 from tickwork.cluster.ownership import Ownership, OwnershipCallbacks
+from tickwork.compose.settings import duration_setting, load
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
 from tickwork.stores.leases.memory import MemoryLeases
@@ -50,7 +52,7 @@ class SlowLeases(MemoryLeases):
 
 
 class Owner:
-    def __init__(self, loop, leases=SlowLeases) -> None:
+    def __init__(self, loop, leases=SlowLeases, **options) -> None:
         self.clock = LoopClock(loop)
         self.leases = leases(self.clock)
         self.dropped: dict[int, int] = {}
@@ -66,7 +68,7 @@ class Owner:
         )
         member = Member("s1", "n1", "http://n1")
         self.ownership = Ownership(
-            leases=self.leases, member=member, partitions=3, clock=self.clock, duties=duties, ttl_ms=TTL_MS
+            leases=self.leases, member=member, partitions=3, clock=self.clock, duties=duties, ttl_ms=TTL_MS, **options
         )
 
     async def _nothing(self, *_) -> None: ...
@@ -201,3 +203,38 @@ def test_what_took_so_long_to_take_up_that_its_lease_ended_is_not_kept(loop):
 
     assert sorted(owned) == [0, 1, 2]
     assert set(owner.dropped) == {0, 1, 2}, "each is dropped after it was taken up"
+
+
+class WatchedLeases(SlowLeases):
+    def __init__(self, clock) -> None:
+        super().__init__(clock)
+        self.looks: list[int] = []
+        self._clock = clock
+
+    async def beat(self, member, *, ttl_ms):
+        self.looks.append(self._clock.mono_ms())
+        await super().beat(member, ttl_ms=ttl_ms)
+
+
+@pytest.mark.proves("S000-23")
+@pytest.mark.parametrize(("given", "delay_ms"), [(None, 1_000), ("400ms", 400)])
+def test_a_node_looks_again_for_a_held_lease_after_the_delay_of_its_setting(loop, given, delay_ms):
+    settings = load({"lease_retry": given}, env={})
+    owner = Owner(loop, WatchedLeases, retry_ms=duration_setting(settings, "lease_retry"))
+    other = Member("s0", "n0", "http://n0")
+
+    async def live():
+        for partition in range(3):
+            assert await owner.leases.take(partition, other, ttl_ms=10_100)
+        await owner.ownership.start()
+        await asyncio.sleep(10)
+        while_held = dict(owner.ownership.held)
+        await asyncio.sleep(1.5)
+        afterwards = sorted(owner.ownership.held)
+        await owner.ownership.stop()
+        return while_held, afterwards
+
+    assert loop.run_until_complete(live()) == ({}, [0, 1, 2])
+    looks = [at for at in owner.leases.looks if at <= 10_000]
+    between = [later - earlier for earlier, later in itertools.pairwise(looks)]
+    assert len(between) >= 9 and set(between[1:]) == {delay_ms}

@@ -435,3 +435,48 @@ async def test_policies_limits_and_settings_of_operators_reach_every_partition_b
     assert (refused.status_code, refused.json()["code"]) == (409, "in_use")
     small = await client.put(f"{address}/v1/tenants/default", json={"limit": 2})
     assert (small.status_code, small.json()["code"]) == (422, "limit_too_small")
+
+
+@pytest.mark.proves("S001-192")
+async def test_the_rate_of_a_tenant_holds_over_all_of_its_partitions(cluster, houses):
+    address = houses[1].server.address
+    await spread(cluster, houses, 4)
+    rate = {"rate": 8, "per": "1h", "burst": 8}
+    assert (await cluster.client.put(f"{address}/v1/tenants/default", json=rate)).status_code == 204
+    doing = [Doing(), Doing()]
+    for house, executor in zip(houses, doing, strict=True):
+        await cluster.work(house, f"w-{house.name}", executor)
+    await cluster.submit(houses[0], 60, named="run")
+
+    async def waiting():
+        [tenant] = (await cluster.get(houses[1], "/v1/tenants")).json()["tenants"]
+        return tenant["ready"]
+
+    async with asyncio.timeout(30):
+        while await waiting() != 52 or sum(sum(one.begun.values()) for one in doing) < 8:
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(0.3)  # several exchanges of both workers, each with credit left
+    begun = doing[0].begun + doing[1].begun
+    assert Counter(task >> 44 for task, _ in begun) == {0: 2, 1: 2, 2: 2, 3: 2}
+    [tenant] = (await cluster.get(houses[0], "/v1/tenants")).json()["tenants"]
+    assert (tenant["rate"], tenant["burst"], tenant["per"]) == (8, 8, "1h")
+
+
+@pytest.mark.proves("S000-29")
+async def test_the_hash_of_an_id_says_in_which_partition_its_run_lives_whoever_owns_it(cluster, houses):
+    await spread(cluster, houses, 4)
+    ids = await cluster.submit(houses[0], 40, named="run")
+
+    async def partitions(house):
+        return {one: int((await cluster.get(house, f"/v1/runs/{one}")).json()["number"]) >> 44 for one in ids}
+
+    before = await partitions(houses[1])
+    owners = cluster.owners()
+    route = houses[0].node.routes.of("default")
+    assert before == {one: partition_of_run(route, one, 4) for one in ids}
+    assert len(set(before.values())) == 4
+    third = await cluster.add()
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 3 and len(cluster.owners()) == 4)
+
+    assert cluster.owners() != owners, "a partition moved to the new node"
+    assert await partitions(third) == before, "and no run to another partition"

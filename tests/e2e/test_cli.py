@@ -596,6 +596,7 @@ def test_an_approval_is_given(house):
     assert until_state(house, run, "completed")["output"] == "GRANTED"
 
 
+@pytest.mark.proves("S001-190")
 def test_a_form_is_shown_filled_in_and_checked(house):
     run = house.run("run", "chooses", "--detach").stdout.strip()
     until_state(house, run, "waiting")

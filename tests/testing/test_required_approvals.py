@@ -85,6 +85,7 @@ def test_a_rejection_or_silence_fails_the_run_and_the_task_never_runs(world):
     assert (rejected.state, silent.state, PAID) == ("failed", "failed", [])
 
 
+@pytest.mark.proves("S001-189")
 def test_a_map_of_it_is_approved_once(world):
     run = world.run(salaries, names=["ann", "bob"])
     run.assert_waiting("approve_pay")
@@ -104,6 +105,7 @@ def test_nobody_is_asked_about_what_does_not_run(world):
         run.assert_completed(output="11 to ed")
 
 
+@pytest.mark.proves("S001-189")
 def test_a_durable_function_that_calls_it_waits_for_the_person(world):
     run = world.run(refund, amount=7)
     [call] = [run for run in world.runs() if run.workflow != "refund"]
@@ -114,6 +116,7 @@ def test_a_durable_function_that_calls_it_waits_for_the_person(world):
     run.assert_completed(output="7 to ed")
 
 
+@pytest.mark.proves("S001-189")
 def test_a_single_task_waits_too_and_four_eyes_are_two_people(world):
     run = world.run(as_workflow(delete), name="backup")
 

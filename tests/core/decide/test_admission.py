@@ -109,7 +109,7 @@ def test_a_concurrency_key_limits_the_runs_of_one_workflow(limit, key, running):
     scope=st.sampled_from(["tenant", "queue"]),
 )
 @settings(max_examples=60)
-@pytest.mark.proves("I44", "S001-103", "S001-26", "S001-157")
+@pytest.mark.proves("I44", "S001-26")
 def test_in_every_window_no_more_start_than_burst_and_rate_allow(rate, steps, scope):
     starts, per_ms, burst = rate
     driver = Driver()
@@ -133,7 +133,7 @@ def test_in_every_window_no_more_start_than_burst_and_rate_allow(rate, steps, sc
     again=st.sampled_from([None, "put again", "restored"]),
     scope=st.sampled_from(["tenant", "queue"]),
 )
-@pytest.mark.proves("I44", "S001-103", "S001-26")
+@pytest.mark.proves("I44", "S001-26")
 def test_no_stretch_of_a_sliding_window_has_more_starts_than_its_rate(rate, steps, again, scope):
     starts, per_ms = rate
     driver = Driver()

@@ -27,7 +27,7 @@ def held_for_load(driver):
     return [event for event in driver.events(QueueHeld) if event.reason == "load"]
 
 
-@pytest.mark.proves("S001-60", "S001-163", "S001-157")
+@pytest.mark.proves("S001-60")
 def test_above_the_set_lag_unimportant_lanes_are_held_and_the_reason_is_recorded():
     driver = loaded()
     driver.advance(150)

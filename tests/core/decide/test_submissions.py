@@ -373,7 +373,7 @@ def test_defaults_step_in_where_nothing_was_given():
     assert driver.is_running(run, "a")
 
 
-@pytest.mark.proves("I47", "S001-157")
+@pytest.mark.proves("I47")
 @pytest.mark.parametrize("scope", ["partition", "tenant"])
 def test_what_is_too_much_is_refused_before_it_is_accepted(scope):
     driver = flow(driver=Driver(max_live_runs=2) if scope == "partition" else Driver())

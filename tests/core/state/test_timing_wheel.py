@@ -244,7 +244,7 @@ def cpu_us(wheel, timers, now):
     return (thread_time_ns() - begin) / len(timers) / 1_000
 
 
-@pytest.mark.proves("S001-48", "S001-54")
+@pytest.mark.proves("S001-48")
 def test_two_million_timers_are_held_at_once_and_cost_no_more_than_a_few():
     """Two million dues at whole seconds over a month; a round sets, cancels and fires 500 beside them."""
     costs, month_s = {}, 30 * DAY // 1_000

@@ -2,11 +2,14 @@
 
 import asyncio
 
+import httpx2
 import msgspec
 import pytest
 
 from runtime.engine_fixture import House, task
 from runtime.maintenance.retention_fixture import KEEP, Keeping
+from tickwork.api.app import make_app
+from tickwork.compose.settings import how_long, load
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.zones import UTC_ONLY
@@ -31,6 +34,11 @@ async def house():
     await house.engine.stop()
 
 
+def http_of(engine):
+    transport = httpx2.ASGITransport(app=make_app(engine), client=("127.0.0.1", 5000))
+    return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+
+
 async def some_runs(house, *, count=3, **functions):
     await house.define("flow", task("a"), task("b", needs=["a"]))
     async with house.serving(a=lambda: 1, b=lambda: 2, **functions):
@@ -44,6 +52,8 @@ async def some_runs(house, *, count=3, **functions):
 async def test_an_archived_run_still_opens_by_its_id(house):
     await some_runs(house)
     engine = house.engine
+    async with http_of(engine) as http:
+        shown = (await http.get("/v1/runs/old-1")).json()
     before = [await engine.queries.run(f"old-{number}") for number in range(3)]
     await house.days(4)
     young = await house.submit("flow")
@@ -52,8 +62,11 @@ async def test_an_archived_run_still_opens_by_its_id(house):
     assert [await engine.queries.run(f"old-{number}") for number in range(3)] == before
     story = await engine.queries.why("old-1")
     assert story is not None and story.state == "COMPLETED" and story.entries
-    listed, _ = await engine.queries.runs(RunFilter("default"))
-    assert [run.id for run in listed] == [young], "a list leaves the archive out"
+    async with http_of(engine) as http:
+        assert (await http.get("/v1/runs/old-1")).json() == shown
+        listed = (await http.get("/v1/runs")).json()["runs"]
+    assert [run["id"] for run in listed] == [young], "a list leaves the archive out"
+    assert (KEEP.runs_ms, how_long(load({}, env={})).runs_ms) == (3 * DAY_MS, 3 * DAY_MS), "the default"
 
 
 async def test_what_is_young_or_lives_stays(house):
@@ -112,7 +125,7 @@ async def test_a_failed_run_comes_back_from_the_archive_with_its_attempts(house)
         assert "not yet" in said, "what the first try said is not lost"
 
 
-@pytest.mark.proves("S001-55", "I55")
+@pytest.mark.proves("I55")
 async def test_the_journal_verifies_across_the_border_and_replays_from_its_pieces(house, monkeypatch):
     monkeypatch.setattr(module, "JOURNAL_PORTION", 4)
     await some_runs(house)
