@@ -162,6 +162,33 @@ def test_the_worker_goes_when_dev_is_killed(terminal):
 
 
 @pytest.mark.slow
+def test_whoever_follows_a_server_that_dies_gets_a_message_and_no_traceback(terminal):
+    server = terminal.start("server")
+    until_answer(terminal)
+    worker = terminal.start("worker", "app.py", "--grace", "0")
+    worker.until("serves app.py")
+    begun = terminal.start("run", "lasts")
+    begun.until("slow")
+    run = re.search(r"run (\S+)", begun.text)[1]
+    followers = [terminal.start(*line) for line in (
+        ("logs", run, "-f"), ("stream", run), ("run", "lasts", "--json")
+    )]  # fmt: skip
+    followers[0].until("begun")
+    server.signal(signal.SIGKILL)
+    server.ended()
+    codes = [each.ended() for each in (begun, *followers)]
+    worker.until("cannot be reached")
+    worker.signal(signal.SIGTERM)
+    worker.ended()
+
+    texts = [each.text for each in (begun, *followers, worker)]
+    assert codes == [Exit.UNREACHABLE] * 4, texts
+    assert all("no answer from" in text for text in texts[:4])
+    assert f"tickwork show {run}" in begun.text and "tickwork show " in followers[2].text
+    assert not any("Traceback" in text or "defect" in text for text in texts)
+
+
+@pytest.mark.slow
 def test_a_worker_that_dies_is_started_again(terminal):
     dev = terminal.start("dev", "app.py")
     dev.until("worker ready")

@@ -149,7 +149,8 @@ def history(
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
-        runs = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(limit, 100)), limit))
+        known = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(limit + 1, 100)), limit + 1))
+    runs = known[:limit]
     if to.json:
         print_json(wire.EndpointRuns(runs=runs))
         return Exit.OK
@@ -162,6 +163,8 @@ def history(
     ]  # fmt: skip
     columns = ("run", "due", "why then", "state", ">attempt", ">status", ">time", "body" if bodies else "")
     console().print(table(columns, rows))
+    if len(known) > limit:
+        console(stderr=True).print(f"… there are more than {limit} (--limit)")
     return Exit.OK
 
 

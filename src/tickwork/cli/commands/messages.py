@@ -122,6 +122,8 @@ def listed(mailbox: str = "", /, *, key: str = "", fate: str = "", limit: int = 
         for message in messages
     ]  # fmt: skip
     console().print(table(("key", "fate", "came", "until", "run", "payload"), shown))
+    if len(messages) >= limit:
+        console(stderr=True).print(f"there may be more than these {limit}: give --limit")
     return Exit.OK
 
 

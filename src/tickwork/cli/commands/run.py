@@ -261,6 +261,7 @@ def _in_private(app: str, command: SubmitCommand, chosen: "Settings", *, as_json
 def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
     from tickwork.cli.output import console, print_json, print_output, safe
     from tickwork.cli.progress import follow
+    from tickwork.core.base.errors import Unavailable
     from tickwork.sdk.client.calls import is_left_out
 
     try:
@@ -270,6 +271,9 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False
             Exit.INTERRUPTED,
             f"interrupted; the run {run_id} continues: tickwork show {run_id}, tickwork cancel {run_id}",
         ) from None
+    except Unavailable as gone:
+        again = f"the run {run_id} is kept, and continues when the server does: tickwork show {run_id}"
+        raise CommandExit(Exit.UNREACHABLE, f"{gone}; {again}") from None
     if as_json:
         print_json(detail)
     elif detail.state == "completed":

@@ -40,8 +40,9 @@ def runs(
     from tickwork.protocol import http_models as wire
 
     with to.reader(to.folder(data)) as client:
-        matches = client.list(search.workflow, page_size=min(limit, 500), **search.filters())
-        page = tuple(islice(matches, limit))
+        matches = client.list(search.workflow, page_size=min(limit + 1, 500), **search.filters())
+        matching = tuple(islice(matches, limit + 1))
+    page = matching[:limit]
     if to.json:
         print_json(wire.Page(runs=page))
         return Exit.OK
@@ -62,6 +63,11 @@ def runs(
         rows = [(*row[:4], safe(", ".join(run.tags)), *row[4:]) for row, run in zip(rows, page, strict=True)]
         shown += 1
     screen.print(table(columns[:shown], [row[:shown] for row in rows]), soft_wrap=True)
+    if shown < len(columns):
+        text = f"tasks, times and errors are shown from {WIDE} columns on, and by --json"
+        console(stderr=True).print(text, soft_wrap=True)
+    if len(matching) > limit:
+        console(stderr=True).print(f"… there are more than {limit} (--limit)")
     return Exit.OK
 
 
@@ -363,4 +369,5 @@ def _add_task(tree: "Tree", task: "wire.Task") -> None:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
+    line, more, _ = text.strip().partition("\n")
+    return f"{line} …" if more else line
