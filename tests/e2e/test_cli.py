@@ -523,6 +523,17 @@ def test_a_run_can_be_looked_at_from_all_sides(house):
     assert "submitted" in house.run("why", run["id"]).stdout
 
 
+def test_a_list_says_what_it_leaves_out(house):
+    for _ in range(2):
+        house.run("run", "greet", "--detach")
+    short, narrow, whole = house.run("runs", "--limit", "1"), house.run("runs", COLUMNS="80"), house.run("runs")
+
+    assert "… there are more than 1 (--limit)" in short.stderr and len(short.stdout.splitlines()) == 2
+    assert "tasks, times and errors are shown from 100 columns on" in narrow.stderr
+    assert "there are more" not in whole.stderr or "more than 20" in whole.stderr
+    assert "columns on" not in whole.stderr
+
+
 def test_an_output_of_any_size_is_printed_whole_in_a_pipe(house):
     done = house.run("run", "long")
 
