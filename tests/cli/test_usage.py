@@ -272,7 +272,19 @@ def test_bash_completes_commands_choices_and_names_of_applications(tmp_path, wor
 
 @pytest.mark.parametrize(
     "noun",
-    ["backfills", "endpoints", "holidays", "queues", "runs", "schedules", "versions", "workers", "workflows", "zones"],
+    [
+        "backfills",
+        "endpoints",
+        "holidays",
+        "queues",
+        "runs",
+        "schedules",
+        "versions",
+        "webhooks",
+        "workers",
+        "workflows",
+        "zones",
+    ],
 )
 def test_list_after_a_noun_is_the_noun(noun, capsys):
     assert main([noun, "list", "--help"]) == 0

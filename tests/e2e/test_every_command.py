@@ -76,7 +76,7 @@ endpoints put e http://127.0.0.1:9/none --every 1h | endpoints apply endpoints.y
 endpoints show e | endpoints trigger e | endpoints test e | endpoints history e | endpoints pause e | endpoints resume e
 endpoints hint e --every 2h | endpoints clear-hints e | endpoints reset-failures e | endpoints archive e
 endpoints restore e
-cluster | status | clock | clock confirm | page | workers | alarms | tick {tick} | versions | check app.py
+cluster | webhooks | status | clock | clock confirm | page | workers | alarms | tick {tick} | versions | check app.py
 workflows put flow.yaml | workflows | workflows show written | workflows pause written | workflows resume written
 workflows delete written
 queues put slow --limit 2 | queues apply queues.yaml | queues | queues pause slow | queues resume slow

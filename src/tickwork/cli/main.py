@@ -32,6 +32,7 @@ LISTS = frozenset(
         "settings",
         "tenants",
         "versions",
+        "webhooks",
         "workers",
         "workflows",
         "zones",
