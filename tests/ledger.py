@@ -86,6 +86,7 @@ class Task:
     awaits: dict[int, tuple[int, Await]] = field(default_factory=dict)  # of a function: tick of its end, request
     past: int = 0  # attempts of a function until its last suspension
     met: int = 0  # tick in which time last met one of its awaits
+    armed: int = 0  # tick in which its timer was last set: an await that was over by then is met in a later one
     timed_out: bool = False  # a repeat whose time is over
 
     @property
@@ -253,7 +254,8 @@ class Ledger:
             case ev.SlaReached() if run is not None:
                 return (run.sla_at, Timer.SLA, run.number)
             case ev.AwaitMet() if task is not None and self.is_timed(event) and self.stamp == self.tick != task.met:
-                return (min(due for due, _ in task.awaits.values() if due), Timer.WAIT, task.number)
+                earliest = min(due for due, _ in task.awaits.values() if due)
+                return (max(earliest, task.armed + 1), Timer.WAIT, task.number)
         return None
 
     def is_timed(self, event: ev.AwaitMet) -> bool:
@@ -526,6 +528,7 @@ class Ledger:
         if parent is not None and parent.live.get(run.child) == run.number:
             self._child_ends(parent, run.child, ok=run.state == RunState.COMPLETED)
             parent.awaits.pop(run.child, None)
+            parent.armed = self.tick
             self._want(parent.run)
 
     def _leave_gate(self, run: Run, gate: tuple[str, str, str]) -> None:
@@ -808,6 +811,7 @@ class Ledger:
             if request.until_ms:
                 due = max(self.tick, self.settings.clock.tick_at(request.until_ms))
             task.awaits.setdefault(request.position, (due, request))
+        task.armed = self.tick
         self._want(task.run)
 
     def _step_retrying(self, event: ev.StepRetrying, asked: list[Any]) -> None:
@@ -816,6 +820,7 @@ class Ledger:
             return
         if event.due:
             task.awaits[step.position] = (event.due, Await(step.position, "retry", step.name, step.digest))
+            task.armed = self.tick
         else:
             self._want(task.run)
 
@@ -825,6 +830,7 @@ class Ledger:
             if self.is_timed(event):
                 task.met = self.tick
             task.awaits.pop(event.position, None)
+            task.armed = self.tick
             self._want(task.run)
 
     def _woken(self, event: ev.FunctionWoken, _asked: list[Any]) -> None:
