@@ -44,6 +44,23 @@ async def test_it_passes_questions_on_without_what_belongs_to_the_connection():
     assert not os.path.exists(socket.path)
 
 
+async def test_it_opens_where_the_path_of_the_temporary_folder_is_long(tmp_path, monkeypatch):
+    async def read(_request: ReadRequest) -> Reading:
+        return Reading(200, (), b"answer")
+
+    deep = tmp_path / ("long" * 30)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+
+    socket = ReadSocket(read)
+    await socket.start()
+    try:
+        assert await asked(socket, GET) == [b"HTTP/1.1 200 OK answer"]
+    finally:
+        await socket.close()
+    assert not os.path.exists(os.path.dirname(socket.path))
+
+
 @pytest.mark.parametrize(
     ("request_", "error", "status"),
     [

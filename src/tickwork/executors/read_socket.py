@@ -7,6 +7,7 @@ connection. Only requests that change nothing pass, and only processes of this u
 import asyncio
 import contextlib
 import http
+import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -14,11 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from tickwork.core.base.errors import TickworkError, Unavailable
+from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.protocol.http_models import Problem
 from tickwork.protocol.worker_messages import Reading, ReadRequest
 
 HEAD_BYTES_MAX = 64 * 1024
+PATH_BYTES_MAX = 100  # the address of a socket has 104 to 108 bytes, whatever a path may have
+FALLBACK_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only a folder of ours is made in it
 CARRIED = ("accept", "last-event-id")
 DROPPED = frozenset(("connection", "content-encoding", "content-length", "date", "server", "transfer-encoding"))
 PROBLEM = (("content-type", "application/problem+json"),)
@@ -27,7 +30,7 @@ PROBLEM = (("content-type", "application/problem+json"),)
 class ReadSocket:
     def __init__(self, read: Callable[[ReadRequest], Awaitable[Reading]]) -> None:
         self._read = read
-        self._folder = tempfile.mkdtemp(prefix="tickwork-")  # for this user only; the path of a socket must be short
+        self._folder = _short_folder()
         self.path = str(Path(self._folder, "read"))
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], None] = {}
@@ -73,6 +76,16 @@ class ReadSocket:
         except TickworkError as error:
             return _problem(400, error.code, str(error))
         return reading
+
+
+def _short_folder() -> str:
+    """A new folder for this user only, with a path that the address of a socket has room for."""
+    for parent in (tempfile.gettempdir(), *FALLBACK_FOLDERS):
+        if len(os.fsencode(parent)) > PATH_BYTES_MAX - len("/tickwork-12345678/read"):
+            continue
+        with contextlib.suppress(OSError):
+            return tempfile.mkdtemp(prefix="tickwork-", dir=parent)
+    raise Refused("temporary_folder", "no writable folder has a short path: set TMPDIR to one, as /tmp")
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes | None:
