@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tickwork.api.http.etags import IF_MATCH_CHARACTERS_MAX
 from tickwork.api.http.request import KEY_CHARACTERS_MAX
 from tickwork.api.http.response import JSON, MSGPACK, PROBLEM
 from tickwork.api.http.route import MANY_MAX, BodySpec, QueryParam, ResponseSpec, Route
@@ -44,7 +45,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 HEADERS: dict[str, dict[str, Any]] = {
     "Idempotency-Key": {"maxLength": KEY_CHARACTERS_MAX},
-    "If-Match": {"maxLength": 1_000},
+    "If-Match": {"maxLength": IF_MATCH_CHARACTERS_MAX},
     "If-None-Match": {"enum": ["*"]},
     "X-Tickwork-By": {"minLength": 1, "maxLength": 128},
 }

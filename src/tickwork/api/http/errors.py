@@ -48,7 +48,7 @@ STATUS_OF_CODE = {
     "too_many_events": 429,
 }
 NOT_FOUND_BY_BODY = frozenset(
-    ("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference", "unknown_zone")
+    ("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference", "unknown_setting", "unknown_zone")
 )
 RETRY_AFTER_S = 1
 OUTCOME_UNKNOWN = 504  # the only status after which the request may have been done

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tickwork.api.http.request import Request
     from tickwork.api.http.route import Route
 
+IF_MATCH_CHARACTERS_MAX = 1_000
 IF_MATCH = ("If-Match", "Change it only if this is still its ETag; `*`: only if it is there. Otherwise 412.")
 
 
@@ -44,6 +45,9 @@ async def with_etag(request: "Request", route: "Route") -> Response | StreamingR
 def _check(wanted: str, etag: str) -> None:
     if not wanted:
         return
+    if len(wanted) > IF_MATCH_CHARACTERS_MAX:
+        message = f"If-Match has at most {IF_MATCH_CHARACTERS_MAX} characters: send the ETag that you read"
+        raise HttpRefused(400, "malformed", message, path="header.if-match")
     listed = [entry.strip() for entry in wanted.split(",")]
     if (etag and "*" in listed) or (etag and etag in listed):
         return
