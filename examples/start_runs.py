@@ -20,15 +20,15 @@ def pipeline(tag: str) -> str:
 
 
 @tw.task(retries=1, retry_delay="50ms")
-def begin_new(ctx: tw.Context, tags: list[str]) -> int:
-    for tag in tags:
+def begin_new(ctx: tw.Context, versions: list[str]) -> int:
+    for tag in versions:
         ctx.start(pipeline, tag, key=f"release-{tag}")
     if ctx.attempt == 1:
         raise ConnectionError("the list of releases broke off")  # nothing has been started
-    ctx.signal("releases-seen", {"count": len(tags)}, key="dashboard")
-    return len(tags)
+    ctx.signal("releases-seen", {"count": len(versions)}, key="dashboard")
+    return len(versions)
 
 
 @tw.workflow
-def releases(tags: list[str] = ["1.9", "1.10"]) -> int:
-    return begin_new(tags)
+def releases(versions: list[str] = ["1.9", "1.10"]) -> int:
+    return begin_new(versions)

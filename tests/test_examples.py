@@ -170,7 +170,7 @@ def test_a_stream_marks_what_came_of_an_attempt_that_broke_off(client):
 
 
 def test_only_the_accepted_attempt_starts_runs(client):
-    run = client.submit("releases", tags=["2.0", "2.1"])
+    run = client.submit("releases", versions=["2.0", "2.1"])
     client.result(run, timeout=WAIT_S)
     started = [one for one in client.list("pipeline") if one.key in ("release-2.0", "release-2.1")]
 

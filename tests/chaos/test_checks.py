@@ -26,7 +26,10 @@ class Told:
     def __init__(self, **workflows: str) -> None:
         self.accepted = {run: (run, workflow) for run, workflow in workflows.items()}
         self.tasks = len(workflows)
-        self.asked_again, self.wrong, self.failing = 0, [], {}
+        self.asked_again, self.wrong, self.failing, self.enqueued = 0, [], {}, 0
+
+    def learn(self, ids: dict[str, str]) -> None:
+        """Nothing of it was enqueued by SQL."""
 
 
 def broken(verdicts: list[Verdict]) -> set[str]:

@@ -174,6 +174,10 @@ def test_whoever_follows_a_server_that_dies_gets_a_message_and_no_traceback(term
         ("logs", run, "-f"), ("stream", run), ("run", "lasts", "--json")
     )]  # fmt: skip
     followers[0].until("begun")
+    deadline = time.monotonic() + SECONDS
+    while len(terminal.json("runs")["runs"]) < 2:
+        assert time.monotonic() < deadline, "the last follower did not start its run"
+        time.sleep(0.05)
     server.signal(signal.SIGKILL)
     server.ended()
     codes = [each.ended() for each in (begun, *followers)]

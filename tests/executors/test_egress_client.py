@@ -349,6 +349,8 @@ OWN = {
     "sdk/client/async_client.py": "the client of the API",
     "sdk/client/client.py": "the client of the API",
     "sdk/client/connection.py": "the client of the API, which address it asks and with which token",
+    "sdk/client/reading.py": "the code of a task to its own worker, over a socket in the file system",
+    "sdk/runner/child_main.py": "the code of a task to its own worker, over a socket in the file system",
     "stores/leases/etcd.py": "a node to the etcd that keeps its leases",
     "stores/sqlite/writer/client.py": "a server to the process that writes its database, over a pair of sockets",
     "worker/http1.py": "a worker to its server, and a node to another, without a library",

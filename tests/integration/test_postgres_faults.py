@@ -195,9 +195,11 @@ async def test_whoever_looks_for_a_few_ids_reads_a_few_blocks_however_many_there
 
 @pytest.mark.proves("P4")
 def test_nothing_notifies_from_inside_a_write():
+    """Only `enqueue` does, in the transaction of its caller, and there one transaction at a time."""
     texts = [*FILES.queries.values(), FILES.schema, *(one.sql for one in FILES.migrations)]
+    enqueue = re.compile(r"create function enqueue\(.*?\$body\$;", re.DOTALL)
 
-    assert [text for text in texts if "notify" in text.lower()] == []
+    assert [text for text in texts if "notify" in enqueue.sub("", text).lower()] == []
 
 
 @pytest.mark.proves("P4", "I1")
